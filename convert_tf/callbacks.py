@@ -1,0 +1,221 @@
+"""What happens around the steps of a run: progress, evaluation, checkpoints, the curve.
+
+A run calls `fit` with "epochs" of a fixed number of steps; evaluation and checkpoints come at their
+ends, when every backend has its variables in place.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from convert_tf import metrics
+from convert_tf.checkpoint import save_checkpoint, save_training_state, write_file
+from convert_tf.config import TrainConfig
+from convert_tf.encoders import DualEncoder
+
+METRICS_FILE = "metrics.jsonl"
+CURVE_FILE = "curve.png"
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The loss is NaN or infinite."""
+
+
+def encode_pairs(
+    encoder: DualEncoder, batches: Iterable[dict[str, Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Encodings of packed pairs: float32 `[examples, dim]` of the contexts and of the responses."""
+    outputs = [encoder.predict_on_batch(batch) for batch in batches]
+    return (
+        np.concatenate([np.asarray(o["context_encoding"]) for o in outputs]),
+        np.concatenate([np.asarray(o["response_encoding"]) for o in outputs]),
+    )
+
+
+class Progress(keras.callbacks.Callback):
+    """A line with loss, steps/s, pairs/s and the time left; stops on a loss that is no number.
+
+    Args:
+      first_step: steps done before this process.
+      total_steps: steps at the end.
+      batch_size: pairs per step.
+      seconds_between: seconds between lines.
+    """
+
+    def __init__(
+        self, first_step: int, total_steps: int, batch_size: int, *, seconds_between: float = 10.0
+    ):
+        super().__init__()
+        self.step = first_step
+        self.total_steps = total_steps
+        self.batch_size = batch_size
+        self.seconds_between = seconds_between
+        self.pairs_per_second = 0.0
+        self._mark = (time.perf_counter(), first_step)
+        self._printed = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._mark = (time.perf_counter(), self.step)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self.step += 1
+        loss = float((logs or {})["loss"])
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(
+                f"The loss must be a number. Received: {loss} at step {self.step}. The checkpoints "
+                "up to the last one are kept; lower --learning_rate or change --precision, and run "
+                "the same command again to resume from it."
+            )
+        now = time.perf_counter()
+        seconds = now - self._mark[0]
+        if seconds > 0 and self.step > self._mark[1]:
+            self.pairs_per_second = (self.step - self._mark[1]) * self.batch_size / seconds
+        if now - self._printed >= self.seconds_between or self.step == self.total_steps:
+            self._printed = now
+            left = (self.total_steps - self.step) * self.batch_size / self.pairs_per_second
+            print(
+                f"step {self.step}/{self.total_steps}  loss {loss:.4f}  "
+                f"{self.pairs_per_second / self.batch_size:.2f} steps/s  "
+                f"{self.pairs_per_second:.0f} pairs/s  "
+                f"{int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} left",
+                file=sys.stderr,
+                flush=True,
+            )
+        if self.step >= self.total_steps:
+            self.model.stop_training = True
+
+
+class RunRecorder(keras.callbacks.Callback):
+    """Evaluates, keeps the best weights, checkpoints, and draws the curve.
+
+    Args:
+      run: the run's folder.
+      config: reads the intervals.
+      vocabulary: the vocabulary file that goes into each checkpoint.
+      eval_sets: split name → packed batches; the first split chooses the best weights.
+      progress: tells the step and the speed.
+      facts: what each checkpoint says of the training.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        config: TrainConfig,
+        *,
+        vocabulary: Path,
+        eval_sets: dict[str, Iterable[dict[str, Any]]],
+        progress: Progress,
+        facts: dict[str, Any],
+    ):
+        super().__init__()
+        self.run = run
+        self.config = config
+        self.vocabulary = vocabulary
+        self.eval_sets = eval_sets
+        self.progress = progress
+        self.facts = facts
+        self.rows = _rows_up_to(run, progress.step)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.progress.step == 0:
+            self._evaluate({})
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        step = self.progress.step
+        is_last = step >= self.config.steps
+        logs = logs if logs is not None else {}
+        if is_last or step % self.config.eval_every == 0:
+            self._evaluate(logs)
+        if is_last or step % self.config.checkpoint_every == 0:
+            save_training_state(
+                self.run,
+                self.model,
+                step=step,
+                vocabulary=self.vocabulary,
+                training=self._training_facts(),
+                config=self.config,
+            )
+
+    def _training_facts(self) -> dict[str, Any]:
+        return {**self.facts, "evaluation": self.rows[-1] if self.rows else None}
+
+    def _evaluate(self, logs: dict[str, Any]) -> None:
+        row: dict[str, Any] = {
+            "step": self.progress.step,
+            "pairs": self.progress.step * self.config.batch_size,
+            "pairs_per_second": round(self.progress.pairs_per_second, 1),
+            "loss": logs.get("loss"),
+            "batch_accuracy": logs.get("batch_accuracy"),
+        }
+        for split, batches in self.eval_sets.items():
+            ranks = metrics.block_ranks(*encode_pairs(self.model.encoder, batches))
+            row[split] = metrics.ranking_metrics(ranks)
+            logs.update({f"{split}_{k}": v for k, v in row[split].items() if k != "examples"})
+            print(
+                f"step {self.progress.step}  {split} R100@1 {100 * row[split]['R100@1']:.2f} %  "
+                f"MRR {row[split]['MRR']:.4f}  ({row[split]['examples']} examples)",
+                file=sys.stderr,
+                flush=True,
+            )
+        first = next(iter(self.eval_sets))
+        is_best = all(row[first]["R100@1"] > r[first]["R100@1"] for r in self.rows if first in r)
+        self.rows.append(row)
+        write_file(self.run / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
+        draw_curve(self.rows, list(self.eval_sets), self.run / CURVE_FILE)
+        if is_best:
+            save_checkpoint(
+                self.run,
+                self.model.encoder,
+                vocabulary=self.vocabulary,
+                training=self._training_facts(),
+            )
+
+
+def _rows_up_to(run: Path, step: int) -> list[dict[str, Any]]:
+    path = run / METRICS_FILE
+    if step == 0 or not path.is_file():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if row["step"] <= step]
+
+
+def draw_curve(rows: list[dict[str, Any]], splits: list[str], path: Path) -> None:
+    """Loss and R100@1 over pairs seen, as a PNG.
+
+    Args:
+      rows: rows of `metrics.jsonl`.
+      splits: which splits' R100@1 is drawn.
+      path: of the PNG.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    recall_axis = figure.add_subplot()
+    loss_axis = recall_axis.twinx()
+    for split in splits:
+        points = [(r["pairs"], 100 * r[split]["R100@1"]) for r in rows if split in r]
+        recall_axis.plot(*zip(*points, strict=True), marker="o", label=f"{split} R100@1")
+    losses = [(r["pairs"], r["loss"]) for r in rows if r.get("loss") is not None]
+    if losses:
+        loss_axis.plot(*zip(*losses, strict=True), color="tab:gray", ls="--", label="training loss")
+    recall_axis.set_xlabel("pairs seen")
+    recall_axis.set_ylabel("R100@1, %")
+    recall_axis.set_ylim(bottom=0)
+    loss_axis.set_ylabel("loss, nats per pair")
+    recall_axis.grid(alpha=0.3)
+    handles = [axis.get_legend_handles_labels() for axis in (recall_axis, loss_axis)]
+    recall_axis.legend(
+        sum((h for h, _ in handles), []), sum((names for _, names in handles), []), loc="best"
+    )
+    temporary = path.with_name("new." + path.name)
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(path)

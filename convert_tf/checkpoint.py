@@ -1,0 +1,262 @@
+"""The model directory: `config.json`, the vocabulary, `model.weights.h5`; it stands alone.
+
+A run's folder is such a directory (the best weights on the dev split), with `checkpoints/step-N/`
+beside it, each one such a directory plus `training_state.npz`, from which training resumes.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from convert_tf.config import ModelConfig, TrainConfig
+from convert_tf.encoders import DualEncoder
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.weights.h5"
+TRAINING_FILE = "training.json"
+STATE_FILE = "training_state.npz"
+VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model"}
+CHECKPOINTS_FOLDER = "checkpoints"
+
+
+class CheckpointError(ValueError):
+    """A model directory that cannot be read or written."""
+
+
+def vocabulary_path(folder: str | os.PathLike, config: ModelConfig) -> Path:
+    """Where the vocabulary of a model directory is."""
+    return Path(folder) / VOCABULARY_FILES[config.tokenizer]
+
+
+def write_file(path: str | os.PathLike, content: bytes | str) -> None:
+    """Writes a file whole or not at all: under a temporary name, renamed when complete."""
+    path = Path(path)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _write_error(path, error) from error
+
+
+def _write_error(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"A checkpoint must be written whole. Received: {error.strerror or error} at {path}. "
+        "Nothing was left under that name; free some space or choose another folder, and run the "
+        "same command again."
+    )
+
+
+def save_checkpoint(
+    folder: str | os.PathLike,
+    encoder: DualEncoder,
+    *,
+    vocabulary: str | os.PathLike,
+    training: dict[str, Any],
+) -> None:
+    """Writes a model directory; files that are there are replaced one by one, each whole.
+
+    Args:
+      folder: made when it is not there.
+      encoder: whose weights and configuration are written.
+      vocabulary: the vocabulary file, which is copied.
+      training: facts about the training, JSON values by name.
+
+    Raises:
+      CheckpointError: a file could not be written.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = vocabulary_path(folder, encoder.config)
+    if Path(vocabulary).resolve() != target.resolve():
+        write_file(target, Path(vocabulary).read_bytes())
+    write_file(folder / CONFIG_FILE, encoder.config.to_json())
+    temporary = folder / ("new." + WEIGHTS_FILE)
+    try:
+        encoder.save_weights(temporary)
+        os.replace(temporary, folder / WEIGHTS_FILE)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _write_error(folder / WEIGHTS_FILE, error) from error
+    write_file(folder / TRAINING_FILE, json.dumps(training, indent=2) + "\n")
+
+
+def load_config(folder: str | os.PathLike) -> ModelConfig:
+    """The configuration of a model directory.
+
+    Raises:
+      CheckpointError: the folder is no model directory.
+    """
+    path = Path(folder) / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(
+            f"A checkpoint must be a folder with {CONFIG_FILE}, a vocabulary and {WEIGHTS_FILE}. "
+            f"Received: {str(folder)!r}, without {CONFIG_FILE}. Name the folder that train.py wrote."
+        )
+    return ModelConfig.from_json(path.read_text())
+
+
+def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
+    """Reads the weights of a model directory into `encoder`.
+
+    Raises:
+      CheckpointError: the file is missing, damaged, or of another shape.
+    """
+    path = Path(folder) / WEIGHTS_FILE
+    try:
+        encoder.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"The weights must be whole and match {CONFIG_FILE}. Received: {path}: {error}. "
+            "Use another checkpoint or train again."
+        ) from error
+
+
+def load_checkpoint(
+    folder: str | os.PathLike, *, dtype: str = "float32"
+) -> tuple[DualEncoder, Path]:
+    """A trained encoder and the path of its vocabulary.
+
+    Args:
+      folder: a model directory.
+      dtype: precision policy of the encoder's computations.
+
+    Returns:
+      `(encoder, vocabulary path)`; give the path to `convert_tf.load_tokenizer`.
+
+    Raises:
+      CheckpointError: the folder is incomplete or damaged.
+    """
+    config = load_config(folder)
+    vocabulary = vocabulary_path(folder, config)
+    if not vocabulary.is_file():
+        raise CheckpointError(
+            f"A checkpoint must hold its vocabulary. Received: {str(folder)!r}, without "
+            f"{vocabulary.name}. Copy the vocabulary that the model was trained with there."
+        )
+    encoder = DualEncoder(config, dtype=dtype)
+    load_weights(encoder, folder)
+    return encoder, vocabulary
+
+
+def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
+    """What `save_checkpoint` was told about the training; empty when it was told nothing."""
+    path = Path(folder) / TRAINING_FILE
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def check_vocabulary(tokenizer: Any, config: ModelConfig) -> None:
+    """Raises `CheckpointError` unless the tokenizer has the ids that the model has rows for."""
+    received = (tokenizer.name, tokenizer.vocab_size, tokenizer.num_oov_buckets)
+    expected = (config.tokenizer, config.vocab_size, config.num_oov_buckets)
+    if received != expected:
+        raise CheckpointError(
+            "The vocabulary must be the one that the model was made for: tokenizer, entries and "
+            f"hash buckets {expected}. Received: {received}. Use the vocabulary in the checkpoint's "
+            "folder."
+        )
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def resumable_checkpoints(run: str | os.PathLike) -> list[Path]:
+    """The checkpoints of a run from which training can resume, newest first."""
+    found = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
+    complete = [p for p in found if p.name[5:].isdigit() and (p / STATE_FILE).is_file()]
+    return sorted(complete, key=_step_of, reverse=True)
+
+
+def save_training_state(
+    run: str | os.PathLike,
+    model: keras.Model,
+    *,
+    step: int,
+    vocabulary: str | os.PathLike,
+    training: dict[str, Any],
+    config: TrainConfig,
+) -> Path:
+    """Writes `checkpoints/step-N/` whole, then removes all but the newest `keep_checkpoints`.
+
+    Args:
+      run: the run's folder.
+      model: a compiled model whose `encoder` is a `DualEncoder`.
+      step: optimizer steps done.
+      vocabulary: the vocabulary file.
+      training: facts for the model directory.
+      config: reads `keep_checkpoints`.
+
+    Returns:
+      The new folder.
+
+    Raises:
+      CheckpointError: it could not be written; earlier checkpoints are left as they are.
+    """
+    final = Path(run) / CHECKPOINTS_FOLDER / f"step-{step:08d}"
+    temporary = final.with_name(final.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        save_checkpoint(temporary, model.encoder, vocabulary=vocabulary, training=training)
+        state = {f"state_{i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(_state(model))}
+        np.savez(temporary / STATE_FILE, step=step, **state)
+        shutil.rmtree(final, ignore_errors=True)
+        os.rename(temporary, final)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise _write_error(final, error) from error
+    except CheckpointError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for old in resumable_checkpoints(run)[config.keep_checkpoints :]:
+        shutil.rmtree(old)
+    return final
+
+
+def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
+    """Reads weights and optimizer state of `checkpoints/step-N/` into `model`.
+
+    Returns:
+      Steps done so far.
+
+    Raises:
+      CheckpointError: a file is damaged or of another optimizer.
+    """
+    load_weights(model.encoder, folder)
+    path = Path(folder) / STATE_FILE
+    try:
+        with np.load(path) as saved:
+            values = [saved[f"state_{i}"] for i in range(len(saved.files) - 1)]
+            step = int(saved["step"])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise CheckpointError(
+            f"A training state must be whole. Received: {path}: {error}. Remove its folder to resume "
+            "from the checkpoint before it."
+        ) from error
+    variables = _state(model)
+    if [v.shape for v in variables] != [v.shape for v in values]:
+        raise CheckpointError(
+            f"A run must resume with the optimizer it began with. Received: a state of {len(values)} "
+            f"arrays for an optimizer of {len(variables)}. Use the same --optimizer, or --init_from "
+            "in a new folder."
+        )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    return step
+
+
+def _state(model: keras.Model) -> list[Any]:
+    """What a run needs beyond the encoder's weights: step counters, optimizer, dropout seeds."""
+    seeds = [
+        v
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Dropout)
+        for v in layer.variables
+    ]
+    return [model.steps_done, *model.optimizer.variables, *seeds]

@@ -1,0 +1,286 @@
+"""Configuration of the model, of training and of the data, as frozen dataclasses with strict JSON.
+
+Reference: arXiv 1911.03688 §2.1 (model) and §3.1 (training).
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any, TypeVar
+
+TOKENIZERS = ("subword", "sentencepiece")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
+OPTIMIZERS = ("adadelta", "adam", "adamw", "adamax")
+
+ConfigT = TypeVar("ConfigT", bound="_Config")
+
+
+def _check(condition: bool, rule: str, received: object) -> None:
+    if not condition:
+        raise ValueError(f"{rule} Received: {received!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    """JSON in and out; unknown keys are an error that lists the valid ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    @classmethod
+    def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
+        names = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - names)
+        if unknown:
+            raise ValueError(
+                f"Every key of a {cls.__name__} must be one of its fields. Received: {unknown}. "
+                f"Valid keys: {sorted(names)}."
+            )
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+    @classmethod
+    def from_json(cls: type[ConfigT], text: str) -> ConfigT:
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"A {cls.__name__} file must hold JSON. Received: {text[:80]!r} ({error})."
+            ) from error
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"A {cls.__name__} file must hold one JSON object. Received: {text[:80]!r}."
+            )
+        return cls.from_dict(values)
+
+    def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:
+        """Fields whose values differ: name → (value here, value in `other`)."""
+        return {
+            field.name: (getattr(self, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != getattr(other, field.name)
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(_Config):
+    """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
+
+    Args:
+      vocab_size: entries of the vocabulary, hash buckets not counted.
+      num_oov_buckets: hash buckets for characters outside the vocabulary.
+      tokenizer: `"subword"` (the paper's) or `"sentencepiece"`.
+      embedding_dim: width of subword embeddings and of the transformer blocks.
+      position_table_sizes: rows of the two position tables; position i reads row i mod size of each.
+      max_relative_attention: one entry per block: how many tokens away attention may look.
+      num_heads: attention heads per block; 1 in the paper, 8 in its ablation A.
+      attention_dim: query/key width of one head.
+      use_value_projection: whether attention projects its values; the paper's parameter count says no.
+      use_relative_bias: whether a learned bias per relative position is added to attention scores.
+      feed_forward_dim: hidden width of the feed-forward layer of a block.
+      reduction_heads: heads of the √N reduction; its output r has reduction_heads × embedding_dim.
+      reduction_dim: query/key width of one reduction head.
+      side_layers: hidden layers of each side network.
+      side_hidden_dim: width of those layers.
+      use_side_skip: whether the side networks have skip connections.
+      encoding_dim: width of the normalised encodings h.
+      embedding_bits: 8 trains the subword table quantization-aware; 32 leaves it alone.
+      max_tokens: longest sequence, in subwords, that training reads; longer texts are cut.
+    """
+
+    vocab_size: int = 31_476
+    num_oov_buckets: int = 1_000
+    tokenizer: str = "subword"
+    embedding_dim: int = 512
+    position_table_sizes: tuple[int, int] = (47, 11)
+    max_relative_attention: tuple[int, ...] = (3, 5, 48, 48, 48, 48)
+    num_heads: int = 1
+    attention_dim: int = 64
+    use_value_projection: bool = False
+    use_relative_bias: bool = True
+    feed_forward_dim: int = 2_048
+    reduction_heads: int = 2
+    reduction_dim: int = 64
+    side_layers: int = 3
+    side_hidden_dim: int = 1_024
+    use_side_skip: bool = True
+    encoding_dim: int = 512
+    embedding_bits: int = 8
+    max_tokens: int = 60
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size", "num_oov_buckets", "embedding_dim", "num_heads", "attention_dim",
+            "feed_forward_dim", "reduction_heads", "reduction_dim", "side_hidden_dim",
+            "encoding_dim", "max_tokens",
+        ):  # fmt: skip
+            _check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
+        _check(self.side_layers >= 0, "side_layers must not be negative.", self.side_layers)
+        _check(
+            self.tokenizer in TOKENIZERS, f"tokenizer must be one of {TOKENIZERS}.", self.tokenizer
+        )
+        _check(
+            len(self.position_table_sizes) == 2 and math.gcd(*self.position_table_sizes) == 1,
+            "position_table_sizes must be two coprime numbers, so that positions repeat only after "
+            "their product.",
+            self.position_table_sizes,
+        )
+        _check(
+            len(self.max_relative_attention) >= 1 and min(self.max_relative_attention) >= 1,
+            "max_relative_attention must hold one positive distance per block.",
+            self.max_relative_attention,
+        )
+        _check(
+            self.embedding_dim % self.num_heads == 0,
+            "embedding_dim must be a multiple of num_heads.",
+            (self.embedding_dim, self.num_heads),
+        )
+        _check(self.embedding_bits in (8, 32), "embedding_bits must be 8 or 32.",
+               self.embedding_bits)  # fmt: skip
+
+    @property
+    def num_ids(self) -> int:
+        """Rows of the embedding table; also the id of padding, which has no row."""
+        return self.vocab_size + self.num_oov_buckets
+
+    @property
+    def reduced_dim(self) -> int:
+        """Width of r, the reduced encoding before the side network."""
+        return self.reduction_heads * self.embedding_dim
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(_Config):
+    """How the network is trained. The defaults are the paper's pre-training (§3.1).
+
+    Args:
+      steps: optimizer steps in all.
+      batch_size: pairs per step; each context's negatives are the other responses of the batch.
+      optimizer: one of `adadelta`, `adam`, `adamw`, `adamax`.
+      learning_rate: peak learning rate.
+      final_learning_rate: learning rate at the last step, reached by cosine decay.
+      warmup_steps: steps of linear warm-up from 0.
+      adadelta_rho: ADADELTA's decay of squared averages.
+      weight_decay: decoupled weight decay, read by `adamw` only.
+      scale_start, scale_end: factor of the cosine at step 0 and after annealing; `scale_end` 0 means
+        √encoding_dim.
+      scale_anneal_steps: steps over which the scale rises linearly.
+      label_smoothing: probability taken from the positive and spread evenly over the negatives.
+      l2: factor of the sum of squared matrix weights added to the loss.
+      embedding_clip: largest L2 norm of the subword table's gradient; 0 turns clipping off.
+      embedding_dropout, attention_dropout: drop rates after the embedding and after self-attention.
+      quantizer_update_steps: steps between updates of the embedding range.
+      precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does fast).
+      loss_scale: static factor of the loss under `mixed_float16`.
+      eval_every: steps between evaluations on the dev split.
+      eval_examples: at most this many dev examples are scored each time.
+      checkpoint_every: steps between checkpoints.
+      keep_checkpoints: how many of the newest checkpoints are kept for resuming.
+      seed: seed of the data order, of the initial weights and of dropout.
+    """
+
+    steps: int = 966_000
+    batch_size: int = 512
+    optimizer: str = "adadelta"
+    learning_rate: float = 1.0
+    final_learning_rate: float = 0.001
+    warmup_steps: int = 0
+    adadelta_rho: float = 0.9
+    weight_decay: float = 0.0
+    scale_start: float = 1.0
+    scale_end: float = 0.0
+    scale_anneal_steps: int = 10_000
+    label_smoothing: float = 0.2
+    l2: float = 1e-5
+    embedding_clip: float = 1.0
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    quantizer_update_steps: int = 100
+    precision: str = "auto"
+    loss_scale: float = 128.0
+    eval_every: int = 5_000
+    eval_examples: int = 10_000
+    checkpoint_every: int = 1_000
+    keep_checkpoints: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "eval_every", "checkpoint_every", "keep_checkpoints",
+                     "quantizer_update_steps"):  # fmt: skip
+            _check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
+        _check(self.batch_size >= 2, "batch_size must be at least 2: negatives come from the batch.",
+               self.batch_size)  # fmt: skip
+        _check(
+            self.eval_examples >= 100,
+            "eval_examples must be at least 100: R100@1 ranks each response among 100.",
+            self.eval_examples,
+        )
+        _check(
+            self.optimizer in OPTIMIZERS, f"optimizer must be one of {OPTIMIZERS}.", self.optimizer
+        )
+        _check(
+            self.precision in PRECISIONS, f"precision must be one of {PRECISIONS}.", self.precision
+        )
+        for name in ("learning_rate", "scale_start", "loss_scale"):
+            _check(getattr(self, name) > 0, f"{name} must be positive.", getattr(self, name))
+        for name in ("final_learning_rate", "warmup_steps", "weight_decay", "scale_end",
+                     "scale_anneal_steps", "l2", "embedding_clip"):  # fmt: skip
+            _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
+        for name in ("label_smoothing", "embedding_dropout", "attention_dropout"):
+            _check(
+                0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name)
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(_Config):
+    """What is trained on.
+
+    Args:
+      data: folder that `python -m convert_tf.data.prepare` wrote.
+      train_split: split that is trained on.
+      eval_splits: splits scored at every evaluation; the first chooses the best weights.
+      shuffle_buffer: examples held in memory for shuffling.
+      row_tokens: tokens in one packed row; several short texts share a row.
+    """
+
+    data: str = ""
+    train_split: str = "train"
+    eval_splits: tuple[str, ...] = ("dev",)
+    shuffle_buffer: int = 100_000
+    row_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        _check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)
+        _check(self.row_tokens >= 1, "row_tokens must be at least 1.", self.row_tokens)
+        _check(len(self.eval_splits) >= 1, "eval_splits must name a split.", self.eval_splits)
+
+
+MODEL_PRESETS: dict[str, dict[str, Any]] = {
+    "convert": {},
+    "tiny": {
+        "embedding_dim": 64,
+        "max_relative_attention": (3, 48),
+        "attention_dim": 16,
+        "feed_forward_dim": 128,
+        "reduction_dim": 16,
+        "side_layers": 1,
+        "side_hidden_dim": 128,
+        "encoding_dim": 64,
+    },
+}
+
+
+def model_preset(name: str, **overrides: Any) -> ModelConfig:
+    """The preset `name` as a `ModelConfig`, with `overrides` of single fields.
+
+    Raises:
+      ValueError: `name` is no preset, or an override names no field.
+    """
+    if name not in MODEL_PRESETS:
+        raise ValueError(
+            f"A model must be one of the presets {sorted(MODEL_PRESETS)}. Received: {name!r}."
+        )
+    return ModelConfig.from_dict({**MODEL_PRESETS[name], **overrides})

@@ -1,0 +1,109 @@
+"""Sorting more rows than memory holds, with DuckDB."""
+
+import errno
+import os
+from collections.abc import Iterator
+from types import TracebackType
+
+import duckdb
+
+_FETCH_ROWS = 10_000
+_WRITE_BUFFER = 2**20
+_SORT = """
+    SELECT key, payload
+    FROM read_csv(?, delim='\t', quote='', escape='', header=false, auto_detect=false,
+                  columns={'key': 'VARCHAR', 'payload': 'VARCHAR'})
+    ORDER BY key
+"""
+
+
+class ExternalSorter:
+    """Takes (key, payload) rows in any order and gives them back in the order of their keys.
+
+    Rows go to a text file as they come; DuckDB reads that file and sorts it, spilling to
+    disk beyond its memory limit. Neither side ever holds all rows in Python. Keys and payloads
+    are ASCII without tabs and line ends: JSON written with `json.dumps` is.
+
+    Args:
+        folder: where rows and spilled runs go; it must exist.
+        name: distinguishes the sorters of one folder.
+        memory_limit: DuckDB's limit, such as `"1GB"`.
+
+    Raises:
+        ValueError: DuckDB does not understand the memory limit.
+        OSError: with `errno.ENOSPC` when the disk is full.
+        MemoryError: the memory limit is too low to sort with.
+    """
+
+    def __init__(self, folder: str, *, name: str, memory_limit: str = "1GB") -> None:
+        self.folder = folder
+        self.name = name
+        self.memory_limit = memory_limit
+        self.num_rows = 0
+        try:
+            self._connection = duckdb.connect(
+                config={
+                    "memory_limit": memory_limit,
+                    "temp_directory": os.path.join(folder, f"{name}.spill"),
+                    "preserve_insertion_order": False,
+                    # Two threads need several times the memory to sort the same rows, and the
+                    # reader of the rows is slower than either.
+                    "threads": 1,
+                }
+            )
+        except duckdb.Error as error:
+            raise ValueError(
+                "The memory limit is a number with a unit. "
+                f"Received: {memory_limit!r} ({error}). Pass something like 1GB."
+            ) from error
+        self._path = os.path.join(folder, f"{name}.tsv")
+        self._file = open(  # noqa: SIM115 (closed in close())
+            self._path, "w", buffering=_WRITE_BUFFER, encoding="ascii", newline="\n"
+        )
+
+    def __enter__(self) -> "ExternalSorter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def add(self, key: str, payload: str) -> None:
+        """Adds one row."""
+        self._file.write(f"{key}\t{payload}\n")
+        self.num_rows += 1
+
+    def sorted_rows(self) -> Iterator[tuple[str, str]]:
+        """Yields all rows in the order of their keys (bytewise); no row can be added after it."""
+        self._file.close()
+        if not self.num_rows:
+            return
+        try:
+            self._connection.execute("SET enable_progress_bar = false")
+            self._connection.execute(_SORT, [self._path])
+            while rows := self._connection.fetchmany(_FETCH_ROWS):
+                yield from rows
+        except duckdb.Error as error:
+            message = str(error)
+            if "No space left" in message or "max_temp_directory_size" in message:
+                raise OSError(errno.ENOSPC, "No space left on device", self.folder) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise MemoryError(
+                    "Sorting needs room for a few blocks per thread. Received: "
+                    f"memory_limit={self.memory_limit!r} ({message.splitlines()[0]}). "
+                    "Pass a higher --memory_limit."
+                ) from error
+            raise
+
+    def close(self) -> None:
+        """Deletes the rows and what was spilled."""
+        self._connection.close()
+        try:
+            self._file.close()
+        finally:
+            if os.path.exists(self._path):
+                os.remove(self._path)

@@ -1,0 +1,89 @@
+"""Packing several texts into one row, so that few padded positions are computed.
+
+A batch of texts is drawn uniformly and packed as it is: which texts are negatives of which does not
+depend on their lengths, as it would if batches were made of texts of one length.
+"""
+
+import numpy as np
+
+SEGMENTS_PER_ROW = 16
+
+
+def assign_rows(
+    lengths: np.ndarray, row_tokens: int, *, segments_per_row: int = SEGMENTS_PER_ROW
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Best-fit decreasing: each text goes to the fullest row that still has room for it.
+
+    Args:
+      lengths: int `[texts]`, tokens of each text.
+      row_tokens: tokens of a row.
+      segments_per_row: most texts in a row.
+
+    Returns:
+      `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its place among the texts
+      of the row, its first token's place.
+
+    Raises:
+      ValueError: a text is longer than a row.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    if len(lengths) and lengths.max() > row_tokens:
+        raise ValueError(
+            f"A text must fit into a row of {row_tokens} tokens. Received: a text of "
+            f"{lengths.max()} tokens. Truncate it or use longer rows."
+        )
+    rows, segments, starts = (np.zeros(len(lengths), np.int32) for _ in range(3))
+    rows_with_room: list[list[int]] = [[] for _ in range(row_tokens + 1)]  # by free tokens
+    has_room = 0  # bit f is set where rows_with_room[f] is not empty
+    texts_in_row: list[int] = []
+    for text in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[text])
+        fits = has_room >> length
+        if fits:
+            free = length + (fits & -fits).bit_length() - 1
+            row = rows_with_room[free].pop()
+            if not rows_with_room[free]:
+                has_room &= ~(1 << free)
+        else:
+            free, row = row_tokens, len(texts_in_row)
+            texts_in_row.append(0)
+        rows[text], segments[text], starts[text] = row, texts_in_row[row], row_tokens - free
+        texts_in_row[row] += 1
+        if texts_in_row[row] < segments_per_row:
+            rows_with_room[free - length].append(row)
+            has_room |= 1 << (free - length)
+    return rows, segments, starts
+
+
+def pack(
+    flat_ids: np.ndarray,
+    row_splits: np.ndarray,
+    *,
+    row_tokens: int,
+    padding_id: int,
+    segments_per_row: int = SEGMENTS_PER_ROW,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Packs ragged texts into rows.
+
+    Args:
+      flat_ids: int `[all tokens]`, the texts one behind the other.
+      row_splits: int `[texts + 1]`, where each text begins and ends in `flat_ids`.
+      row_tokens: tokens of a row.
+      padding_id: id of padding.
+      segments_per_row: most texts in a row.
+
+    Returns:
+      `token_ids` int32 `[rows, row_tokens]`, `segment_lengths` int32 `[rows, segments_per_row]`,
+      `slots` int32 `[texts]`: text i is segment `slots[i] % segments_per_row` of row
+      `slots[i] // segments_per_row`.
+    """
+    lengths = np.diff(row_splits)
+    rows, segments, starts = assign_rows(lengths, row_tokens, segments_per_row=segments_per_row)
+    num_rows = int(rows.max()) + 1 if len(rows) else 0
+    token_ids = np.full(num_rows * row_tokens, padding_id, np.int32)
+    offset = np.repeat(rows.astype(np.int64) * row_tokens + starts - row_splits[:-1], lengths)
+    token_ids[offset + np.arange(len(flat_ids))] = flat_ids
+    segment_lengths = np.zeros((num_rows, segments_per_row), np.int32)
+    segment_lengths[rows, segments] = lengths
+    slots = (rows * segments_per_row + segments).astype(np.int32)
+    return token_ids.reshape(num_rows, row_tokens), segment_lengths, slots

@@ -1,0 +1,161 @@
+"""Self-attention with a maximum distance and a bias per relative position."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+MASKED_SCORE = float("-inf")
+
+
+def attention_weights(scores: Any, attention_mask: Any) -> Any:
+    """Softmax over the keys, in float32, with masked keys at exactly 0.
+
+    Args:
+      scores: `[..., queries, keys]`, any float dtype.
+      attention_mask: bool, broadcastable to `scores`; true where the query may read the key. Every
+        query must have a key it may read.
+
+    Returns:
+      float32 `[..., queries, keys]`; each row sums to 1.
+    """
+    scores = ops.where(attention_mask, ops.cast(scores, "float32"), MASKED_SCORE)
+    return ops.softmax(scores, axis=-1)
+
+
+def split_heads(x: Any, num_heads: int) -> Any:
+    """`[batch, tokens, heads * dim]` → `[batch, heads, tokens, dim]`."""
+    batch, tokens, width = ops.shape(x)
+    return ops.transpose(
+        ops.reshape(x, (batch, tokens, num_heads, width // num_heads)), (0, 2, 1, 3)
+    )
+
+
+def merge_heads(x: Any) -> Any:
+    """`[batch, heads, tokens, dim]` → `[batch, tokens, heads * dim]`."""
+    batch, num_heads, tokens, dim = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, tokens, num_heads * dim))
+
+
+class RelativeSelfAttention(keras.layers.Layer):
+    """Self-attention that looks at most `max_distance` tokens away.
+
+    A learned bias per relative position is added to the scores, and keys further away than
+    `max_distance` are masked. The paper's parameter count leaves no room for a value projection:
+    without one the attention weights are applied to the sequence itself, and with several heads
+    each head reads its own slice of it.
+
+    Masking: on the key axis, with −∞ before the softmax. Every query must be allowed at least one
+    key within reach (itself, say): padding may attend to padding, since nothing reads its result.
+
+    Args:
+      attention_dim: query/key width of one head.
+      max_distance: largest |i − j| at which token i reads token j.
+      num_heads: attention heads; one in the paper.
+      use_relative_bias: whether the bias per relative position is learned.
+      use_value_projection: whether values and the output are projected.
+
+    Call arguments:
+      x: `[batch, tokens, dim]`.
+      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j; all true
+        when None.
+
+    Returns:
+      `[batch, tokens, dim]`.
+
+    Raises:
+      ValueError: at build, when `dim` is not a multiple of `num_heads`.
+
+    Example:
+      attention = RelativeSelfAttention(64, 48)
+      y = attention(x, attention_mask=mask)
+
+    Reference: arXiv 1911.03688 §2.1; arXiv 1803.02155 (maximum relative attention).
+    """
+
+    def __init__(
+        self,
+        attention_dim: int,
+        max_distance: int,
+        *,
+        num_heads: int = 1,
+        use_relative_bias: bool = True,
+        use_value_projection: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.attention_dim = attention_dim
+        self.max_distance = max_distance
+        self.num_heads = num_heads
+        self.use_relative_bias = use_relative_bias
+        self.use_value_projection = use_value_projection
+
+    def build(self, x_shape: Any) -> None:
+        dim = x_shape[-1]
+        if dim % self.num_heads:
+            raise ValueError(
+                "The width of the input must be a multiple of num_heads. "
+                f"Received: width {dim}, num_heads {self.num_heads}. Change one of them."
+            )
+        width = self.num_heads * self.attention_dim
+        self.query_key_kernel = self.add_weight(
+            shape=(dim, 2 * width), initializer="glorot_uniform", name="query_key_kernel"
+        )
+        if self.use_relative_bias:
+            self.relative_bias = self.add_weight(
+                shape=(self.num_heads, 2 * self.max_distance + 1),
+                initializer="zeros",
+                autocast=False,
+                name="relative_bias",
+            )
+        if self.use_value_projection:
+            self.value_kernel = self.add_weight(
+                shape=(dim, dim), initializer="glorot_uniform", name="value_kernel"
+            )
+            self.output_kernel = self.add_weight(
+                shape=(dim, dim), initializer="glorot_uniform", name="output_kernel"
+            )
+
+    def call(self, x: Any, attention_mask: Any = None) -> Any:
+        width = self.num_heads * self.attention_dim
+        projected = ops.matmul(x, self.query_key_kernel)
+        queries, keys = projected[..., :width], projected[..., width:]
+        values = ops.matmul(x, self.value_kernel) if self.use_value_projection else x
+        if self.num_heads > 1:
+            queries, keys, values = (
+                split_heads(y, self.num_heads) for y in (queries, keys, values)
+            )
+        scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2)) / math.sqrt(self.attention_dim)
+        weights = self._weights(scores, attention_mask, ops.shape(x)[1])
+        attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
+        if self.num_heads > 1:
+            attended = merge_heads(attended)
+        if self.use_value_projection:
+            attended = ops.matmul(attended, self.output_kernel)
+        return attended
+
+    def _weights(self, scores: Any, attention_mask: Any, tokens: Any) -> Any:
+        places = ops.arange(tokens, dtype="int32")
+        distance = places[None, :] - places[:, None]  # j − i, at [i, j]
+        reachable = ops.abs(distance) <= self.max_distance
+        scores = ops.cast(scores, "float32")
+        if self.use_relative_bias:
+            index = ops.clip(distance + self.max_distance, 0, 2 * self.max_distance)
+            bias = ops.take(self.relative_bias, index, axis=1)  # [heads, tokens, tokens]
+            scores = scores + (bias if self.num_heads > 1 else bias[0])
+        if attention_mask is not None:
+            reachable = ops.logical_and(reachable, attention_mask)
+            if self.num_heads > 1:
+                reachable = reachable[:, None]
+        return attention_weights(scores, reachable)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "attention_dim": self.attention_dim,
+            "max_distance": self.max_distance,
+            "num_heads": self.num_heads,
+            "use_relative_bias": self.use_relative_bias,
+            "use_value_projection": self.use_value_projection,
+        }

@@ -1,0 +1,98 @@
+"""One transformer block."""
+
+from typing import Any
+
+import keras
+
+from convert_tf.layers.attention import RelativeSelfAttention
+from convert_tf.layers.feed_forward import FeedForward
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention and feed-forward, each added to its input and layer-normalised.
+
+    The layer norm comes after the sum, as in the original Transformer; it is computed in float32.
+
+    Masking: see `RelativeSelfAttention`.
+
+    Args:
+      attention_dim: query/key width of one head.
+      max_distance: how many tokens away attention may look.
+      feed_forward_dim: hidden width of the feed-forward layer.
+      num_heads, use_relative_bias, use_value_projection: see `RelativeSelfAttention`.
+      dropout: drop rate after self-attention.
+
+    Call arguments:
+      x: `[batch, tokens, dim]`.
+      attention_mask: bool `[batch, tokens, tokens]` or None.
+
+    Returns:
+      `[batch, tokens, dim]`.
+
+    Example:
+      y = TransformerBlock(64, 48, feed_forward_dim=2048)(x, attention_mask=mask)
+
+    Reference: arXiv 1911.03688 §2.1; arXiv 1706.03762 §3.1.
+    """
+
+    def __init__(
+        self,
+        attention_dim: int,
+        max_distance: int,
+        *,
+        feed_forward_dim: int,
+        num_heads: int = 1,
+        use_relative_bias: bool = True,
+        use_value_projection: bool = False,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.attention_dim = attention_dim
+        self.max_distance = max_distance
+        self.feed_forward_dim = feed_forward_dim
+        self.num_heads = num_heads
+        self.use_relative_bias = use_relative_bias
+        self.use_value_projection = use_value_projection
+        self.dropout = dropout
+        policy = self.dtype_policy
+        self.attention = RelativeSelfAttention(
+            attention_dim,
+            max_distance,
+            num_heads=num_heads,
+            use_relative_bias=use_relative_bias,
+            use_value_projection=use_value_projection,
+            dtype=policy,
+            name="attention",
+        )
+        self.drop = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
+        self.attention_norm = keras.layers.LayerNormalization(
+            epsilon=1e-6, dtype=policy, name="attention_norm"
+        )
+        self.feed_forward = FeedForward(feed_forward_dim, dtype=policy, name="feed_forward")
+        self.feed_forward_norm = keras.layers.LayerNormalization(
+            epsilon=1e-6, dtype=policy, name="feed_forward_norm"
+        )
+
+    def build(self, x_shape: Any) -> None:
+        for layer in (
+            self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm
+        ):  # fmt: skip
+            layer.build(x_shape)
+
+    def call(self, x: Any, attention_mask: Any = None, training: bool = False) -> Any:
+        attended = self.drop(self.attention(x, attention_mask=attention_mask), training=training)
+        x = self.attention_norm(x + attended)
+        return self.feed_forward_norm(x + self.feed_forward(x))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "attention_dim": self.attention_dim,
+            "max_distance": self.max_distance,
+            "feed_forward_dim": self.feed_forward_dim,
+            "num_heads": self.num_heads,
+            "use_relative_bias": self.use_relative_bias,
+            "use_value_projection": self.use_value_projection,
+            "dropout": self.dropout,
+        }

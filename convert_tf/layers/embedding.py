@@ -1,0 +1,129 @@
+"""Subword and position embeddings."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.quantization import GrowingRangeQuantizer
+
+
+class SubwordEmbedding(keras.layers.Layer):
+    """Token rows × √dim, plus two position rows, layer-normalised.
+
+    Position i adds row `i mod n` of one table and row `i mod m` of the other; n and m are coprime,
+    so n·m positions differ from one another. Scaling by √dim and the layer norm are not in the
+    paper; they are in the graph its authors published.
+
+    Masking: the padding id `num_ids` has no row. Padded positions get the vector of id 0 and must be
+    masked by whoever reads them.
+
+    Args:
+      num_ids: rows of the token table, hash buckets included.
+      dim: width of the embeddings.
+      position_table_sizes: rows of the two position tables.
+      bits: 8 for quantization-aware training of the token table, 32 for none.
+      quantizer_update_steps: training calls between updates of the quantization range.
+      dropout: drop rate of the result.
+
+    Call arguments:
+      token_ids: int32 `[batch, tokens]`, each in `[0, num_ids]`.
+      positions: int32 `[batch, tokens]`, each ≥ 0; 0, 1, 2 … when None.
+
+    Returns:
+      `[batch, tokens, dim]` in the compute dtype.
+
+    Example:
+      embedding = SubwordEmbedding(32_476, 512)
+      vectors = embedding(token_ids)
+
+    Reference: arXiv 1911.03688 §2.1.
+    """
+
+    def __init__(
+        self,
+        num_ids: int,
+        dim: int,
+        *,
+        position_table_sizes: tuple[int, int] = (47, 11),
+        bits: int = 8,
+        quantizer_update_steps: int = 100,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_ids = num_ids
+        self.dim = dim
+        self.position_table_sizes = tuple(position_table_sizes)
+        self.bits = bits
+        self.quantizer_update_steps = quantizer_update_steps
+        self.dropout = dropout
+        self._initial_stddev = 1.0 / math.sqrt(dim)
+        # A truncated normal ends at two standard deviations: the first range holds every value.
+        edge = 2.0 * self._initial_stddev
+        self.quantizer = (
+            GrowingRangeQuantizer(quantizer_update_steps, bits, initial_range=(-edge, edge))
+            if bits < 32
+            else None
+        )
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype="float32", name="norm")
+        self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, token_ids_shape: Any, positions_shape: Any = None) -> None:
+        # The tables stay in float32: casting the whole token table at every step would cost more
+        # than the rows that a batch reads.
+        self.table = self.add_weight(
+            shape=(self.num_ids, self.dim),
+            initializer=keras.initializers.TruncatedNormal(stddev=self._initial_stddev),
+            autocast=False,
+            name="table",
+        )
+        self.position_tables = [
+            self.add_weight(
+                shape=(size, self.dim),
+                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+                autocast=False,
+                name=f"positions_{size}",
+            )
+            for size in self.position_table_sizes
+        ]
+        if self.quantizer is not None:
+            self.quantizer_weights = self.quantizer.build(self.table.shape, "table", self)
+        self.norm.build((*token_ids_shape, self.dim))
+
+    def gather_rows(self, token_ids: Any, *, training: bool = False) -> Any:
+        """The token rows, quantized; an exported module puts its packed table in this one's place.
+
+        Args:
+          token_ids: int32 `[batch, tokens]`, each in `[0, num_ids)`.
+          training: whether the quantization range is updated.
+
+        Returns:
+          float32 `[batch, tokens, dim]`.
+        """
+        rows = ops.take(self.table, token_ids, axis=0)
+        if self.quantizer is not None:
+            rows = self.quantizer(rows, training, self.quantizer_weights, table=self.table)
+        return rows
+
+    def call(self, token_ids: Any, positions: Any = None, training: bool = False) -> Any:
+        if positions is None:
+            positions = ops.arange(ops.shape(token_ids)[1], dtype="int32")[None, :]
+        safe_ids = ops.where(token_ids < self.num_ids, token_ids, 0)
+        vectors = self.gather_rows(safe_ids, training=training) * math.sqrt(self.dim)
+        for size, table in zip(self.position_table_sizes, self.position_tables, strict=True):
+            vectors = vectors + ops.take(table, positions % size, axis=0)
+        vectors = ops.cast(self.norm(vectors), self.compute_dtype)
+        return self.drop(vectors, training=training)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_ids": self.num_ids,
+            "dim": self.dim,
+            "position_table_sizes": self.position_table_sizes,
+            "bits": self.bits,
+            "quantizer_update_steps": self.quantizer_update_steps,
+            "dropout": self.dropout,
+        }

@@ -1,0 +1,105 @@
+"""The side networks: what is not shared between contexts and responses."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.layers.feed_forward import fast_gelu
+
+
+def l2_normalize(x: Any) -> Any:
+    """`x / ‖x‖₂` over the last axis, in float32; a zero vector stays zero, with a finite gradient.
+
+    Args:
+      x: `[..., dim]`, any float dtype.
+
+    Returns:
+      float32 `[..., dim]`.
+    """
+    x = ops.cast(x, "float32")
+    return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))
+
+
+class SideNetwork(keras.layers.Layer):
+    """"Feed-forward 2": hidden layers with skips and layer norm, a linear layer, L2 normalisation.
+
+    A hidden layer computes norm(x + gelu(xW + b)); where the widths of input and output differ there
+    is no skip. Kernels start orthogonal.
+
+    Masking: none; the input is one vector per text.
+
+    Args:
+      num_layers: hidden layers; three in the paper.
+      hidden_dim: their width.
+      encoding_dim: width of the result.
+      use_skip: whether the hidden layers have skip connections.
+
+    Call arguments:
+      reduced: `[texts, reduced_dim]`, the reduced encodings r.
+
+    Returns:
+      float32 `[texts, encoding_dim]` of unit length, the encodings h.
+
+    Example:
+      h = SideNetwork(3, 1024, encoding_dim=512)(r)
+
+    Reference: arXiv 1911.03688 §2.1, Figure 2.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        hidden_dim: int,
+        *,
+        encoding_dim: int,
+        use_skip: bool = True,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.encoding_dim = encoding_dim
+        self.use_skip = use_skip
+        policy = self.dtype_policy
+        self.hidden = [
+            keras.layers.Dense(
+                hidden_dim,
+                activation=fast_gelu,
+                kernel_initializer="orthogonal",
+                dtype=policy,
+                name=f"hidden_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.norms = [
+            keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name=f"norm_{i}")
+            for i in range(num_layers)
+        ]
+        self.linear = keras.layers.Dense(
+            encoding_dim, kernel_initializer="orthogonal", dtype=policy, name="linear"
+        )
+
+    def build(self, reduced_shape: Any) -> None:
+        shape = reduced_shape
+        for hidden, norm in zip(self.hidden, self.norms, strict=True):
+            hidden.build(shape)
+            shape = (*shape[:-1], self.hidden_dim)
+            norm.build(shape)
+        self.linear.build(shape)
+
+    def call(self, reduced: Any) -> Any:
+        x = reduced
+        for hidden, norm in zip(self.hidden, self.norms, strict=True):
+            y = hidden(x)
+            x = norm(x + y if self.use_skip and x.shape[-1] == self.hidden_dim else y)
+        return l2_normalize(self.linear(x))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "hidden_dim": self.hidden_dim,
+            "encoding_dim": self.encoding_dim,
+            "use_skip": self.use_skip,
+        }

@@ -1,0 +1,50 @@
+"""The response-ranking loss, as pure functions."""
+
+from typing import Any
+
+from keras import ops
+
+
+def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
+    """Mean cross-entropy of picking each context's own response among the batch's.
+
+    The positive has probability 1 − `label_smoothing`; each of the K − 1 negatives has
+    `label_smoothing` / (K − 1).
+
+    Args:
+      scores: float `[batch, batch]`; row i scores context i with every response, its own at i.
+      label_smoothing: probability given to the negatives, in [0, 1).
+
+    Returns:
+      float32 scalar, in nats per context. The paper's J is a sum to be maximised; this is its mean,
+      negated.
+
+    Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7.
+    """
+    scores = ops.cast(scores, "float32")
+    batch = ops.shape(scores)[0]
+    log_probability = ops.log_softmax(scores, axis=-1)
+    positive = ops.diagonal(log_probability)
+    negatives = ops.sum(log_probability, axis=-1) - positive
+    share = label_smoothing / ops.cast(ops.maximum(batch - 1, 1), "float32")
+    return -ops.mean((1.0 - label_smoothing) * positive + share * negatives)
+
+
+def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
+    """The factor of the cosine at a step: linear from `start` to `end` over `anneal_steps`.
+
+    Args:
+      step: number or scalar tensor, steps done so far.
+      start: factor at step 0.
+      end: factor from `anneal_steps` on.
+      anneal_steps: steps; 0 gives `end` from the start.
+
+    Returns:
+      float32 scalar.
+
+    Reference: arXiv 1911.03688 §2.1, "Input-Response Interaction".
+    """
+    if anneal_steps == 0:
+        return ops.convert_to_tensor(end, dtype="float32")
+    progress = ops.minimum(ops.cast(step, "float32") / float(anneal_steps), 1.0)
+    return start + (end - start) * progress

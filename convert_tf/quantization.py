@@ -1,0 +1,213 @@
+"""8-bit embeddings: fake quantization with a growing range, and packing to bytes and back.
+
+Reference: arXiv 1911.03688 §2.1, "Quantization"; arXiv 1712.05877 §3 (fake quantization).
+"""
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def _quantizer_base() -> type:
+    """tfmot's `Quantizer` where it can be used, a bare class on other backends.
+
+    tfmot imports TensorFlow, which a JAX machine may not have and need not load. Its import also
+    sets TF_USE_LEGACY_KERAS, which would turn `tf.keras` into tf_keras for the whole process, so
+    the variable is put back. `tf.keras` is bound at its first use, which tfmot's import is, too:
+    hence the use before it.
+    """
+    if keras.backend.backend() != "tensorflow" or not importlib.util.find_spec(
+        "tensorflow_model_optimization"
+    ):
+        return object
+    before = os.environ.get("TF_USE_LEGACY_KERAS")
+    hasattr(sys.modules["tensorflow"].keras, "layers")
+    import tensorflow_model_optimization as tfmot
+
+    if before is None:
+        os.environ.pop("TF_USE_LEGACY_KERAS", None)
+    else:
+        os.environ["TF_USE_LEGACY_KERAS"] = before
+    return tfmot.quantization.keras.quantizers.Quantizer
+
+
+def nudged_range(range_min: Any, range_max: Any, num_bits: int = 8) -> tuple[Any, Any]:
+    """The affine code for a range: 0.0 gets a code of its own, exactly.
+
+    Args:
+      range_min: scalar tensor, ≤ 0.
+      range_max: scalar tensor, > `range_min`, ≥ 0.
+      num_bits: bits per value.
+
+    Returns:
+      `(offset, step)`, scalars: code k stands for `offset + k * step`.
+    """
+    levels = float(2**num_bits - 1)
+    step = (range_max - range_min) / levels
+    zero_code = ops.clip(ops.floor(-range_min / step + 0.5), 0.0, levels)
+    return -zero_code * step, step
+
+
+def quantize(values: Any, offset: Any, step: Any, num_bits: int = 8) -> Any:
+    """Codes in [0, 2^num_bits − 1], still as floats; values outside the range get its ends."""
+    levels = float(2**num_bits - 1)
+    return ops.clip(ops.floor((values - offset) / step + 0.5), 0.0, levels)
+
+
+def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8) -> Any:
+    """Rounds values to the nearest code of the range; the gradient passes straight through.
+
+    Unlike TensorFlow's fake-quant op, values outside the range keep their gradient, so that they
+    can still be learned before the next update of the range takes them in.
+
+    Args:
+      values: float32 tensor of any shape.
+      range_min: scalar ≤ 0.
+      range_max: scalar ≥ 0.
+      num_bits: bits per value.
+
+    Returns:
+      Tensor like `values`, at most half a step from them inside the range.
+    """
+    offset, step = nudged_range(range_min, range_max, num_bits)
+    rounded = offset + quantize(values, offset, step, num_bits) * step
+    return values + ops.stop_gradient(rounded - values)
+
+
+def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, float, float]:
+    """An embedding table as bytes.
+
+    Args:
+      table: float array `[rows, dim]`.
+      range_min: scalar ≤ 0.
+      range_max: scalar ≥ 0.
+
+    Returns:
+      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats; `unpack_table` gives back exactly
+      what `fake_quantize` gives for the same range.
+    """
+    as_float32 = [ops.convert_to_tensor(x, dtype="float32") for x in (table, range_min, range_max)]
+    offset, step = nudged_range(as_float32[1], as_float32[2])
+    codes = ops.convert_to_numpy(quantize(as_float32[0], offset, step)).astype(np.uint8)
+    return codes, float(offset), float(step)
+
+
+def unpack_table(codes: np.ndarray, offset: float, step: float) -> np.ndarray:
+    """float32 `[rows, dim]` from the bytes of `pack_table`."""
+    return np.float32(offset) + codes.astype(np.float32) * np.float32(step)
+
+
+class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
+    """8-bit fake quantization of the embedding rows that a batch uses.
+
+    The rows are gathered first and quantized then, so the cost follows the batch and not the table.
+    Every `update_steps` training calls the range is set anew to contain every value of the table,
+    with room of 10 % of the range, or 0.01 if that is larger, on either side.
+
+    A tfmot `Quantizer` where tfmot is installed and Keras runs on TensorFlow. Masking: none; rows of
+    padded positions are quantized like any other.
+
+    Args:
+      update_steps: training calls between updates of the range.
+      num_bits: bits per value.
+      initial_range: range before the first update, `(min, max)` with min ≤ 0 ≤ max.
+
+    Example:
+      quantizer = GrowingRangeQuantizer(update_steps=100)
+      weights = quantizer.build(table.shape, "embedding", layer)
+      rows = quantizer(ops.take(table, ids, axis=0), True, weights, table=table)
+
+    Reference: arXiv 1911.03688 §2.1, "Quantization".
+    """
+
+    ROOM_SHARE = 0.1
+    SMALLEST_ROOM = 0.01
+
+    def __init__(
+        self,
+        update_steps: int = 100,
+        num_bits: int = 8,
+        *,
+        initial_range: tuple[float, float] = (-1.0, 1.0),
+    ):
+        if update_steps < 1:
+            raise ValueError(f"update_steps must be at least 1. Received: {update_steps}.")
+        if not 2 <= num_bits <= 16:
+            raise ValueError(f"num_bits must be from 2 to 16. Received: {num_bits}.")
+        if not initial_range[0] <= 0 <= initial_range[1] or initial_range[0] == initial_range[1]:
+            raise ValueError(
+                f"initial_range must contain 0 and not be empty. Received: {initial_range}."
+            )
+        self.update_steps = update_steps
+        self.num_bits = num_bits
+        self.initial_range = tuple(initial_range)
+
+    def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
+        """Adds the range and a call counter to `layer` and returns them by name."""
+
+        def add(suffix: str, value: float, dtype: str) -> Any:
+            return layer.add_weight(
+                shape=(),
+                initializer=keras.initializers.Constant(value),
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                name=f"{name}_{suffix}",
+            )
+
+        return {
+            "range_min": add("range_min", self.initial_range[0], "float32"),
+            "range_max": add("range_max", self.initial_range[1], "float32"),
+            "calls": add("calls", 0, "int32"),
+        }
+
+    def __call__(
+        self, inputs: Any, training: Any, weights: dict[str, Any], *, table: Any = None, **kwargs: Any
+    ) -> Any:
+        """Fake-quantizes `inputs` (any shape); in training, updates the range from `table` in turn.
+
+        Args:
+          inputs: float32 rows `[..., dim]`.
+          training: Python bool.
+          weights: what `build` returned.
+          table: float32 `[rows, dim]` that the range must contain; `inputs` when None.
+
+        Returns:
+          Tensor like `inputs`.
+        """
+        if training:
+            self._update_in_turn(inputs if table is None else table, weights)
+        return fake_quantize(inputs, weights["range_min"], weights["range_max"], self.num_bits)
+
+    def range_of(self, table: Any) -> tuple[Any, Any]:
+        """`(min, max)` that contains `table` and 0, with the paper's room on either side."""
+        table = ops.stop_gradient(ops.convert_to_tensor(table))
+        low = ops.minimum(ops.min(table), 0.0)
+        high = ops.maximum(ops.max(table), 0.0)
+        room = ops.maximum(self.ROOM_SHARE * (high - low), self.SMALLEST_ROOM)
+        return low - room, high + room
+
+    def _update_in_turn(self, table: Any, weights: dict[str, Any]) -> None:
+        calls = ops.convert_to_tensor(weights["calls"])
+        old = (
+            ops.convert_to_tensor(weights["range_min"]),
+            ops.convert_to_tensor(weights["range_max"]),
+        )
+        new = ops.cond(
+            ops.equal(calls % self.update_steps, 0), lambda: self.range_of(table), lambda: old
+        )
+        weights["range_min"].assign(new[0])
+        weights["range_max"].assign(new[1])
+        weights["calls"].assign(calls + 1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "update_steps": self.update_steps,
+            "num_bits": self.num_bits,
+            "initial_range": self.initial_range,
+        }

@@ -1,0 +1,296 @@
+"""Learns a vocabulary from prepared data or from text.
+
+```
+python -m convert_tf.text.learn --input data/ --output vocab.txt
+python -m convert_tf.text.learn --input data/ --output vocab.model --tokenizer=sentencepiece
+python -m convert_tf.text.learn --input 'corpus/*.txt.gz' --output vocab.txt --min_count 50
+```
+
+A folder is read as records: contexts and responses of the train split, each text of a thread once,
+in however many examples it stands. A file is text with one sentence a line, plain or compressed
+(.gz, .bz2, .zst).
+"""
+
+import collections
+import concurrent.futures
+import hashlib
+import io
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import tensorflow as tf
+from absl import app, flags
+
+from convert_tf.data import dumps, records
+from convert_tf.text import runs
+from convert_tf.text.counting import WordCounter
+from convert_tf.text.subwords import SubwordConfig, learn_subwords
+from convert_tf.text.vocabulary import write_file, write_vocabulary
+
+_BATCH = 1000
+_PROGRESS_SECONDS = 5.0
+# Results of the sentencepiece trainer depend on it, so it does not follow the machine.
+_PIECE_THREADS = 16
+_IN_GRAPH = tf.TensorSpec([None], tf.string)
+
+
+def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
+    """Yields the texts of data folders and text files.
+
+    Args:
+        paths: Folders, files and patterns of files.
+
+    Raises:
+        ValueError: A pattern matches nothing, or a folder has no train split.
+    """
+    for path in paths:
+        if os.path.isdir(path):
+            yield from _read_records(records.list_shards(path, "train"))
+            continue
+        for file in dumps.find_files([path]):
+            stats = dumps.DumpStats(file)
+            yield from dumps.read_lines(file, stats)
+            for warning in stats.warnings:
+                print(f"warning: {warning}", file=sys.stderr)
+            for reason, number in sorted(stats.skipped.items()):
+                print(f"warning: {file}: skipped {number} ({reason})", file=sys.stderr)
+
+
+def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
+    """Yields each text of a thread once, by a set of 64-bit digests."""
+    seen: set[bytes] = set()
+    batches = tf.data.TFRecordDataset(list(shards)).batch(_BATCH).map(records.parse_examples)
+    for batch in batches.prefetch(2).as_numpy_iterator():
+        for name in ("context", "response"):
+            for thread, text in zip(batch["thread_id"], batch[name], strict=True):
+                digest = hashlib.blake2b(thread + b"\0" + text, digest_size=8).digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    yield text
+
+
+def in_graph(
+    function: Callable[[tf.Tensor], tf.Tensor], sentences: Iterable[bytes]
+) -> Iterator[list[bytes]]:
+    """Maps batches of texts by a graph on all cores.
+
+    Args:
+        function: From string [B] to string [N].
+        sentences: The texts.
+
+    Yields:
+        The output for each batch, in order.
+    """
+    graph = tf.function(function, input_signature=[_IN_GRAPH]).get_concrete_function()
+    iterator = iter(sentences)
+    threads = os.cpu_count() or 1
+    waiting: collections.deque[concurrent.futures.Future[tf.Tensor]] = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        while batch := list(itertools.islice(iterator, _BATCH)):
+            waiting.append(pool.submit(graph, tf.constant(batch)))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result().numpy().tolist()
+        for future in waiting:
+            yield future.result().numpy().tolist()
+
+
+def count_words(sentences: Iterable[bytes], counter: WordCounter) -> WordCounter:
+    """Counts the runs (`convert_tf.text.runs`) of texts."""
+    for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
+        counter.add(words)
+    return counter
+
+
+def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes:
+    """Trains a SentencePiece unigram model on lower-cased texts; the same input, the same model.
+
+    Args:
+        sentences: The texts.
+        vocab_size: Pieces, at most; fewer when the texts do not hold as many.
+
+    Returns:
+        The serialized model.
+
+    Raises:
+        ValueError: The trainer refuses the texts or the size.
+    """
+    import sentencepiece
+
+    lowered = itertools.chain.from_iterable(in_graph(runs.lower, sentences))
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lowered,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=0.9995,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            shuffle_input_sentence=False,
+            max_sentence_length=2**16,
+            num_threads=_PIECE_THREADS,
+            bos_id=-1,
+            eos_id=-1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            "A SentencePiece model needs texts with more distinct characters and words than pieces "
+            f"to reserve. Received: vocab_size={vocab_size} and texts it refuses ({error}). "
+            "Give more text or another --vocab_size."
+        ) from None
+    return model.getvalue()
+
+
+class _Progress:
+    """Passes texts on, counts them and shows how many now and then."""
+
+    def __init__(self, sentences: Iterable[bytes]):
+        self.num_sentences = 0
+        self._sentences = sentences
+        self._started = self._shown = time.monotonic()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for sentence in self._sentences:
+            self.num_sentences += 1
+            yield sentence
+            if self.num_sentences % _BATCH == 0:
+                self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown >= _PROGRESS_SECONDS:
+            self._shown = now
+            rate = self.num_sentences / (now - self._started)
+            print(f"{self.num_sentences:,} sentences, {rate:,.0f}/s", file=sys.stderr)
+
+
+def learn(
+    paths: Sequence[str],
+    output: str,
+    *,
+    tokenizer: str = "subword",
+    config: SubwordConfig | None = None,
+    vocab_size: int = 31_476,
+    max_sentences: int = 10_000_000,
+    max_words: int = 2_000_000,
+    max_word_length: int = 64,
+) -> str:
+    """Learns a vocabulary and writes it; under the final name there is never half a file.
+
+    Args:
+        paths: What `read_sentences` takes.
+        output: The vocabulary file.
+        tokenizer: "subword" or "sentencepiece".
+        config: Rules of the subword learner; the paper's by default.
+        vocab_size: Pieces of a SentencePiece model.
+        max_sentences: Texts that are read, from the first on.
+        max_words: Distinct words that the subword learner looks at, the most frequent ones.
+        max_word_length: Characters of a word that it looks at.
+
+    Returns:
+        One line that says how many sentences, words and subwords there were.
+
+    Raises:
+        ValueError: There is no text, or an option is out of range.
+    """
+    if max_sentences < 1:
+        raise ValueError(
+            f"At least one sentence is read. Received: max_sentences={max_sentences}. Pass more."
+        )
+    os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
+    sentences = _Progress(itertools.islice(read_sentences(paths), max_sentences))
+    if tokenizer == "sentencepiece":
+        import sentencepiece
+
+        model = train_sentencepiece(_some(sentences, paths), vocab_size=vocab_size)
+        write_file(output, model)
+        pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+        return f"wrote {output}: {sentences.num_sentences:,} sentences, {pieces:,} subwords"
+    counter = WordCounter(max_words, max_word_length=max_word_length)
+    counts = count_words(_some(sentences, paths), counter).counts()
+    subwords = learn_subwords(counts, config)
+    write_vocabulary(output, subwords)
+    return (
+        f"wrote {output}: {sentences.num_sentences:,} sentences, {len(counts):,} words, "
+        f"{len(subwords):,} subwords"
+    )
+
+
+def _some(sentences: Iterable[bytes], paths: Sequence[str]) -> Iterator[bytes]:
+    """Passes texts on; refuses to pass on none."""
+    iterator = iter(sentences)
+    first = next(iterator, None)
+    if first is None:
+        raise ValueError(
+            f"A vocabulary is learned from text. Received: {', '.join(paths)}, which hold none. "
+            "Pass a data folder or files with one sentence a line."
+        )
+    yield first
+    yield from iterator
+
+
+def _define_flags() -> None:
+    config = SubwordConfig()
+    flags.DEFINE_multi_string("input", None, "Data folder, text file, quoted pattern; repeatable.")
+    flags.DEFINE_string("output", None, "The vocabulary file to write.")
+    flags.DEFINE_enum("tokenizer", "subword", ["subword", "sentencepiece"], "Kind of vocabulary.")
+    flags.DEFINE_integer("min_count", config.min_count, "Occurrences that a subword needs.")
+    flags.DEFINE_integer("iterations", config.iterations, "Times that words are cut and counted.")
+    flags.DEFINE_integer(
+        "max_subword_length", config.max_subword_length, "Characters of a subword, at most."
+    )
+    flags.DEFINE_integer(
+        "max_consecutive_digits", config.max_consecutive_digits, "Digits in a row, at most."
+    )
+    flags.DEFINE_integer(
+        "alphabet_min_count", config.alphabet_min_count, "Occurrences that a character needs."
+    )
+    flags.DEFINE_integer("max_sentences", 10_000_000, "Texts to read, at most.")
+    flags.DEFINE_integer("max_words", 2_000_000, "Distinct words to learn from, at most.")
+    flags.DEFINE_integer("max_word_length", 64, "Characters of a word to look at.")
+    flags.DEFINE_integer("vocab_size", 31_476, "Pieces, with --tokenizer=sentencepiece.")
+    flags.mark_flags_as_required(["input", "output"])
+
+
+def _run(argv: Sequence[str]) -> int:
+    values = flags.FLAGS
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments {argv[1:]}: quote patterns, as '*.txt'.")
+    started = time.monotonic()
+    try:
+        config = SubwordConfig(
+            min_count=values.min_count,
+            iterations=values.iterations,
+            max_subword_length=values.max_subword_length,
+            max_consecutive_digits=values.max_consecutive_digits,
+            alphabet_min_count=values.alphabet_min_count,
+        )
+        line = learn(
+            values.input,
+            values.output,
+            tokenizer=values.tokenizer,
+            config=config,
+            vocab_size=values.vocab_size,
+            max_sentences=values.max_sentences,
+            max_words=values.max_words,
+            max_word_length=values.max_word_length,
+        )
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except tf.errors.OpError as error:
+        print(f"error: the records cannot be read: {error.message}", file=sys.stderr)
+        return 1
+    print(f"{line}, {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    _define_flags()
+    app.run(_run)

@@ -1,0 +1,141 @@
+r"""The subword vocabulary file: one subword a line, in UTF-8; the line's number from 0 is its id.
+
+A subword may hold any character: backslash, newline, carriage return and other characters at which
+a reader might break the line are written `\\`, `\n`, `\r` and `\uXXXX`.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from convert_tf.text.subwords import WORD_START
+
+_SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029]")
+_UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")
+_LONG = {"\\": "\\", "n": "\n", "r": "\r"}
+
+
+class VocabularyError(ValueError):
+    """A file is not a subword vocabulary, or a list of subwords cannot be one."""
+
+
+def escape(subword: str) -> str:
+    """Returns the line that stands for a subword."""
+    return _ESCAPED.sub(lambda match: _SHORT.get(match[0], f"\\u{ord(match[0]):04x}"), subword)
+
+
+def unescape(line: str) -> str:
+    """Returns the subword that a line stands for.
+
+    Raises:
+        VocabularyError: A backslash begins none of the escapes.
+    """
+
+    def character(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        if match[2] not in _LONG:
+            raise VocabularyError(
+                r"A backslash in a vocabulary begins \\, \n, \r or \uXXXX. "
+                f"Received: {line!r}. Write a literal backslash twice."
+            )
+        return _LONG[match[2]]
+
+    return _UNESCAPED.sub(character, line)
+
+
+def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None:
+    """Checks that texts can be cut into these subwords.
+
+    Args:
+        subwords: The vocabulary in the order of ids.
+        source: What the messages call it.
+
+    Raises:
+        VocabularyError: There are none; one is empty, there twice, the marker alone or holds the
+            marker behind its start; a character is there alone but not as the start of a word.
+    """
+    if not subwords:
+        raise VocabularyError(
+            f"A vocabulary holds at least one subword. Received: {source}, which is empty. "
+            "Learn one with python -m convert_tf.text.learn."
+        )
+    first: dict[str, int] = {}
+    for number, subword in enumerate(subwords, start=1):
+        if subword in first:
+            raise VocabularyError(
+                f"Subwords are unique. Received: {subword!r} in lines {first[subword]} and "
+                f"{number} of {source}. Remove one of them."
+            )
+        first[subword] = number
+        if not subword or subword == WORD_START or subword.rfind(WORD_START) > 0:
+            raise VocabularyError(
+                f"A subword is text that may follow one {WORD_START!r}. Received: {subword!r} in "
+                f"line {number} of {source}. Remove the line; is the file a vocabulary?"
+            )
+    for subword, number in first.items():
+        if len(subword) == 1 and WORD_START + subword not in first:
+            raise VocabularyError(
+                f"A character of the alphabet is also there behind {WORD_START!r}, or old clients "
+                f"misalign tokens and vectors. Received: {subword!r} in line {number} of {source} "
+                f"without {WORD_START + subword!r}. Add that line at the end."
+            )
+
+
+def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+    """Reads and checks a subword vocabulary.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The subwords; the index of each is its id.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        VocabularyError: It is not UTF-8, or `check_subwords` or `unescape` refuse it.
+    """
+    source = os.fspath(path)
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise VocabularyError(
+            f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
+            f"{error.start} on. Pass the vocab.txt that convert_tf.text.learn wrote."
+        ) from None
+    if lines[-1] == "":
+        lines.pop()
+    subwords = [unescape(line) for line in lines]
+    check_subwords(subwords, source=source)
+    return subwords
+
+
+def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:
+    """Checks subwords and writes them as `write_file` does.
+
+    Args:
+        path: The file.
+        subwords: In the order of ids.
+
+    Raises:
+        VocabularyError: `check_subwords` refuses them.
+    """
+    subwords = list(subwords)
+    check_subwords(subwords)
+    lines = "".join(f"{escape(subword)}\n" for subword in subwords)
+    write_file(path, lines.encode("utf-8"))
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file under a temporary name beside the final one, then renames it."""
+    temporary = f"{os.fspath(path)}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)

@@ -1,0 +1,256 @@
+"""Training a dual encoder with `keras.Model.fit`: the model that is fitted, its optimizer, precision.
+
+Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §3.1.
+"""
+
+import importlib.util
+import math
+import time
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.config import TrainConfig
+from convert_tf.encoders import DualEncoder
+from convert_tf.losses import annealed_scale, in_batch_softmax_loss
+
+# bfloat16 has to win clearly: it costs accuracy, and a busy machine makes timings uncertain.
+SPEED_UP_THAT_COUNTS = 1.2
+
+
+def has_gpu() -> bool:
+    """Whether Keras's backend sees a GPU."""
+    return bool(keras.distribution.list_devices("gpu"))
+
+
+def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
+    """Median seconds of one matmul `[rows, 512] × [512, 2048]` + bias in `dtype`."""
+    rng = np.random.default_rng(0)
+    x, kernel, bias = (
+        ops.cast(rng.standard_normal(shape, dtype=np.float32), dtype)
+        for shape in ((rows, 512), (512, 2048), (2048,))
+    )
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        y = ops.add(ops.matmul(x, kernel), bias)
+        ops.convert_to_numpy(ops.cast(y[0, 0], "float32"))
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds[1:]))
+
+
+def choose_precision(requested: str = "auto") -> str:
+    """The precision to train in: what was asked for, or what this device does fast.
+
+    `auto` is `mixed_float16` on a GPU; on a CPU it is `mixed_bfloat16` where a short timed matmul is
+    clearly faster than in float32, else `float32`. float16 is never chosen on a CPU: TensorFlow's
+    fused matmul + bias is thousands of times slower there.
+
+    Args:
+      requested: a `TrainConfig.precision`.
+
+    Returns:
+      A Keras dtype policy name.
+    """
+    if requested == "mixed_float16" and not has_gpu() and keras.backend.backend() == "tensorflow":
+        warnings.warn(
+            "mixed_float16 on TensorFlow's CPU is thousands of times slower than mixed_bfloat16 in "
+            "matmul + bias. Use --precision=mixed_bfloat16 or auto.",
+            stacklevel=2,
+        )
+    if requested != "auto":
+        return requested
+    if has_gpu():
+        return "mixed_float16"
+    faster = matmul_seconds("float32") / matmul_seconds("bfloat16")
+    return "mixed_bfloat16" if faster >= SPEED_UP_THAT_COUNTS else "float32"
+
+
+def learning_rate_schedule(config: TrainConfig) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Linear warm-up from 0, then cosine decay to the final learning rate at the last step."""
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if config.warmup_steps else config.learning_rate,
+        decay_steps=max(config.steps - config.warmup_steps, 1),
+        alpha=config.final_learning_rate / config.learning_rate,
+        warmup_target=config.learning_rate if config.warmup_steps else None,
+        warmup_steps=config.warmup_steps,
+    )
+
+
+def _clipping_one_variable(base: type, variable: Any, max_norm: float) -> type:
+    """`base`, an optimizer class, with the gradient of one variable clipped by its L2 norm."""
+
+    class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
+        def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+            known = trainable_variables or self._trainable_variables
+            grads = [
+                self._clip(grad) if known_variable is variable and grad is not None else grad
+                for grad, known_variable in zip(grads, known, strict=True)
+            ]
+            super().apply(grads, trainable_variables)
+
+        def _clip(self, grad: Any) -> Any:
+            grad = ops.convert_to_tensor(grad)
+            # Gradients still carry the loss scale here.
+            limit = max_norm * (self.loss_scale_factor or 1.0)
+            norm = ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32"))))
+            return grad * ops.cast(limit / ops.maximum(norm, limit), grad.dtype)
+
+    WithEmbeddingClip.__name__ = base.__name__
+    return WithEmbeddingClip
+
+
+def make_optimizer(
+    config: TrainConfig, *, embedding_table: Any, precision: str
+) -> keras.optimizers.Optimizer:
+    """The optimizer of a run.
+
+    Args:
+      config: reads optimizer, learning rates, steps, rho, weight decay, clip and loss scale.
+      embedding_table: the variable whose gradient is clipped.
+      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+
+    Returns:
+      A Keras optimizer.
+
+    Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
+    """
+    classes = {
+        "adadelta": (keras.optimizers.Adadelta, {"rho": config.adadelta_rho}),
+        "adam": (keras.optimizers.Adam, {}),
+        "adamw": (keras.optimizers.AdamW, {"weight_decay": config.weight_decay}),
+        "adamax": (keras.optimizers.Adamax, {}),
+    }
+    base, options = classes[config.optimizer]
+    if config.embedding_clip:
+        base = _clipping_one_variable(base, embedding_table, config.embedding_clip)
+    return base(
+        learning_rate=learning_rate_schedule(config),
+        loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,
+        **options,
+    )
+
+
+class ResponseRanking(keras.Model):
+    """A dual encoder under its training objective: pick each context's response from the batch.
+
+    Args:
+      encoder: the dual encoder.
+      scale_start, scale_end, scale_anneal_steps: see `TrainConfig`; `scale_end` 0 means
+        √encoding_dim.
+      label_smoothing: probability spread over the negatives.
+      l2: factor of the sum of squared matrix weights.
+
+    Call arguments:
+      inputs: the packed batch that `DualEncoder` takes.
+
+    Returns:
+      dict of both encodings `[batch, encoding_dim]` and the `scale` of their cosines, a scalar.
+
+    Reference: arXiv 1911.03688 §2.1 equation 1, §3.1.
+    """
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        *,
+        scale_start: float = 1.0,
+        scale_end: float = 0.0,
+        scale_anneal_steps: int = 10_000,
+        label_smoothing: float = 0.2,
+        l2: float = 1e-5,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.scale_start = scale_start
+        self.scale_end = scale_end or math.sqrt(encoder.config.encoding_dim)
+        self.scale_anneal_steps = scale_anneal_steps
+        self.label_smoothing = label_smoothing
+        self.l2 = l2
+        self.steps_done = self.add_weight(
+            shape=(), initializer="zeros", dtype="int32", trainable=False, name="steps_done"
+        )
+        self.accuracy = keras.metrics.Mean(name="batch_accuracy")
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        encodings = self.encoder(inputs, training=training)
+        scale = annealed_scale(
+            ops.convert_to_tensor(self.steps_done),
+            start=self.scale_start,
+            end=self.scale_end,
+            anneal_steps=self.scale_anneal_steps,
+        )
+        if training:
+            self.steps_done.assign(self.steps_done + 1)
+        return {**encodings, "scale": scale}
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        loss = in_batch_softmax_loss(
+            y_pred["scale"] * self._cosines(y_pred), self.label_smoothing
+        )
+        if self.l2:
+            matrices = [v for v in self.encoder.trainable_variables if len(v.shape) > 1]
+            loss = loss + self.l2 * sum(
+                ops.sum(ops.square(ops.convert_to_tensor(v))) for v in matrices
+            )
+        return loss
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        cosines = self._cosines(y_pred)
+        own = ops.diagonal(cosines)[:, None]
+        is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
+        self.accuracy.update_state(ops.cast(is_first, "float32"))
+        return self.get_metrics_result()
+
+    @staticmethod
+    def _cosines(encodings: dict[str, Any]) -> Any:
+        return ops.matmul(
+            encodings["context_encoding"], ops.transpose(encodings["response_encoding"])
+        )
+
+
+def make_ranking_model(
+    encoder: DualEncoder, config: TrainConfig, *, precision: str
+) -> ResponseRanking:
+    """`encoder` under its objective, compiled with its optimizer, ready for `fit`."""
+    model = ResponseRanking(
+        encoder,
+        scale_start=config.scale_start,
+        scale_end=config.scale_end,
+        scale_anneal_steps=config.scale_anneal_steps,
+        label_smoothing=config.label_smoothing,
+        l2=config.l2,
+    )
+    optimizer = make_optimizer(
+        config, embedding_table=encoder.trunk.embedding.table, precision=precision
+    )
+    optimizer.build(model.trainable_variables)
+    # The loss scale is the optimizer's own and static; XLA has no fast 16-bit matmul on CPUs.
+    is_cpu_tensorflow = keras.backend.backend() == "tensorflow" and not has_gpu()
+    model.compile(
+        optimizer=optimizer,
+        auto_scale_loss=False,
+        jit_compile=False if is_cpu_tensorflow else "auto",
+    )
+    return model
+
+
+def tensorboard_callback(log_dir: str) -> keras.callbacks.Callback | None:
+    """Keras's TensorBoard writer, or None where TensorFlow, which it needs, is not installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    return keras.callbacks.TensorBoard(log_dir, write_graph=False, update_freq=50)

@@ -1,0 +1,35 @@
+"""Writes a checkpoint as a TF Hub module.
+
+`python export.py --checkpoint runs/convert --output hub_modules/convert/1`
+"""
+
+import sys
+
+from absl import app, flags
+
+_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the module.", required=True)
+_MAX_TOKENS = flags.DEFINE_integer("max_tokens", 512, "Longer texts are cut, in subwords.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace --output where it exists.")
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
+    from convert_tf.hub import export_module
+
+    try:
+        folder = export_module(
+            _CHECKPOINT.value,
+            _OUTPUT.value,
+            max_tokens=_MAX_TOKENS.value,
+            overwrite=_OVERWRITE.value,
+        )
+    except ValueError as error:
+        sys.exit(f"export.py: {error}")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"wrote {folder}, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,46 @@
+"""Packaging of convert_tf; tool settings are in pyproject.toml."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "convert_tf" / "__init__.py").read_text(), re.MULTILINE
+).group(1)
+
+EXTRAS = {
+    "jax": ["jax>=0.6"],
+    "lint": ["ruff>=0.9", "mypy>=1.13"],
+}
+EXTRAS["test"] = ["pytest>=8", "hypothesis>=6.100", *EXTRAS["jax"]]
+EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["lint"]]
+
+setup(
+    name="convert_tf",
+    version=VERSION,
+    description="ConveRT-style dual sentence encoders: from conversation dumps to TF Hub modules",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["convert_tf", "convert_tf.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "absl-py>=1.4",
+        "duckdb>=1.1",
+        "keras>=3.12",
+        "matplotlib>=3.8",
+        "numpy>=1.26",
+        "sentencepiece>=0.2",
+        "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
+        "tensorboard>=2.19",
+        "tensorflow>=2.19",
+        "tensorflow-hub>=0.16.1",
+        "tensorflow-model-optimization>=0.8",
+        "tensorflow-text>=2.19",
+        "tf-keras>=2.19",
+        "zstandard>=0.22",
+    ],
+    extras_require=EXTRAS,
+)

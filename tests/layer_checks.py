@@ -1,0 +1,80 @@
+"""What holds for every layer: `check_layer`, after keras-hub's `run_layer_test`."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+
+STANDARD_ARGUMENTS = {"self", "kwargs"}
+
+
+class OneLayer(keras.Model):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs, training=False):
+        if "training" in inspect.signature(self.layer.call).parameters:
+            return self.layer(**inputs, training=training)
+        return self.layer(**inputs)
+
+
+def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tuple) -> None:
+    """Shape, config round trip, one compiled fit step, mixed precision.
+
+    Args:
+      layer_class: class under test.
+      arguments: constructor arguments; together with the defaults, all of them are looked at.
+      inputs: call arguments by name; floats are cast to each policy's compute dtype.
+      expected_shape: of the result.
+    """
+    layer = layer_class(**arguments, name="under_test")
+    result = layer(**inputs)
+    assert tuple(result.shape) == expected_shape
+    assert np.isfinite(np.asarray(result)).all()
+
+    config = layer.get_config()
+    names = set(inspect.signature(layer_class.__init__).parameters) - STANDARD_ARGUMENTS
+    assert names <= set(config), f"missing in get_config: {names - set(config)}"
+    for name in names:
+        assert config[name] == getattr(layer, name)
+    for name, value in arguments.items():
+        assert config[name] == value
+    revived = layer_class.from_config(json.loads(json.dumps(config)))
+    assert json.dumps(revived.get_config()) == json.dumps(config)
+    again = revived(**inputs)
+    assert again.shape == result.shape
+    for target, source in zip(revived.variables, layer.variables, strict=True):
+        assert target.path == source.path
+        target.assign(source)
+    np.testing.assert_allclose(np.asarray(revived(**inputs)), np.asarray(result), atol=1e-6)
+
+    _check_fit_step(layer_class(**arguments), inputs, expected_shape)
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        mixed = layer_class(**arguments, dtype=policy)
+        low = {k: _lower(v, mixed.compute_dtype) for k, v in inputs.items()}
+        lowered = mixed(**low)
+        assert tuple(lowered.shape) == expected_shape
+        assert keras.backend.standardize_dtype(lowered.dtype) in (mixed.compute_dtype, "float32")
+        assert np.isfinite(np.asarray(keras.ops.cast(lowered, "float32"))).all()
+        assert {v.dtype for v in mixed.trainable_variables} <= {"float32"}
+
+
+def _lower(value, dtype: str):
+    value = np.asarray(value)
+    return keras.ops.cast(value, dtype) if value.dtype.kind == "f" else value
+
+
+def _check_fit_step(layer, inputs: dict, expected_shape: tuple) -> None:
+    model = OneLayer(layer)
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", jit_compile=False)
+    target = np.random.RandomState(0).standard_normal(expected_shape).astype("float32")
+    first = model.train_on_batch(inputs, target)
+    before = [np.asarray(v) for v in layer.trainable_variables]
+    second = model.train_on_batch(inputs, target)
+    assert np.isfinite(first)
+    assert np.isfinite(second)
+    for old, variable in zip(before, layer.trainable_variables, strict=True):
+        assert np.isfinite(np.asarray(variable)).all()
+        assert not np.array_equal(old, np.asarray(variable)), f"{variable.path} does not train"

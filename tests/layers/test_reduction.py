@@ -1,0 +1,119 @@
+import math
+
+import naive
+import numpy as np
+import pytest
+from layer_checks import check_layer
+from model_cases import fill_weights
+
+from convert_tf.encoders import segments_of
+from convert_tf.layers import SqrtNReduction
+
+DIM = 5
+
+
+def _built(num_heads: int = 2) -> SqrtNReduction:
+    layer = SqrtNReduction(num_heads, 3, name="reduction")
+    layer.build((None, None, DIM))
+    fill_weights(layer.variables)
+    return layer
+
+
+def _reduce(layer, x, segment_lengths) -> np.ndarray:
+    lengths = np.asarray(segment_lengths, "int32")
+    segment_ids, _, mask = segments_of(lengths, x.shape[1])
+    return np.asarray(layer(x, segment_ids, lengths, mask))
+
+
+def _x(rows: int, tokens: int, seed: int = 0) -> np.ndarray:
+    return np.random.RandomState(seed).standard_normal((rows, tokens, DIM)).astype("float32")
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3])
+@pytest.mark.parametrize("length", [1, 2, 8])
+def test_parity_with_loop(num_heads, length):
+    """The fused weights equal attending first and summing then (footnote 4)."""
+    layer = _built(num_heads)
+    x = _x(2, length)
+    expected = [
+        naive.sqrt_n_reduction(
+            row, np.asarray(layer.query_key_kernel), num_heads=num_heads, attention_dim=3
+        )
+        for row in x
+    ]
+    reduced = _reduce(layer, x, [[length]] * 2)[:, 0]
+    np.testing.assert_allclose(reduced, expected, atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    "segment_lengths",
+    [[[3, 4, 2]], [[9, 0, 0]], [[0, 4, 3]], [[2, 0, 5]], [[1, 1, 0]], [[0, 0, 0]], [[3, 3, 3]]],
+    ids=str,
+)
+def test_parity_with_loop_in_packed_rows(segment_lengths):
+    """Each text of a row is reduced as if it were alone; an empty one gives zeros."""
+    layer = _built()
+    x = _x(1, 9)
+    reduced = _reduce(layer, x, segment_lengths)[0]
+    start = 0
+    for segment, length in enumerate(segment_lengths[0]):
+        expected = naive.sqrt_n_reduction(
+            x[0, start : start + length],
+            np.asarray(layer.query_key_kernel),
+            num_heads=2,
+            attention_dim=3,
+        )
+        np.testing.assert_allclose(reduced[segment], expected, atol=3e-6)
+        start += length
+
+
+def test_padding_is_neither_read_nor_summed():
+    layer = _built()
+    x = _x(1, 6)
+    other = x.copy()
+    other[:, 4:] = 1e3
+    np.testing.assert_array_equal(_reduce(layer, x, [[4]]), _reduce(layer, other, [[4]]))
+    np.testing.assert_allclose(_reduce(layer, x, [[4]]), _reduce(layer, x[:, :4], [[4]]), atol=1e-6)
+
+
+def test_equal_tokens_reduce_to_their_value_times_the_root_of_their_number():
+    """Any attention weights average to the one value v; the sum over N queries / √N is √N·v."""
+    layer = _built()
+    value = np.arange(1.0, 6.0, dtype="float32")
+    for length in (1, 4, 9):
+        reduced = _reduce(layer, np.tile(value, (1, length, 1)), [[length]])[0, 0]
+        np.testing.assert_allclose(reduced, np.tile(math.sqrt(length) * value, 2), rtol=1e-5)
+
+
+def test_no_factor_before_the_softmax():
+    """PolyAI's graph has no 1/√d here: with kernels of 1 and one-hot x, scores are d or 0."""
+    layer = SqrtNReduction(1, 4, name="reduction")
+    layer.build((None, None, 2))
+    layer.query_key_kernel.assign([[0.5] * 8, [0.0] * 8])
+    # Token 0 = e₀, token 1 = e₁: only A₀₀'s score is 4 · 0.5² = 1, the others 0.
+    reduced = _reduce_two(layer)
+    e = math.e
+    weight_0 = (e / (1 + e) + 0.5) / math.sqrt(2)
+    np.testing.assert_allclose(reduced, [weight_0, math.sqrt(2) - weight_0], atol=1e-6)
+
+
+def _reduce_two(layer) -> np.ndarray:
+    lengths = np.array([[2]], "int32")
+    segment_ids, _, mask = segments_of(lengths, 2)
+    return np.asarray(layer(np.eye(2, dtype="float32")[None], segment_ids, lengths, mask))[0, 0]
+
+
+def test_layer_habits():
+    lengths = np.array([[3, 2], [4, 0]], "int32")
+    segment_ids, _, mask = segments_of(lengths, 6)
+    check_layer(
+        SqrtNReduction,
+        {"num_heads": 2, "attention_dim": 3},
+        {
+            "x": _x(2, 6),
+            "segment_ids": np.asarray(segment_ids),
+            "segment_lengths": lengths,
+            "attention_mask": np.asarray(mask),
+        },
+        (2, 2, 2 * DIM),
+    )

@@ -1,0 +1,69 @@
+"""What several tests of the network feed it: weights, texts, batches."""
+
+import zlib
+
+import numpy as np
+
+from convert_tf.data.packing import pack
+
+
+def fill_weights(variables) -> None:
+    """Sets each trainable variable from its path alone; `RandomState`'s streams are frozen."""
+    for variable in variables:
+        if not variable.trainable:
+            continue
+        random = np.random.RandomState(zlib.crc32(variable.path.encode()))
+        values = random.standard_normal(tuple(variable.shape))
+        if variable.path.endswith("gamma"):
+            values = 1.0 + 0.2 * values
+        elif variable.path.endswith("embedding/table"):
+            values = 0.3 * values
+        elif len(variable.shape) > 1 and "relative_bias" not in variable.path:
+            values = values / np.sqrt(variable.shape[0])
+        else:
+            values = 0.3 * values
+        variable.assign(values.astype("float32"))
+
+
+def random_texts(config, lengths, *, seed: int = 0) -> list[np.ndarray]:
+    random = np.random.RandomState(seed)
+    return [random.randint(0, config.num_ids, size=n).astype("int32") for n in lengths]
+
+
+def one_per_row(texts, padding_id: int, *, width: int | None = None) -> np.ndarray:
+    """int32 `[texts, width]`, right-padded."""
+    width = max([1, *map(len, texts)]) if width is None else width
+    rows = np.full((len(texts), width), padding_id, "int32")
+    for row, text in zip(rows, texts, strict=True):
+        row[: len(text)] = text
+    return rows
+
+
+def packed(texts, padding_id: int, *, row_tokens: int, segments_per_row: int = 16):
+    """`(token_ids, segment_lengths, slots)` of the packed texts."""
+    splits = np.cumsum([0, *map(len, texts)])
+    flat = np.concatenate([np.zeros(0, "int32"), *texts])
+    return pack(
+        flat,
+        splits,
+        row_tokens=row_tokens,
+        padding_id=padding_id,
+        segments_per_row=segments_per_row,
+    )
+
+
+def packed_batch(contexts, responses, padding_id: int, *, row_tokens: int) -> dict:
+    """The dict that `DualEncoder` takes."""
+    token_ids, segment_lengths, slots = packed(
+        [*contexts, *responses], padding_id, row_tokens=row_tokens
+    )
+    return {
+        "token_ids": token_ids,
+        "segment_lengths": segment_lengths,
+        "context_slots": slots[: len(contexts)],
+        "response_slots": slots[len(contexts) :],
+    }
+
+
+def outputs_of(model, inputs, **kwargs) -> dict:
+    return {name: np.asarray(value) for name, value in model(inputs, **kwargs).items()}

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+
+from convert_tf.data.packing import assign_rows, pack
+
+
+def _random_lengths(seed: int, *, longest: int = 20) -> np.ndarray:
+    random = np.random.RandomState(seed)
+    return random.randint(0, longest + 1, size=random.randint(0, 60))
+
+
+def _packed(lengths, *, row_tokens: int = 20, segments_per_row: int = 4):
+    splits = np.cumsum([0, *lengths])
+    flat = np.arange(splits[-1])  # every token is another id
+    return (
+        flat,
+        splits,
+        pack(flat, splits, row_tokens=row_tokens, padding_id=-1, segments_per_row=segments_per_row),
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_text_is_where_its_slot_says(seed):
+    lengths = _random_lengths(seed)
+    flat, splits, (token_ids, segment_lengths, slots) = _packed(lengths)
+    assert token_ids.dtype == segment_lengths.dtype == slots.dtype == np.int32
+    assert len(set(slots)) == len(lengths)
+    for text, slot in enumerate(slots):
+        row, segment = divmod(int(slot), 4)
+        start = segment_lengths[row, :segment].sum()
+        assert segment_lengths[row, segment] == lengths[text]
+        np.testing.assert_array_equal(
+            token_ids[row, start : start + lengths[text]], flat[splits[text] : splits[text + 1]]
+        )
+    # Nothing else is there: all other places are padding, at the ends of the rows.
+    assert segment_lengths.sum() == lengths.sum()
+    for row, own in zip(token_ids, segment_lengths, strict=True):
+        assert (row[: own.sum()] >= 0).all()
+        assert (row[own.sum() :] == -1).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_keep_their_limits(seed):
+    lengths = _random_lengths(seed, longest=3)
+    rows, segments, starts = assign_rows(lengths, 20, segments_per_row=4)
+    for row in set(rows.tolist()):
+        assert lengths[rows == row].sum() <= 20
+        assert sorted(segments[rows == row]) == list(range((rows == row).sum()))
+        assert (rows == row).sum() <= 4
+        assert (starts[rows == row] + lengths[rows == row] <= 20).all()
+
+
+def _naive_best_fit(lengths, row_tokens: int) -> int:
+    """Number of rows when each text, longest first, goes to the fullest row it fits in."""
+    free: list[int] = []
+    for length in sorted(map(int, lengths), reverse=True):
+        fitting = [row for row in range(len(free)) if free[row] >= length]
+        if fitting:
+            row = min(fitting, key=lambda r: free[r])
+            free[row] -= length
+        else:
+            free.append(row_tokens - length)
+    return len(free)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_as_many_rows_as_a_naive_best_fit(seed):
+    lengths = _random_lengths(seed)
+    rows, _, _ = assign_rows(lengths, 20, segments_per_row=len(lengths) + 1)
+    assert len(set(rows.tolist())) == _naive_best_fit(lengths, 20)
+
+
+def test_little_padding_at_lengths_like_reddits():
+    """A log-normal with a median of 18 tokens, cut at 60, as the comments of 2015 have."""
+    random = np.random.RandomState(0)
+    lengths = np.clip(random.lognormal(np.log(18), 0.8, 512), 2, 60).astype(int)
+    rows, _, _ = assign_rows(lengths, 64)
+    assert lengths.sum() / (64 * (rows.max() + 1)) > 0.9
+
+
+def test_order_of_the_texts_stays_in_the_slots():
+    """Equal texts in another order get the same set of slots."""
+    lengths = _random_lengths(3)
+    order = np.random.RandomState(0).permutation(len(lengths))
+    _, _, (_, first, slots) = _packed(lengths)
+    _, _, (_, second, other) = _packed(lengths[order])
+    np.testing.assert_array_equal(first, second)
+    assert set(slots.tolist()) == set(other.tolist())
+
+
+def test_nothing_to_pack():
+    _, _, (token_ids, segment_lengths, slots) = _packed(np.zeros(0, int))
+    assert token_ids.shape == (0, 20)
+    assert segment_lengths.shape == (0, 4)
+    assert slots.shape == (0,)
+
+
+def test_only_empty_texts():
+    _, _, (token_ids, segment_lengths, slots) = _packed(np.zeros(9, int))
+    assert token_ids.shape == (3, 20)  # four to a row
+    assert (token_ids == -1).all()
+    assert segment_lengths.sum() == 0
+    assert len(set(slots)) == 9
+
+
+def test_a_text_longer_than_a_row_is_an_error():
+    with pytest.raises(ValueError, match=r"fit into a row of 20 tokens. Received: a text of 21"):
+        assign_rows(np.array([3, 21]), 20)

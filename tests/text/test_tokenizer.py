@@ -1,0 +1,301 @@
+"""The in-graph tokenizers against a plain greedy cut, their inverse, and a fresh process."""
+
+import functools
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convert_tf.text import runs
+from convert_tf.text.subwords import WORD_START, SubwordConfig, learn_subwords
+from convert_tf.text.tokenizer import SentencePieceTokenizer, SubwordTokenizer, load_tokenizer
+from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
+
+ALPHABET = "abcdehlorwt019 .,!'\n\\é"
+SUBWORDS = [
+    "﹏the", "﹏hello", "﹏world", "﹏wor", "he", "llo", "ld", "﹏, ", "﹏10", "﹏  ", "..", "\n\n",
+]  # fmt: skip
+REAL_DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
+UNKNOWN = "x\U00012000\U0001f600\ufe4e\ufe4f\0\u3000ÿ"
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    alphabet = [start + character for character in ALPHABET for start in ("", WORD_START)]
+    write_vocabulary(path, SUBWORDS + alphabet)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return load_tokenizer(vocabulary)
+
+
+def naive_tokens(run, subwords):
+    """Longest prefix first; an unknown character by itself, a lone marker with what follows."""
+    tokens = []
+    longest = max(map(len, subwords))
+    while run:
+        for end in range(min(len(run), longest), 0, -1):
+            if run[:end] in subwords:
+                break
+        else:
+            end = 2 if run[0] == WORD_START else 1
+        tokens.append(run[:end])
+        run = run[end:]
+    return tokens
+
+
+@functools.cache
+def naive_bucket(character):
+    return int(tf.strings.to_hash_bucket_fast([character], 1000)[0])
+
+
+def check_against_naive(tokenizer, subwords, texts):
+    ids = {subword: index for index, subword in enumerate(subwords)}
+    rows = runs.split_runs(tf.constant(texts)).to_list()
+    tokens = tokenizer.tokenize(tf.constant(texts)).to_list()
+    found_ids = tokenizer.token_ids(tf.constant(texts)).to_list()
+    assert len(tokens) == len(found_ids) == len(texts)
+    for row, row_tokens, row_ids in zip(rows, tokens, found_ids, strict=True):
+        expected = [token for run in row for token in naive_tokens(run.decode(), ids)]
+        assert [token.decode() for token in row_tokens] == expected
+        assert row_ids == [
+            ids[token] if token in ids else len(ids) + naive_bucket(token[-1]) for token in expected
+        ]
+
+
+def random_texts(number, seed=0):
+    generator = random.Random(seed)
+    characters = ALPHABET + "     eeehhl" + UNKNOWN
+    words = ["the", "hello", "World", " ", ", ", "10", ". ", "x"]
+    texts = []
+    for _ in range(number):
+        parts = [generator.choice([generator.choice(characters), *words]) for _ in range(15)]
+        texts.append("".join(parts[: generator.randint(0, 15)]))
+    return texts
+
+
+def test_sizes(tokenizer, vocabulary):
+    size = len(SUBWORDS) + 2 * len(ALPHABET)
+    assert (tokenizer.name, tokenizer.vocab_size) == ("subword", size)
+    assert (tokenizer.num_oov_buckets, tokenizer.num_ids) == (1000, size + 1000)
+    assert tokenizer.padding_id == tokenizer.num_ids
+    assert tokenizer.path == str(vocabulary)
+    assert tokenizer.asset_path.numpy().decode() == str(vocabulary)
+
+
+def test_golden_tokens(tokenizer):
+    texts = ["Hello world, the 10!", "", "\U00012000a b\U00012000", "held \ufe4f"]
+    assert [[token.decode() for token in row] for row in tokenizer.tokenize(texts).to_list()] == [
+        ["﹏hello", "﹏world", "﹏, ", "﹏the", "﹏10", "﹏!"],
+        [],
+        ["﹏\U00012000", "a", "﹏b", "\U00012000"],
+        ["﹏h", "e", "ld", "﹏ ", "\ufe4e", "\ufe4d"],
+    ]
+    first = len(SUBWORDS)
+    assert tokenizer.token_ids(texts).to_list() == [
+        [1, 2, 7, 0, 8, first + 2 * ALPHABET.index("!") + 1],
+        [],
+        [56 + 893, first, first + 3, 56 + 893],
+        [first + 2 * 5 + 1, first + 8, 6, first + 2 * 14 + 1, 56 + 134, 56 + 424],
+    ]
+
+
+def test_random_text_equals_the_plain_cut(tokenizer, vocabulary):
+    check_against_naive(tokenizer, read_vocabulary(vocabulary), random_texts(2000))
+
+
+ANY_TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(ALPHABET + UNKNOWN), max_size=40)
+FEW_CHARACTERS = st.text(st.sampled_from("ab .x" + UNKNOWN), max_size=20)
+
+
+def lowered(text):
+    """TensorFlow's own lower-casing, with the NULs that it stops at put back."""
+    parts = tf.strings.lower(tf.constant(text.split("\0")), encoding="utf-8")
+    return "\0".join(part.decode() for part in parts.numpy())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ANY_TEXT | FEW_CHARACTERS, min_size=1, max_size=30))
+def test_tokens_give_the_text_back(tokenizer, texts):
+    rows = tokenizer.tokenize(tf.constant(texts)).to_list()
+    for text, tokens in zip(texts, rows, strict=True):
+        assert tokenizer.detokenize(tokens) == lowered(text)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(FEW_CHARACTERS, min_size=1, max_size=30))
+def test_stripping_clients_stay_aligned(tokenizer, texts):
+    rows = tokenizer.tokenize(tf.constant(texts)).to_list()
+    for tokens, ids in zip(rows, tokenizer.token_ids(tf.constant(texts)).to_list(), strict=True):
+        stripped = [token.decode().replace(WORD_START, "") for token in tokens]
+        assert len([token for token in stripped if token]) == len(ids)
+
+
+def test_rows_do_not_depend_on_their_batch(tokenizer):
+    texts = random_texts(50, seed=1)
+    together = tokenizer.token_ids(tf.constant(texts)).to_list()
+    assert together == [tokenizer.token_ids([text]).to_list()[0] for text in texts]
+    assert tokenizer.token_ids(tf.constant([], tf.string)).to_list() == []
+
+
+def test_padding_id_is_never_a_token(tokenizer):
+    ids = tokenizer.token_ids(tf.constant(random_texts(500, seed=2))).values
+    assert ids.dtype == tf.int32
+    assert 0 <= int(tf.reduce_min(ids)) <= int(tf.reduce_max(ids)) < tokenizer.padding_id
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (b"hello" * 210_000, 1 + 2 * 209_999),
+        (b" " * 50_000, 50_000 - 1),
+        (b"\xff" * 50_000, 50_000),
+        (b"\0" * 50_000, 100_000),
+        (b"x" * 50_000, 50_000),
+        (b"the " * 50_000, 50_000 + 1),
+    ],
+)
+def test_long_texts_are_cut_like_short_ones(tokenizer, text, number):
+    (tokens,) = tokenizer.tokenize(tf.constant([text])).to_list()
+    assert len(tokens) == number
+    assert tokenizer.detokenize(tokens) == text.replace(b"\xff", "\ufffd".encode()).decode()
+
+
+def test_tokens_can_be_traced_for_any_batch(tokenizer):
+    graph = tf.function(tokenizer.token_ids, input_signature=[tf.TensorSpec([None], tf.string)])
+    for texts in (random_texts(3), random_texts(7), [""]):
+        traced = graph(tf.constant(texts)).to_list()
+        assert traced == tokenizer.token_ids(tf.constant(texts)).to_list()
+
+
+def test_number_of_buckets_is_kept(vocabulary):
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=3)
+    ids = tokenizer.token_ids(["qxzjkvyu\U00012000"]).values.numpy() - tokenizer.vocab_size
+    assert set(ids) == {0, 1, 2}
+    with pytest.raises(ValueError, match="num_oov_buckets=0"):
+        load_tokenizer(vocabulary, num_oov_buckets=0)
+
+
+@pytest.fixture(scope="module")
+def piece_model(tmp_path_factory):
+    from convert_tf.text.learn import train_sentencepiece
+
+    texts = [f"hello {a} world, the {b} of {a} is it's {b}!" for a in "abcd" for b in "wxyz"]
+    path = tmp_path_factory.mktemp("pieces") / "vocab.model"
+    path.write_bytes(train_sentencepiece([text.encode() for text in texts * 4], vocab_size=60))
+    return path
+
+
+def test_sentencepiece_ids_and_text(piece_model):
+    import sentencepiece
+
+    tokenizer = load_tokenizer(piece_model)
+    package = sentencepiece.SentencePieceProcessor(model_file=str(piece_model))
+    assert isinstance(tokenizer, SentencePieceTokenizer)
+    assert (tokenizer.name, tokenizer.vocab_size) == ("sentencepiece", package.vocab_size())
+    assert tokenizer.padding_id == tokenizer.num_ids == package.vocab_size() + 1000
+    texts = ["Hello WORLD", "", "  the \U00012000 of", "it's \U0001f600\U0001f600!", "x"]
+    tokens = tokenizer.tokenize(texts).to_list()
+    ids = tokenizer.token_ids(texts).to_list()
+    for text, row, row_ids in zip(texts, tokens, ids, strict=True):
+        pieces = package.encode(text.lower(), out_type=str)
+        assert [token.decode() for token in row] == pieces
+        assert package.decode(pieces) == text.lower()
+        assert tokenizer.detokenize(row) == text.lower().lstrip(" ")
+        assert row_ids == [
+            package.vocab_size() + naive_bucket(piece)
+            if package.is_unknown(package.piece_to_id(piece))
+            else package.piece_to_id(piece)
+            for piece in pieces
+        ]
+    assert any(index >= tokenizer.vocab_size for row in ids for index in row)
+
+
+def test_sentencepiece_takes_any_bytes(piece_model):
+    tokenizer = load_tokenizer(piece_model)
+    texts = [b"a\0b", b"\xff\xfe", b"", b" " * 1000, b"hello" * 20_000]
+    ids = tokenizer.token_ids(texts)
+    assert ids.to_list() == tokenizer.token_ids(texts).to_list()
+    assert int(tf.reduce_max(ids.values)) < tokenizer.padding_id
+    assert tokenizer.detokenize(tokenizer.tokenize(texts).to_list()[0]) == "a\ufffdb"
+
+
+FRESH = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+assert not any(name.startswith("convert_tf") for name in sys.modules)
+results = []
+for folder in sys.argv[2:]:
+    module = tf.saved_model.load(folder)
+    texts = tf.constant(json.loads(sys.argv[1]))
+    tokens = [[token.decode() for token in row] for row in module.tokenize(texts).to_list()]
+    with open(module.tokenizer.asset.asset_path.numpy(), "rb") as file:
+        results.append([tokens, module.token_ids(texts).to_list(), file.read().hex()])
+print(json.dumps(results))
+"""
+
+
+def test_exported_modules_stand_alone(vocabulary, piece_model, tmp_path):
+    texts = [*random_texts(100, seed=3), "hello\n\nworld \\", "", "Hello \U00012000", "  a"]
+    expected = []
+    for original in (vocabulary, piece_model):
+        copy = tmp_path / original.name
+        copy.write_bytes(original.read_bytes())
+        module = tf.Module()
+        module.tokenizer = load_tokenizer(copy)
+        signature = [tf.TensorSpec([None], tf.string)]
+        for name in ("tokenize", "token_ids"):
+            function = getattr(module.tokenizer, name)
+            setattr(module, name, tf.function(function, input_signature=signature))
+        tf.saved_model.save(module, str(tmp_path / f"{original.name}-module"))
+        copy.unlink()
+        tokens = module.tokenizer.tokenize(texts).to_list()
+        tokens = [[token.decode() for token in row] for row in tokens]
+        ids = module.tokenizer.token_ids(texts).to_list()
+        expected.append([tokens, ids, original.read_bytes().hex()])
+    folders = [str(tmp_path / f"{path.name}-module") for path in (vocabulary, piece_model)]
+    command = [sys.executable, "-c", FRESH, json.dumps(texts), *folders]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == expected
+
+
+def test_load_tells_the_kinds_apart(vocabulary, piece_model):
+    assert isinstance(load_tokenizer(vocabulary), SubwordTokenizer)
+    assert isinstance(load_tokenizer(piece_model), SentencePieceTokenizer)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\nwords\n", b"\n\x0e\n\x05<unk>\x15", b"\xff\xd8"])
+def test_load_refuses_other_files(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(VocabularyError, match=r"Received: .*file"):
+        load_tokenizer(tmp_path / "file")
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no shared data folder")
+def test_real_sentences(tmp_path):
+    from convert_tf.data.dumps import DumpStats, read_objects
+
+    path = str(REAL_DATA / "reddit" / "RC_2005-12_2006-03.zst")
+    bodies = [comment["body"] for comment in read_objects(path, DumpStats(path))][:2200]
+    words = {}
+    for run in runs.split_runs(tf.constant(bodies)).values.numpy():
+        words[run.decode()] = words.get(run.decode(), 0) + 1
+    subwords = learn_subwords(words, SubwordConfig(min_count=40))
+    assert len(subwords) > 500
+    write_vocabulary(tmp_path / "vocab.txt", subwords)
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
+    check_against_naive(tokenizer, subwords, bodies)
+    for text, tokens in zip(bodies, tokenizer.tokenize(bodies).to_list(), strict=True):
+        assert tokenizer.detokenize(tokens) == text.lower()

@@ -1,0 +1,92 @@
+"""The vocabulary file holds any subword and refuses what is none."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convert_tf.text.subwords import WORD_START
+from convert_tf.text.vocabulary import (
+    VocabularyError,
+    check_subwords,
+    escape,
+    read_vocabulary,
+    unescape,
+    write_vocabulary,
+)
+
+TRICKY = "\\\n\r\t\0\x0b\x0c\x1c\x85\u2028\u2029 nu\U0001f600"
+
+
+def complete(characters):
+    return [f"{start}{character}" for character in characters for start in ("", WORD_START)]
+
+
+@given(st.text(st.characters(codec="utf-8") | st.sampled_from(TRICKY)))
+def test_lines_hold_any_text(text):
+    assert unescape(escape(text)) == text
+    assert len(escape(text).splitlines()) <= 1
+
+
+def test_file_round_trip(tmp_path):
+    subwords = [*complete(TRICKY), "\\n", "a\nb", WORD_START + "\r\n", "\\u0041"]
+    subwords += [f"{WORD_START}a", "a", f"{WORD_START}b", "b"]
+    write_vocabulary(tmp_path / "vocab.txt", subwords)
+    assert read_vocabulary(tmp_path / "vocab.txt") == subwords
+    assert len((tmp_path / "vocab.txt").read_text("utf-8").splitlines()) == len(subwords)
+    assert os.listdir(tmp_path) == ["vocab.txt"]
+
+
+def test_golden_bytes(tmp_path):
+    write_vocabulary(tmp_path / "v", ["the", "\n", WORD_START + "\n", "\\", WORD_START + "\\"])
+    expected = "the\n\\n\n\ufe4f\\n\n\\\\\n\ufe4f\\\\\n"
+    assert (tmp_path / "v").read_bytes() == expected.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "which is empty"),
+        (b"the\n\nof\n", "Received: '' in line 2"),
+        (b"the\nof\nthe\n", "'the' in lines 1 and 3"),
+        (b"the\n\xff\xfe\n", "not from byte 4 on"),
+        (b"\x89PNG\r\n", "not from byte 0 on"),
+        ("﹏\n".encode(), "Received: '\ufe4f' in line 1"),
+        ("a﹏b\n".encode(), "may follow one"),
+        (b"ab\na\n", "'a' in line 2 .* without '\ufe4fa'"),
+        (b"a\\x\n", r"A backslash in a vocabulary"),
+        (b"a\\", r"A backslash in a vocabulary"),
+    ],
+)
+def test_refuses_other_files(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(VocabularyError, match=message):
+        read_vocabulary(tmp_path / "vocab.txt")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_vocabulary(tmp_path / "nothing.txt")
+
+
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "vocab.txt"
+    write_vocabulary(path, ["old"])
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            write_vocabulary(path, ["new"])
+    with pytest.raises(VocabularyError, match="unique"):
+        write_vocabulary(path, ["new", "new"])
+    assert read_vocabulary(path) == ["old"]
+    assert os.listdir(tmp_path) == ["vocab.txt"]
+
+
+def test_check_names_its_source():
+    with pytest.raises(VocabularyError, match="Received: the list, which is empty"):
+        check_subwords([])

@@ -1,0 +1,84 @@
+"""Trains or fine-tunes a dual encoder: `python train.py --data=… --vocab=… --model=convert --output=…`.
+
+Running the same command again resumes a run that was stopped.
+"""
+
+import dataclasses
+import sys
+
+from absl import app, flags
+
+from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
+
+_MODEL = flags.DEFINE_string("model", None, "Preset of the model: convert or tiny.")
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the run.", required=True)
+_INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
+
+# Fields that come from the vocabulary, not from flags.
+_FROM_VOCABULARY = ("vocab_size", "tokenizer")
+
+
+def _define(config_class: type) -> list[str]:
+    """One flag for each field of a configuration; its docstring is the help text's source."""
+    define = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float,
+              str: flags.DEFINE_string}  # fmt: skip
+    names = []
+    for field in dataclasses.fields(config_class):
+        if field.name in _FROM_VOCABULARY:
+            continue
+        help_text = f"{config_class.__name__}.{field.name} (default {field.default!r})."
+        if isinstance(field.default, tuple):
+            flags.DEFINE_list(field.name, None, help_text)
+        else:
+            define[type(field.default)](field.name, None, help_text)
+        names.append(field.name)
+    return names
+
+
+_MODEL_FLAGS = _define(ModelConfig)
+_TRAIN_FLAGS = _define(TrainConfig)
+_DATA_FLAGS = _define(DataConfig)
+
+
+def _given(names: list[str], config_class: type) -> dict:
+    """The flags of a configuration that were given, with lists as tuples of the field's type."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
+    values = {}
+    for name in names:
+        value = flags.FLAGS[name].value
+        if value is None:
+            continue
+        if isinstance(defaults[name], tuple):
+            value = tuple(type(defaults[name][0])(item) for item in value)
+        values[name] = value
+    return values
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
+    from convert_tf.training import train
+
+    model_flags = _given(_MODEL_FLAGS, ModelConfig)
+    if _MODEL.value is None and model_flags:
+        raise app.UsageError(f"Model flags need --model. Received: {sorted(model_flags)}.")
+    try:
+        model = model_preset(_MODEL.value, **model_flags) if _MODEL.value else None
+        data = DataConfig(**_given(_DATA_FLAGS, DataConfig))
+        if not data.data:
+            raise ValueError("--data must name a folder of records. Received: none.")
+        train(
+            model,
+            TrainConfig(**_given(_TRAIN_FLAGS, TrainConfig)),
+            data,
+            output=_OUTPUT.value,
+            vocabulary=_VOCAB.value,
+            init_from=_INIT_FROM.value,
+        )
+    except (ZeroDivisionError,) as error:
+        sys.exit(f"train.py: {error}")
+
+
+if __name__ == "__main__":
+    app.run(main)
