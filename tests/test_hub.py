@@ -231,6 +231,16 @@ def test_table_is_off_by_at_most_half_a_step(module, reference):
     np.testing.assert_allclose(stored, seen_in_training, atol=1e-6)
 
 
+def test_rows_are_those_of_the_checkpoint(checkpoint, reference):
+    # Not only through the encodings: the layer norm behind the rows hides a constant error.
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    EncoderModule(encoder, load_tokenizer(vocabulary, num_oov_buckets=7))
+    ids = tf.range(encoder.config.num_ids)[None]
+    rows = encoder.trunk.embedding.gather_rows(ids)
+    expected = reference[0].trunk.embedding.gather_rows(ids)
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
+
+
 def test_a_table_that_was_not_trained_in_8_bits_is_stored_in_16(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint", embedding_bits=32)
     encoder, vocabulary = load_checkpoint(checkpoint)

@@ -1,6 +1,6 @@
 """Every option of training, given two values, changes what a run does.
 
-`train` is run whole but for `fit`: the model it would fit takes a few steps here, untraced. Options
+`train` is run whole but for `fit`: the model it would fit takes two steps here, untraced. Options
 that only callbacks read are looked at in what a whole run leaves behind.
 """
 
@@ -112,7 +112,7 @@ def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) 
     def steps_instead_of_fit(model, batches, eval_sets, config, **_):
         model.run_eagerly = True
         rates, losses, shapes = [], [], []
-        for _step, batch in zip(range(3), batches, strict=False):
+        for _step, batch in zip(range(2), batches, strict=False):
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
             rates.append(float(np.asarray(model.optimizer.learning_rate)))
             shapes.append([tuple(batch[name].shape) for name in ("token_ids", "context_slots")])
