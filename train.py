@@ -1,4 +1,8 @@
-"""Trains or fine-tunes a dual encoder: `python train.py --data=… --vocab=… --model=convert --output=…`.
+"""Trains or fine-tunes a dual encoder.
+
+```
+python train.py --data data/ --vocab vocab.txt --model convert --output runs/convert
+```
 
 Running the same command again resumes a run that was stopped.
 """
@@ -6,7 +10,7 @@ Running the same command again resumes a run that was stopped.
 import dataclasses
 import sys
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
 
@@ -76,7 +80,8 @@ def main(argv: list[str]) -> None:
             vocabulary=_VOCAB.value,
             init_from=_INIT_FROM.value,
         )
-    except (ZeroDivisionError,) as error:
+    except (ValueError, FloatingPointError) as error:
+        logging.debug("--verbosity=1 shows where it happened.", exc_info=True)
         sys.exit(f"train.py: {error}")
 
 

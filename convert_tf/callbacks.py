@@ -212,10 +212,7 @@ def draw_curve(rows: list[dict[str, Any]], splits: list[str], path: Path) -> Non
     recall_axis.set_ylim(bottom=0)
     loss_axis.set_ylabel("loss, nats per pair")
     recall_axis.grid(alpha=0.3)
-    handles = [axis.get_legend_handles_labels() for axis in (recall_axis, loss_axis)]
-    recall_axis.legend(
-        sum((h for h, _ in handles), []), sum((names for _, names in handles), []), loc="best"
-    )
+    recall_axis.legend(handles=[*recall_axis.lines, *loss_axis.lines], loc="best")
     temporary = path.with_name("new." + path.name)
     figure.savefig(temporary, dpi=120)
     temporary.replace(path)

@@ -97,7 +97,8 @@ def load_config(folder: str | os.PathLike) -> ModelConfig:
     if not path.is_file():
         raise CheckpointError(
             f"A checkpoint must be a folder with {CONFIG_FILE}, a vocabulary and {WEIGHTS_FILE}. "
-            f"Received: {str(folder)!r}, without {CONFIG_FILE}. Name the folder that train.py wrote."
+            f"Received: {str(folder)!r}, without {CONFIG_FILE}. Name the folder that train.py "
+            "wrote."
         )
     return ModelConfig.from_json(path.read_text())
 
@@ -148,7 +149,15 @@ def load_checkpoint(
 def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
     """What `save_checkpoint` was told about the training; empty when it was told nothing."""
     path = Path(folder) / TRAINING_FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise CheckpointError(
+            f"{TRAINING_FILE} must hold JSON. Received: {path}: {error}. Remove it to do without "
+            "its facts."
+        ) from error
 
 
 def check_vocabulary(tokenizer: Any, config: ModelConfig) -> None:
@@ -158,8 +167,8 @@ def check_vocabulary(tokenizer: Any, config: ModelConfig) -> None:
     if received != expected:
         raise CheckpointError(
             "The vocabulary must be the one that the model was made for: tokenizer, entries and "
-            f"hash buckets {expected}. Received: {received}. Use the vocabulary in the checkpoint's "
-            "folder."
+            f"hash buckets {expected}. Received: {received}. Use the vocabulary in the folder of "
+            "the checkpoint."
         )
 
 
@@ -236,15 +245,15 @@ def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
             step = int(saved["step"])
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise CheckpointError(
-            f"A training state must be whole. Received: {path}: {error}. Remove its folder to resume "
-            "from the checkpoint before it."
+            f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
+            "resume from the checkpoint before it."
         ) from error
     variables = _state(model)
     if [v.shape for v in variables] != [v.shape for v in values]:
         raise CheckpointError(
-            f"A run must resume with the optimizer it began with. Received: a state of {len(values)} "
-            f"arrays for an optimizer of {len(variables)}. Use the same --optimizer, or --init_from "
-            "in a new folder."
+            "A run must resume with the optimizer it began with. Received: a state of "
+            f"{len(values)} arrays for an optimizer of {len(variables)}. Use the same --optimizer, "
+            "or --init_from in a new folder."
         )
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)

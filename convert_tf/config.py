@@ -73,11 +73,13 @@ class ModelConfig(_Config):
       num_oov_buckets: hash buckets for characters outside the vocabulary.
       tokenizer: `"subword"` (the paper's) or `"sentencepiece"`.
       embedding_dim: width of subword embeddings and of the transformer blocks.
-      position_table_sizes: rows of the two position tables; position i reads row i mod size of each.
+      position_table_sizes: rows of the two position tables; position i reads row i mod size of
+        each.
       max_relative_attention: one entry per block: how many tokens away attention may look.
       num_heads: attention heads per block; 1 in the paper, 8 in its ablation A.
       attention_dim: query/key width of one head.
-      use_value_projection: whether attention projects its values; the paper's parameter count says no.
+      use_value_projection: whether attention projects its values; the paper's parameter count says
+        no.
       use_relative_bias: whether a learned bias per relative position is added to attention scores.
       feed_forward_dim: hidden width of the feed-forward layer of a block.
       reduction_heads: heads of the √N reduction; its output r has reduction_heads × embedding_dim.
@@ -122,9 +124,11 @@ class ModelConfig(_Config):
             self.tokenizer in TOKENIZERS, f"tokenizer must be one of {TOKENIZERS}.", self.tokenizer
         )
         _check(
-            len(self.position_table_sizes) == 2 and math.gcd(*self.position_table_sizes) == 1,
-            "position_table_sizes must be two coprime numbers, so that positions repeat only after "
-            "their product.",
+            len(self.position_table_sizes) == 2
+            and min(self.position_table_sizes) >= 1
+            and math.gcd(*self.position_table_sizes) == 1,
+            "position_table_sizes must be two positive coprime numbers, so that positions repeat "
+            "only after their product.",
             self.position_table_sizes,
         )
         _check(
@@ -164,15 +168,16 @@ class TrainConfig(_Config):
       warmup_steps: steps of linear warm-up from 0.
       adadelta_rho: ADADELTA's decay of squared averages.
       weight_decay: decoupled weight decay, read by `adamw` only.
-      scale_start, scale_end: factor of the cosine at step 0 and after annealing; `scale_end` 0 means
-        √encoding_dim.
+      scale_start, scale_end: factor of the cosine at step 0 and after annealing; `scale_end` 0
+        means √encoding_dim.
       scale_anneal_steps: steps over which the scale rises linearly.
       label_smoothing: probability taken from the positive and spread evenly over the negatives.
       l2: factor of the sum of squared matrix weights added to the loss.
       embedding_clip: largest L2 norm of the subword table's gradient; 0 turns clipping off.
       embedding_dropout, attention_dropout: drop rates after the embedding and after self-attention.
       quantizer_update_steps: steps between updates of the embedding range.
-      precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does fast).
+      precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does
+        fast).
       loss_scale: static factor of the loss under `mixed_float16`.
       eval_every: steps between evaluations on the dev split.
       eval_examples: at most this many dev examples are scored each time.
@@ -210,7 +215,7 @@ class TrainConfig(_Config):
         for name in ("steps", "eval_every", "checkpoint_every", "keep_checkpoints",
                      "quantizer_update_steps"):  # fmt: skip
             _check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
-        _check(self.batch_size >= 2, "batch_size must be at least 2: negatives come from the batch.",
+        _check(self.batch_size >= 2, "batch_size must be at least 2, for negatives.",
                self.batch_size)  # fmt: skip
         _check(
             self.eval_examples >= 100,
@@ -229,9 +234,7 @@ class TrainConfig(_Config):
                      "scale_anneal_steps", "l2", "embedding_clip"):  # fmt: skip
             _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
         for name in ("label_smoothing", "embedding_dropout", "attention_dropout"):
-            _check(
-                0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name)
-            )
+            _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -195,7 +195,7 @@ class DualEncoder(keras.Model):
         self.built = True
 
     def lengths(self, token_ids: Any) -> Any:
-        """Tokens of each text, int32 `[batch, 1]`, of right-padded `token_ids` `[batch, tokens]`."""
+        """Tokens of each right-padded text: int32 `[batch, tokens]` → int32 `[batch, 1]`."""
         is_real = ops.cast(token_ids != self.config.num_ids, "int32")
         return ops.sum(is_real, axis=1, keepdims=True)
 
@@ -223,9 +223,7 @@ class DualEncoder(keras.Model):
         sequence = self.trunk(token_ids, positions, mask, training=training)
         return sequence, (segment_ids, segment_lengths, mask)
 
-    def reduce(
-        self, token_ids: Any, segment_lengths: Any = None, *, training: bool = False
-    ) -> Any:
+    def reduce(self, token_ids: Any, segment_lengths: Any = None, *, training: bool = False) -> Any:
         """The reduced encodings r.
 
         Args:

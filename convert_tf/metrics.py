@@ -1,7 +1,7 @@
 """Ranking metrics, in plain numpy.
 
-The protocol is PolyAI's (conversational-datasets): blocks of 100 examples, the other 99 responses of
-the block are the negatives. A tie with the right response is a miss.
+The protocol is PolyAI's (conversational-datasets): blocks of 100 examples, the other 99 responses
+of the block are the negatives. A tie with the right response is a miss.
 """
 
 from collections.abc import Iterable
@@ -31,10 +31,11 @@ def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
             "scores must be [contexts, candidates] and labels [contexts]. "
             f"Received: shapes {scores.shape} and {labels.shape}."
         )
-    if np.isnan(scores).any():
+    is_broken = np.isnan(scores).any(axis=1)
+    if is_broken.any():
         raise ValueError(
-            f"Scores must be numbers. Received: NaN in {int(np.isnan(scores).any(axis=1).sum())} of "
-            f"{len(scores)} rows. Check the encodings they come from."
+            f"Scores must be numbers. Received: NaN in {int(is_broken.sum())} of {len(scores)} "
+            "rows. Check the encodings they come from."
         )
     own = np.take_along_axis(scores, labels[:, None].astype(np.int64), axis=1)
     return (scores >= own).sum(axis=1)

@@ -109,8 +109,8 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     Every `update_steps` training calls the range is set anew to contain every value of the table,
     with room of 10 % of the range, or 0.01 if that is larger, on either side.
 
-    A tfmot `Quantizer` where tfmot is installed and Keras runs on TensorFlow. Masking: none; rows of
-    padded positions are quantized like any other.
+    A tfmot `Quantizer` where tfmot is installed and Keras runs on TensorFlow. Masking: none; rows
+    of padded positions are quantized like any other.
 
     Args:
       update_steps: training calls between updates of the range.
@@ -167,7 +167,13 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         }
 
     def __call__(
-        self, inputs: Any, training: Any, weights: dict[str, Any], *, table: Any = None, **kwargs: Any
+        self,
+        inputs: Any,
+        training: Any,
+        weights: dict[str, Any],
+        *,
+        table: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Fake-quantizes `inputs` (any shape); in training, updates the range from `table` in turn.
 

@@ -1,4 +1,4 @@
-"""Training a dual encoder with `keras.Model.fit`: the model that is fitted, its optimizer, precision.
+"""What `keras.Model.fit` trains: a dual encoder under its objective, its optimizer, its precision.
 
 Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §3.1.
 """
@@ -45,8 +45,9 @@ def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
 def choose_precision(requested: str = "auto") -> str:
     """The precision to train in: what was asked for, or what this device does fast.
 
-    `auto` is `mixed_float16` on a GPU; on a CPU it is `mixed_bfloat16` where a short timed matmul is
-    clearly faster than in float32, else `float32`. float16 is never chosen on a CPU: TensorFlow's
+    `auto` is `mixed_float16` on a GPU; on a CPU it is `mixed_bfloat16` where a short timed matmul
+    is clearly faster than in float32, else `float32`. float16 is never chosen on a CPU:
+    TensorFlow's
     fused matmul + bias is thousands of times slower there.
 
     Args:
@@ -80,20 +81,26 @@ def learning_rate_schedule(config: TrainConfig) -> keras.optimizers.schedules.Le
     )
 
 
-def _clipping_one_variable(base: type, variable: Any, max_norm: float) -> type:
-    """`base`, an optimizer class, with the gradient of one variable clipped by its L2 norm."""
+def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
+    """`base`, an optimizer class, with dense gradients and one variable's clipped by its L2 norm.
+
+    TensorFlow's gradient of a gathered table is slices, one for each time that a row was read:
+    their norm is not the gradient's, and Keras cannot divide them by a loss scale.
+    """
 
     class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
             known = trainable_variables or self._trainable_variables
-            grads = [
-                self._clip(grad) if known_variable is variable and grad is not None else grad
-                for grad, known_variable in zip(grads, known, strict=True)
-            ]
-            super().apply(grads, trainable_variables)
+            super().apply(
+                [self._prepare(grad, v) for grad, v in zip(grads, known, strict=True)],
+                trainable_variables,
+            )
 
-        def _clip(self, grad: Any) -> Any:
-            grad = ops.convert_to_tensor(grad)
+        def _prepare(self, grad: Any, variable: Any) -> Any:
+            if hasattr(grad, "indices"):
+                grad = ops.zeros(variable.shape, variable.dtype) + grad
+            if variable is not table or grad is None or not max_norm:
+                return grad
             # Gradients still carry the loss scale here.
             limit = max_norm * (self.loss_scale_factor or 1.0)
             norm = ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32"))))
@@ -125,9 +132,7 @@ def make_optimizer(
         "adamax": (keras.optimizers.Adamax, {}),
     }
     base, options = classes[config.optimizer]
-    if config.embedding_clip:
-        base = _clipping_one_variable(base, embedding_table, config.embedding_clip)
-    return base(
+    return _with_embedding_clip(base, embedding_table, config.embedding_clip)(
         learning_rate=learning_rate_schedule(config),
         loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,
         **options,
@@ -197,9 +202,7 @@ class ResponseRanking(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        loss = in_batch_softmax_loss(
-            y_pred["scale"] * self._cosines(y_pred), self.label_smoothing
-        )
+        loss = in_batch_softmax_loss(y_pred["scale"] * self._cosines(y_pred), self.label_smoothing)
         if self.l2:
             matrices = [v for v in self.encoder.trainable_variables if len(v.shape) > 1]
             loss = loss + self.l2 * sum(

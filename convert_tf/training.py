@@ -60,8 +60,8 @@ def train(
     """Trains a dual encoder, or goes on with a run that was stopped.
 
     Args:
-      model_config: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None takes
-        the model of `init_from`.
+      model_config: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None
+        takes the model of `init_from`.
       train_config: how it is trained.
       data_config: on what.
       output: the run's folder. When it holds checkpoints, training goes on from the newest.
@@ -75,7 +75,7 @@ def train(
       ValueError: bad data, a vocabulary or checkpoint that does not match (`CheckpointError`).
       FloatingPointError: the loss became NaN; the last checkpoint is kept.
     """
-    from convert_tf.data.pipeline import PairBatches, read_pairs, training_batches
+    from convert_tf.data.pipeline import PairBatches, padding_share, read_pairs, training_batches
     from convert_tf.text.tokenizer import load_tokenizer
 
     run = Path(output)
@@ -100,6 +100,11 @@ def train(
             "tokenizer": tokenizer.name,
         }
     )
+    if data_config.row_tokens < model_config.max_tokens:
+        raise ValueError(
+            "A packed row must hold the longest text. Received: row_tokens "
+            f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise --row_tokens."
+        )
     begun = _resolved(run, model_config, train_config, data_config, Path(vocabulary))
 
     precision = choose_precision(train_config.precision)
@@ -137,6 +142,8 @@ def train(
         )
         for split in data_config.eval_splits
     }
+    for split, packed in eval_sets.items():
+        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
     batches = training_batches(
         data_config.data,
         tokenizer,

@@ -273,3 +273,17 @@ def _recall_at_1(encoder, batch) -> float:
     encodings = outputs_of(encoder, batch)
     scores = encodings["context_encoding"] @ encodings["response_encoding"].T
     return float(np.mean(scores.argmax(axis=1) == np.arange(len(scores))))
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_without_l2_the_sparse_gradients_train_under_a_loss_scale(small_config, make_encoder, clip):
+    """L2 makes the tables' gradients dense; without it TensorFlow's come as slices."""
+    encoder = make_encoder(small_config, dtype="mixed_float16")
+    config = TrainConfig(l2=0.0, embedding_clip=clip)
+    model = make_ranking_model(encoder, config, precision="mixed_float16")
+    model.run_eagerly = True
+    before = np.asarray(encoder.trunk.embedding.table)
+    assert np.isfinite(model.train_on_batch(_batch(small_config))[0])
+    after = np.asarray(encoder.trunk.embedding.table)
+    assert np.isfinite(after).all()
+    assert not np.array_equal(before, after)

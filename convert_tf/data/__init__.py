@@ -1,0 +1,1 @@
+"""Conversation data: dumps to threads to records, and records to batches."""

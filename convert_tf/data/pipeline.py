@@ -23,9 +23,7 @@ def _packed(
     token_ids = tokenizer.token_ids(texts)[:, :max_tokens]
 
     def pack_numpy(flat_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.ndarray, ...]:
-        return pack(
-            flat_ids, row_splits, row_tokens=row_tokens, padding_id=tokenizer.padding_id
-        )
+        return pack(flat_ids, row_splits, row_tokens=row_tokens, padding_id=tokenizer.padding_id)
 
     packed_ids, segment_lengths, slots = tf.numpy_function(
         pack_numpy,
@@ -56,8 +54,8 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Endless packed batches of pairs, in an order that the seed alone decides.
 
-    Every epoch shuffles the shards and the examples anew. Batches run on over the ends of epochs, so
-    each example is seen equally often.
+    Every epoch shuffles the shards and the examples anew. Batches run on over the ends of epochs,
+    so each example is seen equally often.
 
     Args:
       data: folder of records.

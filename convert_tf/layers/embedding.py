@@ -16,8 +16,8 @@ class SubwordEmbedding(keras.layers.Layer):
     so n·m positions differ from one another. Scaling by √dim and the layer norm are not in the
     paper; they are in the graph its authors published.
 
-    Masking: the padding id `num_ids` has no row. Padded positions get the vector of id 0 and must be
-    masked by whoever reads them.
+    Masking: the padding id `num_ids` has no row. Padded positions get the vector of id 0 and must
+    be masked by whoever reads them.
 
     Args:
       num_ids: rows of the token table, hash buckets included.

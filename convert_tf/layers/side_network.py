@@ -22,10 +22,10 @@ def l2_normalize(x: Any) -> Any:
 
 
 class SideNetwork(keras.layers.Layer):
-    """"Feed-forward 2": hidden layers with skips and layer norm, a linear layer, L2 normalisation.
+    """Hidden layers with skips and layer norm, a linear layer, L2 normalisation: "feed-forward 2".
 
-    A hidden layer computes norm(x + gelu(xW + b)); where the widths of input and output differ there
-    is no skip. Kernels start orthogonal.
+    A hidden layer computes norm(x + gelu(xW + b)); where the widths of input and output differ
+    there is no skip. Kernels start orthogonal.
 
     Masking: none; the input is one vector per text.
 

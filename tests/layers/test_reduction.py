@@ -76,6 +76,16 @@ def test_padding_is_neither_read_nor_summed():
     np.testing.assert_allclose(_reduce(layer, x, [[4]]), _reduce(layer, x[:, :4], [[4]]), atol=1e-6)
 
 
+def test_padded_queries_are_left_out_whatever_they_may_read():
+    layer = _built()
+    x = _x(1, 6)
+    lengths = np.array([[4]], "int32")
+    segment_ids, _, _ = segments_of(lengths, 6)
+    keys_only = np.array([[[True] * 4 + [False] * 2] * 6])  # padding, too, may read the text
+    reduced = np.asarray(layer(x, segment_ids, lengths, keys_only))
+    np.testing.assert_allclose(reduced, _reduce(layer, x[:, :4], [[4]]), atol=1e-6)
+
+
 def test_equal_tokens_reduce_to_their_value_times_the_root_of_their_number():
     """Any attention weights average to the one value v; the sum over N queries / √N is √N·v."""
     layer = _built()

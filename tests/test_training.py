@@ -1,0 +1,286 @@
+"""Whole training runs on a small real corpus: results, resuming, and what goes wrong."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert_tf import checkpoint
+from convert_tf.callbacks import METRICS_FILE, NonFiniteLossError
+from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
+from convert_tf.data.dumps import find_files
+from convert_tf.data.local_runner import PrepareOptions, prepare
+from convert_tf.data.pipeline import PairBatches, padding_share, read_pairs, training_batches
+from convert_tf.data.sample import write_sample
+from convert_tf.text.learn import SubwordConfig, learn
+from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.training import train
+
+ROOT = Path(__file__).parent.parent
+REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst"
+MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
+                     encoding_dim=16, num_oov_buckets=10)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=8, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=4,
+    eval_examples=100, checkpoint_every=4, quantizer_update_steps=3,
+)  # fmt: skip
+
+
+def changed(config, **fields):
+    return type(config).from_dict({**config.to_dict(), **fields})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """(data folder, vocabulary path) of 700 sample threads."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_sample(str(folder / "dumps"), seed=0, num_threads=700)
+    prepare(
+        find_files([str(folder / "dumps" / "RC_*.zst")]),
+        str(folder / "data"),
+        submissions=find_files([str(folder / "dumps" / "RS_*.zst")]),
+        options=PrepareOptions(dev_fraction=0.1),
+    )
+    learn([str(folder / "data")], str(folder / "vocab.txt"), config=SubwordConfig(min_count=5))
+    return str(folder / "data"), str(folder / "vocab.txt")
+
+
+def run(corpus, output, config=CONFIG, *, model=MODEL, **kwargs):
+    data, vocabulary = corpus
+    kwargs.setdefault("vocabulary", vocabulary)
+    return train(model, config, DataConfig(data=data, shuffle_buffer=500), output=str(output),
+                 **kwargs)  # fmt: skip
+
+
+def final_weights(folder):
+    newest = checkpoint.resumable_checkpoints(folder)[0]
+    encoder, _ = checkpoint.load_checkpoint(newest)
+    return [np.array(v) for v in encoder.variables]
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    return run(corpus, tmp_path_factory.mktemp("runs") / "finished")
+
+
+def test_run_leaves_everything_it_promises(finished):
+    rows = [json.loads(line) for line in (finished / METRICS_FILE).read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 4, 8]
+    assert all(row["dev"]["examples"] == 100 for row in rows)
+    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((finished / "logs").rglob("events.out.tfevents.*"))
+    encoder, vocabulary = checkpoint.load_checkpoint(finished)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=10)
+    checkpoint.check_vocabulary(tokenizer, encoder.config)
+    best = max(rows, key=lambda row: row["dev"]["R100@1"])
+    assert checkpoint.training_facts(finished)["evaluation"]["dev"] == best["dev"]
+    assert [p.name for p in checkpoint.resumable_checkpoints(finished)] == [
+        "step-00000008",
+        "step-00000004",
+    ]
+
+
+def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, finished, tmp_path):
+    half = run(corpus, tmp_path / "run")
+    newest = checkpoint.resumable_checkpoints(half)[0]
+    for file in newest.iterdir():
+        file.unlink()
+    newest.rmdir()  # as if the run had been killed after step 4
+    resumed = run(corpus, tmp_path / "run")
+    for a, b in zip(final_weights(finished), final_weights(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    steps = [json.loads(line)["step"] for line in (resumed / METRICS_FILE).read_text().splitlines()]
+    assert steps == [0, 4, 8]
+
+
+def test_seed_decides_the_result(corpus, finished, tmp_path):
+    again = run(corpus, tmp_path / "same")
+    other = run(corpus, tmp_path / "other", changed(CONFIG, seed=1))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(final_weights(finished), final_weights(again), strict=True)
+    )
+    assert not all(
+        np.array_equal(a, b)
+        for a, b in zip(final_weights(finished), final_weights(other), strict=True)
+    )
+
+
+def test_finished_run_does_nothing_more(corpus, finished, capsys):
+    before = (finished / METRICS_FILE).read_text()
+    run(corpus, finished)
+    assert "nothing to do" in capsys.readouterr().out
+    assert (finished / METRICS_FILE).read_text() == before
+
+
+def test_resuming_refuses_another_model_and_another_vocabulary(corpus, finished, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match=r"side_layers: 1 → 2"):
+        run(corpus, finished, model=changed(MODEL, side_layers=2))
+    other = tmp_path / "vocab.txt"
+    lines = Path(corpus[1]).read_text().splitlines()
+    other.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    with pytest.raises(checkpoint.CheckpointError, match="must keep its vocabulary"):
+        run(corpus, finished, vocabulary=str(other))
+
+
+def test_resuming_may_change_training_options_and_says_so(corpus, finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+    capsys.readouterr()
+    run(corpus, folder, changed(CONFIG, steps=8, label_smoothing=0.3))
+    printed = capsys.readouterr().out
+    assert "label_smoothing: 0.2 → 0.3" in printed
+    assert "resuming at step 4" in printed
+
+
+def test_init_from_starts_from_the_weights_of_a_checkpoint(corpus, finished, tmp_path):
+    frozen = changed(CONFIG, learning_rate=1e-30, final_learning_rate=0.0, steps=4)
+    tuned = run(corpus, tmp_path / "tuned", frozen, model=None, vocabulary=None,
+                init_from=str(finished))  # fmt: skip
+    first, _ = checkpoint.load_checkpoint(finished)
+    second, _ = checkpoint.load_checkpoint(tuned)
+    for a, b in zip(first.trainable_variables, second.trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+
+
+def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
+    shorter = tmp_path / "vocab.txt"
+    learn([corpus[0]], str(shorter), config=SubwordConfig(min_count=50))
+    with pytest.raises(checkpoint.CheckpointError, match="must be the one that the model was made"):
+        run(corpus, tmp_path / "run", model=None, vocabulary=str(shorter), init_from=str(finished))
+
+
+def test_nan_loss_names_the_step_and_keeps_the_last_checkpoint(corpus, tmp_path):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+    before = final_weights(folder)
+    with pytest.raises(NonFiniteLossError, match=r"at step [5-8]\b.*learning_rate"):
+        run(corpus, folder, changed(CONFIG, steps=8, learning_rate=1e38))
+    for a, b in zip(before, final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_full_disk_keeps_earlier_checkpoints_and_leaves_nothing_half_written(
+    corpus, tmp_path, monkeypatch
+):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+
+    def no_space(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.np, "savez", no_space)
+    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
+        run(corpus, folder)
+    names = [p.name for p in (folder / checkpoint.CHECKPOINTS_FOLDER).iterdir()]
+    assert names == ["step-00000004"]
+
+
+def test_full_disk_under_the_weights_leaves_the_best_ones(corpus, tmp_path, monkeypatch):
+    folder = run(corpus, tmp_path / "run", changed(CONFIG, steps=4))
+    encoder, vocabulary = checkpoint.load_checkpoint(folder)
+    before = (folder / checkpoint.WEIGHTS_FILE).read_bytes()
+
+    def no_space(path):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(encoder, "save_weights", no_space)
+    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
+        checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
+    assert (folder / checkpoint.WEIGHTS_FILE).read_bytes() == before
+    assert not [p for p in folder.iterdir() if "new." in p.name or p.suffix == ".tmp"]
+
+
+def test_damaged_or_missing_checkpoints_are_refused(finished, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match=r"without config\.json"):
+        checkpoint.load_checkpoint(tmp_path)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("config.json", "vocab.txt", "model.weights.h5"):
+        (folder / name).write_bytes((finished / name).read_bytes())
+    weights = (folder / "model.weights.h5").read_bytes()
+    (folder / "model.weights.h5").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(checkpoint.CheckpointError, match="must be whole"):
+        checkpoint.load_checkpoint(folder)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="must hold its vocabulary"):
+        checkpoint.load_checkpoint(folder)
+
+
+def test_data_folder_without_examples_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        train(MODEL, CONFIG, DataConfig(data=str(tmp_path)), output=str(tmp_path / "run"),
+              vocabulary=corpus[1])  # fmt: skip
+
+
+def test_order_of_pairs_is_the_seeds_and_skipping_continues_it(corpus):
+    def first_batches(count, **kwargs):
+        options = {"batch_size": 8, "max_tokens": 60, "row_tokens": 64, "shuffle_buffer": 500,
+                   "seed": 3, **kwargs}  # fmt: skip
+        batches = training_batches(corpus[0], load_tokenizer(corpus[1]), **options)
+        return [batch["token_ids"].tobytes() for batch in batches.take(count).as_numpy_iterator()]
+
+    six = first_batches(6)
+    assert first_batches(6) == six
+    assert first_batches(2, skip_batches=4) == six[4:]
+    assert first_batches(6, seed=4) != six
+
+
+def test_batches_are_drawn_without_regard_to_length(corpus):
+    """Lengths vary as much within batches as in the corpus, which bucketing would prevent."""
+    contexts, responses = read_pairs(corpus[0], "train")
+    tokenizer = load_tokenizer(corpus[1])
+    every = [b["segment_lengths"] for b in PairBatches(contexts, responses, tokenizer=tokenizer)]
+    lengths = np.concatenate([s[s > 0] for s in every])
+    batches = training_batches(corpus[0], tokenizer, batch_size=32, max_tokens=60, row_tokens=64,
+                               shuffle_buffer=2000, seed=0)  # fmt: skip
+    spreads = [
+        b["segment_lengths"][b["segment_lengths"] > 0].std()
+        for b in batches.take(20).as_numpy_iterator()
+    ]
+    assert np.mean(spreads) > 0.9 * lengths.std()
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_DUMP.is_file(), reason="needs the real dumps beside the project")
+def test_little_padding_is_computed_at_real_lengths(corpus, tmp_path):
+    prepare([str(REAL_DUMP)], str(tmp_path / "data"), options=PrepareOptions(dev_fraction=0.1))
+    batches = training_batches(
+        str(tmp_path / "data"), load_tokenizer(corpus[1]), batch_size=128, max_tokens=60,
+        row_tokens=64, shuffle_buffer=1000, seed=0,
+    )  # fmt: skip
+    assert padding_share(batches.take(4).as_numpy_iterator()) < 0.15
+
+
+def test_little_padding_is_computed_on_the_sample(corpus):
+    batches = training_batches(corpus[0], load_tokenizer(corpus[1]), batch_size=64, max_tokens=60,
+                               row_tokens=64, shuffle_buffer=1000, seed=0)  # fmt: skip
+    assert padding_share(batches.take(4).as_numpy_iterator()) < 0.15
+
+
+def test_command_line_trains_and_refuses_what_it_does_not_know(corpus, tmp_path):
+    data, vocabulary = corpus
+    command = [sys.executable, str(ROOT / "train.py"), f"--data={data}", f"--vocab={vocabulary}",
+               "--model=tiny", f"--output={tmp_path / 'run'}"]  # fmt: skip
+    small = ["--steps=2", "--batch_size=4", "--eval_every=2", "--checkpoint_every=2",
+             "--eval_examples=100", "--max_relative_attention=3,5"]  # fmt: skip
+    done = subprocess.run([*command, *small], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "precision " in done.stdout
+    assert "pairs/s" in done.stderr
+    config = ModelConfig.from_json((tmp_path / "run" / "config.json").read_text())
+    assert config.max_relative_attention == (3, 5)
+    for wrong, message in (
+        (["--learning_rat=1"], "Unknown command line flag"),
+        (["--model=giant"], "must be one of the presets"),
+        (["--optimizer=sgd"], "optimizer must be one of"),
+    ):
+        failed = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
+        assert failed.returncode != 0
+        assert message in failed.stderr + failed.stdout
