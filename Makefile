@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 READY := $(VENV)/.ready
-DEMO ?= demo
+DEMO := demo
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test lint setup clean

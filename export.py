@@ -25,8 +25,8 @@ def main(argv: list[str]) -> None:
             max_tokens=_MAX_TOKENS.value,
             overwrite=_OVERWRITE.value,
         )
-    except ValueError as error:
-        sys.exit(f"export.py: {error}")
+    except (ValueError, OSError) as error:
+        sys.exit(f"export.py: {' '.join(str(error).split())}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"wrote {folder}, {size / 1e6:.1f} MB")
 

@@ -25,7 +25,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["convert_tf", "convert_tf.*"]),
-    python_requires=">=3.10",
+    python_requires=">=3.10,<3.14",
     install_requires=[
         "absl-py>=1.4",
         "duckdb>=1.1",

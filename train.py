@@ -24,14 +24,19 @@ _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 
 
 def _define(config_class: type) -> list[str]:
-    """One flag for each field of a configuration; its docstring is the help text's source."""
-    define = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float,
-              str: flags.DEFINE_string}  # fmt: skip
+    """One flag for each field of a configuration, with the field's line of its docstring."""
+    define = {
+        bool: flags.DEFINE_boolean,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
+    explained = config_class.explanations()
     names = []
     for field in dataclasses.fields(config_class):
         if field.name in _FROM_VOCABULARY:
             continue
-        help_text = f"{config_class.__name__}.{field.name} (default {field.default!r})."
+        help_text = f"{explained[field.name]} Default: {field.default!r}."
         if isinstance(field.default, tuple):
             flags.DEFINE_list(field.name, None, help_text)
         else:
@@ -62,27 +67,30 @@ def _given(names: list[str], config_class: type) -> dict:
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
-    from convert_tf.training import train
-
-    model_flags = _given(_MODEL_FLAGS, ModelConfig)
-    if _MODEL.value is None and model_flags:
-        raise app.UsageError(f"Model flags need --model. Received: {sorted(model_flags)}.")
     try:
+        model_flags = _given(_MODEL_FLAGS, ModelConfig)
+        if _MODEL.value is None and model_flags:
+            raise ValueError(f"Model flags need --model. Received: {sorted(model_flags)}.")
         model = model_preset(_MODEL.value, **model_flags) if _MODEL.value else None
+        train_config = TrainConfig(**_given(_TRAIN_FLAGS, TrainConfig))
         data = DataConfig(**_given(_DATA_FLAGS, DataConfig))
         if not data.data:
             raise ValueError("--data must name a folder of records. Received: none.")
+        from convert_tf.training import train
+
         train(
             model,
-            TrainConfig(**_given(_TRAIN_FLAGS, TrainConfig)),
+            train_config,
             data,
             output=_OUTPUT.value,
             vocabulary=_VOCAB.value,
             init_from=_INIT_FROM.value,
         )
-    except (ValueError, FloatingPointError) as error:
+    except (ValueError, FloatingPointError, OSError) as error:
         logging.debug("--verbosity=1 shows where it happened.", exc_info=True)
         sys.exit(f"train.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("train.py: interrupted; the same command goes on from the last checkpoint")
 
 
 if __name__ == "__main__":

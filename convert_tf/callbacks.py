@@ -4,6 +4,7 @@ A run calls `fit` with "epochs" of a fixed number of steps; evaluation and check
 ends, when every backend has its variables in place.
 """
 
+import io
 import json
 import math
 import sys
@@ -16,16 +17,25 @@ import keras
 import numpy as np
 
 from convert_tf import metrics
-from convert_tf.checkpoint import save_checkpoint, save_training_state, write_file
+from convert_tf.checkpoint import save_checkpoint, save_training_state
 from convert_tf.config import TrainConfig
 from convert_tf.encoders import DualEncoder
+from convert_tf.files import write_file
 
 METRICS_FILE = "metrics.jsonl"
 CURVE_FILE = "curve.png"
 
 
-class NonFiniteLossError(FloatingPointError):
-    """The loss is NaN or infinite."""
+class NonFiniteError(FloatingPointError):
+    """The loss or a weight is NaN or infinite."""
+
+
+def _non_finite(what: str, step: int) -> NonFiniteError:
+    return NonFiniteError(
+        f"Training needs finite numbers. Received: {what} at step {step}. The checkpoints written "
+        "so far are kept; lower --learning_rate or change --precision, and run the same command "
+        "again to resume from the last one."
+    )
 
 
 def encode_pairs(
@@ -66,22 +76,18 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.step += 1
-        loss = float((logs or {})["loss"])
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(
-                f"The loss must be a number. Received: {loss} at step {self.step}. The checkpoints "
-                "up to the last one are kept; lower --learning_rate or change --precision, and run "
-                "the same command again to resume from it."
-            )
+        logs = logs or {}
+        if not math.isfinite(float(logs["loss"])):
+            raise _non_finite(f"a loss of {float(logs['loss'])}", self.step)
         now = time.perf_counter()
-        seconds = now - self._mark[0]
-        if seconds > 0 and self.step > self._mark[1]:
-            self.pairs_per_second = (self.step - self._mark[1]) * self.batch_size / seconds
+        seconds = max(now - self._mark[0], 1e-9)
+        self.pairs_per_second = (self.step - self._mark[1]) * self.batch_size / seconds
         if now - self._printed >= self.seconds_between or self.step == self.total_steps:
             self._printed = now
             left = (self.total_steps - self.step) * self.batch_size / self.pairs_per_second
             print(
-                f"step {self.step}/{self.total_steps}  loss {loss:.4f}  "
+                f"step {self.step}/{self.total_steps}  "
+                f"loss {float(logs['ranking_loss']):.4f}  "
                 f"{self.pairs_per_second / self.batch_size:.2f} steps/s  "
                 f"{self.pairs_per_second:.0f} pairs/s  "
                 f"{int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} left",
@@ -122,18 +128,24 @@ class RunRecorder(keras.callbacks.Callback):
         self.progress = progress
         self.facts = facts
         self.rows = _rows_up_to(run, progress.step)
+        self._last_step = progress.step
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.progress.step == 0:
             self._evaluate({})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        step = self.progress.step
-        is_last = step >= self.config.steps
-        logs = logs if logs is not None else {}
-        if is_last or step % self.config.eval_every == 0:
-            self._evaluate(logs)
-        if is_last or step % self.config.checkpoint_every == 0:
+        self._refuse_non_finite_weights()
+        step, last_step = self.progress.step, self._last_step
+        self._last_step = step
+
+        def is_due(interval: int) -> bool:
+            # A run that resumes between two multiples of an interval still passes over the next.
+            return step >= self.config.steps or step // interval > last_step // interval
+
+        if is_due(self.config.eval_every):
+            self._evaluate(logs or {})
+        if is_due(self.config.checkpoint_every):
             save_training_state(
                 self.run,
                 self.model,
@@ -143,6 +155,13 @@ class RunRecorder(keras.callbacks.Callback):
                 config=self.config,
             )
 
+    def _refuse_non_finite_weights(self) -> None:
+        """The loss of the step that breaks a weight is still finite; the next step's is not."""
+        for variable in self.model.encoder.trainable_variables:
+            if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
+                raise _non_finite(f"a value that is no number in {variable.path}",
+                                  self.progress.step)  # fmt: skip
+
     def _training_facts(self) -> dict[str, Any]:
         return {**self.facts, "evaluation": self.rows[-1] if self.rows else None}
 
@@ -151,13 +170,12 @@ class RunRecorder(keras.callbacks.Callback):
             "step": self.progress.step,
             "pairs": self.progress.step * self.config.batch_size,
             "pairs_per_second": round(self.progress.pairs_per_second, 1),
-            "loss": logs.get("loss"),
+            "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
         }
         for split, batches in self.eval_sets.items():
             ranks = metrics.block_ranks(*encode_pairs(self.model.encoder, batches))
             row[split] = metrics.ranking_metrics(ranks)
-            logs.update({f"{split}_{k}": v for k, v in row[split].items() if k != "examples"})
             print(
                 f"step {self.progress.step}  {split} R100@1 {100 * row[split]['R100@1']:.2f} %  "
                 f"MRR {row[split]['MRR']:.4f}  ({row[split]['examples']} examples)",
@@ -168,7 +186,7 @@ class RunRecorder(keras.callbacks.Callback):
         is_best = all(row[first]["R100@1"] > r[first]["R100@1"] for r in self.rows if first in r)
         self.rows.append(row)
         write_file(self.run / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
-        draw_curve(self.rows, list(self.eval_sets), self.run / CURVE_FILE)
+        write_file(self.run / CURVE_FILE, draw_curve(self.rows, list(self.eval_sets)))
         if is_best:
             save_checkpoint(
                 self.run,
@@ -186,13 +204,15 @@ def _rows_up_to(run: Path, step: int) -> list[dict[str, Any]]:
     return [row for row in rows if row["step"] <= step]
 
 
-def draw_curve(rows: list[dict[str, Any]], splits: list[str], path: Path) -> None:
-    """Loss and R100@1 over pairs seen, as a PNG.
+def draw_curve(rows: list[dict[str, Any]], splits: list[str]) -> bytes:
+    """Loss and R100@1 over pairs seen.
 
     Args:
       rows: rows of `metrics.jsonl`.
       splits: which splits' R100@1 is drawn.
-      path: of the PNG.
+
+    Returns:
+      A PNG.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -204,15 +224,15 @@ def draw_curve(rows: list[dict[str, Any]], splits: list[str], path: Path) -> Non
     for split in splits:
         points = [(r["pairs"], 100 * r[split]["R100@1"]) for r in rows if split in r]
         recall_axis.plot(*zip(*points, strict=True), marker="o", label=f"{split} R100@1")
-    losses = [(r["pairs"], r["loss"]) for r in rows if r.get("loss") is not None]
+    losses = [(r["pairs"], r["ranking_loss"]) for r in rows if r["ranking_loss"] is not None]
     if losses:
         loss_axis.plot(*zip(*losses, strict=True), color="tab:gray", ls="--", label="training loss")
     recall_axis.set_xlabel("pairs seen")
     recall_axis.set_ylabel("R100@1, %")
     recall_axis.set_ylim(bottom=0)
-    loss_axis.set_ylabel("loss, nats per pair")
+    loss_axis.set_ylabel("ranking loss since the last point, nats per pair")
     recall_axis.grid(alpha=0.3)
     recall_axis.legend(handles=[*recall_axis.lines, *loss_axis.lines], loc="best")
-    temporary = path.with_name("new." + path.name)
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(path)
+    png = io.BytesIO()
+    figure.savefig(png, dpi=120)
+    return png.getvalue()

@@ -4,9 +4,11 @@ A run's folder is such a directory (the best weights on the dev split), with `ch
 beside it, each one such a directory plus `training_state.npz`, from which training resumes.
 """
 
+import hashlib
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from convert_tf.config import ModelConfig, TrainConfig
 from convert_tf.encoders import DualEncoder
+from convert_tf.files import write_file
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
@@ -33,21 +36,10 @@ def vocabulary_path(folder: str | os.PathLike, config: ModelConfig) -> Path:
     return Path(folder) / VOCABULARY_FILES[config.tokenizer]
 
 
-def write_file(path: str | os.PathLike, content: bytes | str) -> None:
-    """Writes a file whole or not at all: under a temporary name, renamed when complete."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _write_error(path, error) from error
-
-
-def _write_error(path: Path, error: OSError) -> CheckpointError:
+def _write_error(path: Path, error: Exception) -> CheckpointError:
+    reason = getattr(error, "strerror", None) or error
     return CheckpointError(
-        f"A checkpoint must be written whole. Received: {error.strerror or error} at {path}. "
+        f"A checkpoint must be written whole. Received: {reason} at {path}. "
         "Nothing was left under that name; free some space or choose another folder, and run the "
         "same command again."
     )
@@ -72,19 +64,20 @@ def save_checkpoint(
       CheckpointError: a file could not be written.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = vocabulary_path(folder, encoder.config)
-    if Path(vocabulary).resolve() != target.resolve():
-        write_file(target, Path(vocabulary).read_bytes())
-    write_file(folder / CONFIG_FILE, encoder.config.to_json())
+    vocabulary_bytes = Path(vocabulary).read_bytes()
+    facts = {**training, "vocabulary_sha256": hashlib.sha256(vocabulary_bytes).hexdigest()}
     temporary = folder / ("new." + WEIGHTS_FILE)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(vocabulary_path(folder, encoder.config), vocabulary_bytes)
+        write_file(folder / CONFIG_FILE, encoder.config.to_json())
         encoder.save_weights(temporary)
         os.replace(temporary, folder / WEIGHTS_FILE)
-    except OSError as error:
+        write_file(folder / TRAINING_FILE, json.dumps(facts, indent=2) + "\n")
+    except (OSError, RuntimeError) as error:  # h5py closes a file on a full disk with the latter
+        raise _write_error(folder, error) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise _write_error(folder / WEIGHTS_FILE, error) from error
-    write_file(folder / TRAINING_FILE, json.dumps(training, indent=2) + "\n")
 
 
 def load_config(folder: str | os.PathLike) -> ModelConfig:
@@ -100,7 +93,10 @@ def load_config(folder: str | os.PathLike) -> ModelConfig:
             f"Received: {str(folder)!r}, without {CONFIG_FILE}. Name the folder that train.py "
             "wrote."
         )
-    return ModelConfig.from_json(path.read_text())
+    try:
+        return ModelConfig.from_json(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
@@ -132,7 +128,7 @@ def load_checkpoint(
       `(encoder, vocabulary path)`; give the path to `convert_tf.load_tokenizer`.
 
     Raises:
-      CheckpointError: the folder is incomplete or damaged.
+      CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
     """
     config = load_config(folder)
     vocabulary = vocabulary_path(folder, config)
@@ -140,6 +136,12 @@ def load_checkpoint(
         raise CheckpointError(
             f"A checkpoint must hold its vocabulary. Received: {str(folder)!r}, without "
             f"{vocabulary.name}. Copy the vocabulary that the model was trained with there."
+        )
+    trained_with = training_facts(folder).get("vocabulary_sha256")
+    if trained_with not in (None, hashlib.sha256(vocabulary.read_bytes()).hexdigest()):
+        raise CheckpointError(
+            f"A checkpoint must hold the vocabulary it was trained with. Received: {vocabulary}, "
+            "which is another one. Put the right file there."
         )
     encoder = DualEncoder(config, dtype=dtype)
     load_weights(encoder, folder)
@@ -152,12 +154,18 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+        facts = json.loads(path.read_text())
+    except ValueError as error:
         raise CheckpointError(
             f"{TRAINING_FILE} must hold JSON. Received: {path}: {error}. Remove it to do without "
             "its facts."
         ) from error
+    if not isinstance(facts, dict):
+        raise CheckpointError(
+            f"{TRAINING_FILE} must hold one JSON object. Received: {facts!r} in {path}. Remove it "
+            "to do without its facts."
+        )
+    return facts
 
 
 def check_vocabulary(tokenizer: Any, config: ModelConfig) -> None:
@@ -213,16 +221,18 @@ def save_training_state(
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         save_checkpoint(temporary, model.encoder, vocabulary=vocabulary, training=training)
-        state = {f"state_{i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(_state(model))}
+        state = {
+            f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
+            for kind, variables in _state(model).items()
+            for i, variable in enumerate(variables)
+        }
         np.savez(temporary / STATE_FILE, step=step, **state)
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise _write_error(final, error) from error
-    except CheckpointError:
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
     for old in resumable_checkpoints(run)[config.keep_checkpoints :]:
         shutil.rmtree(old)
     return final
@@ -241,31 +251,35 @@ def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
     path = Path(folder) / STATE_FILE
     try:
         with np.load(path) as saved:
-            values = [saved[f"state_{i}"] for i in range(len(saved.files) - 1)]
-            step = int(saved["step"])
-    except (OSError, ValueError, KeyError, EOFError) as error:
+            values = {name: saved[name] for name in saved.files}
+            step = int(values.pop("step"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
             "resume from the checkpoint before it."
         ) from error
-    variables = _state(model)
-    if [v.shape for v in variables] != [v.shape for v in values]:
-        raise CheckpointError(
-            "A run must resume with the optimizer it began with. Received: a state of "
-            f"{len(values)} arrays for an optimizer of {len(variables)}. Use the same --optimizer, "
-            "or --init_from in a new folder."
-        )
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    for kind, variables in _state(model).items():
+        found = [values[name] for name in values if name.startswith(f"{kind}_")]
+        if [v.shape for v in variables] == [v.shape for v in found]:
+            for i, variable in enumerate(variables):
+                variable.assign(values[f"{kind}_{i}"])
+        elif kind == "optimizer":
+            raise CheckpointError(
+                "A run must resume with the optimizer it began with. Received: a state of "
+                f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
+                "--optimizer, or --init_from in a new folder."
+            )
     return step
 
 
-def _state(model: keras.Model) -> list[Any]:
-    """What a run needs beyond the encoder's weights: step counters, optimizer, dropout seeds."""
-    seeds = [
-        v
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.Dropout)
-        for v in layer.variables
-    ]
-    return [model.steps_done, *model.optimizer.variables, *seeds]
+def _state(model: keras.Model) -> dict[str, list[Any]]:
+    """What a run needs beyond the encoder's weights.
+
+    Dropout has seeds only where its rate is not 0: a run may resume with other rates, and then
+    starts them anew.
+    """
+    dropouts = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dropout)]
+    return {
+        "optimizer": [model.steps_done, *model.optimizer.variables],
+        "dropout": [v for layer in dropouts for v in layer.variables],
+    }

@@ -4,8 +4,10 @@ Reference: arXiv 1911.03688 §2.1 (model) and §3.1 (training).
 """
 
 import dataclasses
+import inspect
 import json
 import math
+import re
 from typing import Any, TypeVar
 
 TOKENIZERS = ("subword", "sentencepiece")
@@ -15,9 +17,23 @@ OPTIMIZERS = ("adadelta", "adam", "adamw", "adamax")
 ConfigT = TypeVar("ConfigT", bound="_Config")
 
 
+def _typed(name: str, value: Any, default: Any) -> Any:
+    """`value` in the type of the field's default: JSON knows no tuples, and 1 stands for 1.0."""
+    if isinstance(default, tuple) and isinstance(value, list | tuple):
+        return tuple(_typed(name, item, default[0]) for item in value)
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if type(value) is not type(default):
+        raise ValueError(
+            f"{name} must be of type {type(default).__name__}, as {default!r} is. "
+            f"Received: {value!r}. Correct it."
+        )
+    return value
+
+
 def _check(condition: bool, rule: str, received: object) -> None:
     if not condition:
-        raise ValueError(f"{rule} Received: {received!r}.")
+        raise ValueError(f"{rule} Received: {received!r}. Choose a value that keeps this rule.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +55,15 @@ class _Config:
                 f"Every key of a {cls.__name__} must be one of its fields. Received: {unknown}. "
                 f"Valid keys: {sorted(names)}."
             )
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+        return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})
+
+    @classmethod
+    def explanations(cls) -> dict[str, str]:
+        """What each field means: its entry under `Args` in the docstring."""
+        entries = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")[2]
+        found = re.findall(r"^  (\w[\w, ]*): (.*(?:\n    .*)*)", entries, re.MULTILINE)
+        return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
 
     @classmethod
     def from_json(cls: type[ConfigT], text: str) -> ConfigT:

@@ -17,13 +17,13 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
 from convert_tf import metrics
+from convert_tf.files import write_file
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -40,7 +40,8 @@ class ModuleEncoder:
       batch_size: texts of a batch.
 
     Raises:
-      ValueError: the folder is no module, or one without `encode_context` and `encode_response`.
+      ValueError: the folder is no module, a damaged one, or one without `encode_context` and
+        `encode_response`.
 
     Example:
       h = ModuleEncoder("hub_modules/convert/1").encode_contexts(["how are you?"])
@@ -50,18 +51,16 @@ class ModuleEncoder:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
+        self.folder = os.fspath(folder)
         try:
-            self._module = tf.saved_model.load(os.fspath(folder))
-        except (OSError, tf.errors.OpError) as error:
-            raise ValueError(
-                "A module is a folder that export.py wrote. "
-                f"Received: {os.fspath(folder)!r} ({error}). Name such a folder."
-            ) from error
+            self._module = tf.saved_model.load(self.folder)
+        except Exception as error:  # its reader meets damage with errors of any kind
+            raise self._unusable(error) from error
         missing = {"encode_context", "encode_response"} - set(self._module.signatures)
         if missing:
             raise ValueError(
                 "A module must encode contexts and responses. "
-                f"Received: {os.fspath(folder)!r}, without {', '.join(sorted(missing))}. "
+                f"Received: {self.folder!r}, without {', '.join(sorted(missing))}. "
                 "Name a module that export.py wrote."
             )
         self.batch_size = batch_size
@@ -74,15 +73,24 @@ class ModuleEncoder:
         """float32 `[len(texts), dim]`, of length 1."""
         return self._encode("encode_response", texts)
 
+    def _unusable(self, error: Exception) -> ValueError:
+        return ValueError(
+            "A module is a folder that export.py wrote. "
+            f"Received: {self.folder!r} ({error}). Name such a folder, or export it again."
+        )
+
     def _encode(self, signature: str, texts: Texts) -> np.ndarray:
         import tensorflow as tf
 
         encode = self._module.signatures[signature]
         unique = sorted(set(texts), key=len)
-        encodings = [
-            encode(tf.constant(unique[start : start + self.batch_size], tf.string))["default"]
-            for start in range(0, max(len(unique), 1), self.batch_size)
-        ]
+        try:
+            encodings = [
+                encode(tf.constant(unique[start : start + self.batch_size], tf.string))["default"]
+                for start in range(0, max(len(unique), 1), self.batch_size)
+            ]
+        except tf.errors.OpError as error:
+            raise self._unusable(error) from error
         place = {text: i for i, text in enumerate(unique)}
         return np.concatenate(encodings)[np.array([place[text] for text in texts], np.int64)]
 
@@ -198,16 +206,6 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_report(report: dict[str, Any], path: str | os.PathLike) -> None:
-    """Writes a report as JSON, whole or not at all."""
-    temporary = Path(f"{os.fspath(path)}.tmp")
-    try:
-        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _define_flags() -> None:
     flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote; this or --module.")
     flags.DEFINE_string("module", None, "Module that export.py wrote; this or --checkpoint.")
@@ -239,9 +237,9 @@ def _run(argv: Sequence[str]) -> None:
         )
         print(table(report))
         if values.output:
-            write_report(report, values.output)
+            write_file(values.output, json.dumps(report, indent=2) + "\n")
     except (ValueError, OSError) as error:
-        sys.exit(f"evaluate: {error}")
+        sys.exit(f"evaluate: {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":

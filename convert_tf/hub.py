@@ -238,7 +238,7 @@ def export_module(
 
     Args:
       checkpoint: a model directory.
-      output: the module's folder; its parents are made.
+      output: the module's folder; its parents are made, and a link is followed.
       max_tokens: longest sequence, in subwords, that the network reads.
       overwrite: whether a folder of that name is replaced.
 
@@ -255,25 +255,30 @@ def export_module(
             f"A module is written to a new folder. Received: {str(output)!r}, which exists. "
             "Choose another --output, or pass --overwrite."
         )
+    place = Path(os.path.realpath(output))
+    if place.exists() and not place.is_dir():
+        raise ExportError(
+            f"A module is a folder. Received: {str(output)!r}, a file. Choose another --output."
+        )
     encoder, vocabulary = load_checkpoint(checkpoint)
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
     check_vocabulary(tokenizer, encoder.config)
     module = EncoderModule(encoder, tokenizer, max_tokens=max_tokens)
     card = model_card(encoder.config, training_facts(checkpoint), max_tokens=max_tokens)
 
-    temporary = output.with_name(f".{output.name}.new-{os.getpid()}")
-    replaced = output.with_name(f".{output.name}.old-{os.getpid()}")
+    temporary = place.with_name(f".{place.name}.new-{os.getpid()}")
+    replaced = place.with_name(f".{place.name}.old-{os.getpid()}")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         options = tf.saved_model.SaveOptions(experimental_sharding_callback=TwoShards())
         tf.saved_model.save(module, str(temporary), signatures=module.signatures, options=options)
         (temporary / CARD_FILE).write_text(card, encoding="utf-8")
-        if output.exists():
-            os.rename(output, replaced)
-        os.rename(temporary, output)
+        if place.exists():
+            os.rename(place, replaced)
+        os.rename(temporary, place)
     except (OSError, tf.errors.OpError) as error:
         if replaced.exists():
-            os.rename(replaced, output)
+            os.rename(replaced, place)
         reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
         raise ExportError(
             f"A module must be written whole. Received: {reason}, at {str(output)!r}. Nothing new "

@@ -1,5 +1,6 @@
 """The model card of an exported module, made from what its checkpoint says."""
 
+from pathlib import Path
 from typing import Any
 
 from convert_tf.config import ModelConfig
@@ -74,7 +75,9 @@ def _model_rows(
 
 def _training_rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     train = facts.get("train", {})
-    rows = [("data", f"`{facts['data']['data']}`")] if "data" in facts else []
+    # A card is published: the name of the data folder, not where its maker keeps it.
+    data = Path(facts.get("data", {}).get("data", "")).name
+    rows = [("data", f"`{data}`")] if data else []
     names = ("batch_size", "optimizer", "learning_rate", "label_smoothing", "seed")
     rows += [(name.replace("_", " "), train[name]) for name in names if name in train]
     if "precision" in facts:

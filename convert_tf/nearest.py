@@ -91,8 +91,8 @@ def _run(argv: Sequence[str]) -> None:
         found = nearest_responses(
             ModuleEncoder(values.module), values.queries, candidates, top_k=values.top_k
         )
-    except ValueError as error:
-        sys.exit(f"nearest: {error}")
+    except (ValueError, OSError) as error:
+        sys.exit(f"nearest: {' '.join(str(error).split())}")
     for query, results in zip(values.queries, found, strict=True):
         print(query)
         for text, cosine in results:

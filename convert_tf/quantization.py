@@ -88,18 +88,13 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
       range_max: scalar ≥ 0.
 
     Returns:
-      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats; `unpack_table` gives back exactly
-      what `fake_quantize` gives for the same range.
+      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats; `offset + step * codes`, in
+      float32, is what `fake_quantize` gives for the same range.
     """
     as_float32 = [ops.convert_to_tensor(x, dtype="float32") for x in (table, range_min, range_max)]
     offset, step = nudged_range(as_float32[1], as_float32[2])
     codes = ops.convert_to_numpy(quantize(as_float32[0], offset, step)).astype(np.uint8)
     return codes, float(offset), float(step)
-
-
-def unpack_table(codes: np.ndarray, offset: float, step: float) -> np.ndarray:
-    """float32 `[rows, dim]` from the bytes of `pack_table`."""
-    return np.float32(offset) + codes.astype(np.float32) * np.float32(step)
 
 
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]

@@ -3,7 +3,6 @@
 Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §3.1.
 """
 
-import importlib.util
 import math
 import time
 import warnings
@@ -24,6 +23,14 @@ SPEED_UP_THAT_COUNTS = 1.2
 def has_gpu() -> bool:
     """Whether Keras's backend sees a GPU."""
     return bool(keras.distribution.list_devices("gpu"))
+
+
+def compiles_shapes() -> bool:
+    """Whether a training step is compiled for each shape of its batch, by XLA.
+
+    Not on TensorFlow's CPU: XLA has no fast 16-bit matmul there.
+    """
+    return keras.backend.backend() == "jax" or has_gpu()
 
 
 def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
@@ -180,6 +187,7 @@ class ResponseRanking(keras.Model):
             shape=(), initializer="zeros", dtype="int32", trainable=False, name="steps_done"
         )
         self.accuracy = keras.metrics.Mean(name="batch_accuracy")
+        self.ranking_loss = keras.metrics.Mean(name="ranking_loss")
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
@@ -202,7 +210,7 @@ class ResponseRanking(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        loss = in_batch_softmax_loss(y_pred["scale"] * self._cosines(y_pred), self.label_smoothing)
+        loss = self._ranking_loss(y_pred, self._cosines(y_pred))
         if self.l2:
             matrices = [v for v in self.encoder.trainable_variables if len(v.shape) > 1]
             loss = loss + self.l2 * sum(
@@ -217,7 +225,11 @@ class ResponseRanking(keras.Model):
         own = ops.diagonal(cosines)[:, None]
         is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
         self.accuracy.update_state(ops.cast(is_first, "float32"))
+        self.ranking_loss.update_state(self._ranking_loss(y_pred, cosines))
         return self.get_metrics_result()
+
+    def _ranking_loss(self, y_pred: dict[str, Any], cosines: Any) -> Any:
+        return in_batch_softmax_loss(y_pred["scale"] * cosines, self.label_smoothing)
 
     @staticmethod
     def _cosines(encodings: dict[str, Any]) -> Any:
@@ -242,18 +254,6 @@ def make_ranking_model(
         config, embedding_table=encoder.trunk.embedding.table, precision=precision
     )
     optimizer.build(model.trainable_variables)
-    # The loss scale is the optimizer's own and static; XLA has no fast 16-bit matmul on CPUs.
-    is_cpu_tensorflow = keras.backend.backend() == "tensorflow" and not has_gpu()
-    model.compile(
-        optimizer=optimizer,
-        auto_scale_loss=False,
-        jit_compile=False if is_cpu_tensorflow else "auto",
-    )
+    # The loss scale is the optimizer's own and static.
+    model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
     return model
-
-
-def tensorboard_callback(log_dir: str) -> keras.callbacks.Callback | None:
-    """Keras's TensorBoard writer, or None where TensorFlow, which it needs, is not installed."""
-    if importlib.util.find_spec("tensorflow") is None:
-        return None
-    return keras.callbacks.TensorBoard(log_dir, write_graph=False, update_freq=50)

@@ -1,51 +1,122 @@
 """One training run: data, model, resume and `fit`, as `train.py` starts it."""
 
+import contextlib
+import fcntl
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, RunRecorder
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig
+from convert_tf.data.pipeline import (
+    ROW_MULTIPLE,
+    PairBatches,
+    count_at_least,
+    padding_share,
+    read_pairs,
+    training_batches,
+)
 from convert_tf.encoders import DualEncoder, count_parameters
-from convert_tf.trainer import choose_precision, make_ranking_model, tensorboard_callback
+from convert_tf.files import write_file
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.summaries import TensorBoardWriter
+from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.trainer import choose_precision, compiles_shapes, make_ranking_model
 
 RUN_FILE = "train_config.json"
+LOCK_FILE = ".lock"
 
 
-def _resolved(
+@contextlib.contextmanager
+def _only_run_in(folder: Path) -> Iterator[None]:
+    """Holds the folder of a run; the lock ends with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK_FILE, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"One folder holds one run at a time. Received: {str(folder)!r}, in which another "
+                "process is training. Wait for it, or choose another --output."
+            ) from error
+        yield
+
+
+def _check_same_run(
     run: Path, model: ModelConfig, train: TrainConfig, data: DataConfig, vocabulary: Path
-) -> bool:
-    """Writes the run's configuration, or holds it against the one the run began with.
+) -> Path | None:
+    """Holds the configuration against the one that the run in this folder began with.
 
     Returns:
-      Whether the run has begun before.
+      The newest checkpoint to resume from; None for a run that has none yet.
     """
-    begun = (run / RUN_FILE).is_file() and bool(checkpoint.resumable_checkpoints(run))
-    if begun:
-        newest = checkpoint.resumable_checkpoints(run)[0]
-        before = checkpoint.load_config(newest)
-        if before != model:
-            lines = [f"  {k}: {a!r} → {b!r}" for k, (a, b) in before.differences(model).items()]
+    checkpoints = checkpoint.resumable_checkpoints(run)
+    if not checkpoints:
+        return None
+    if not (run / RUN_FILE).is_file():
+        raise checkpoint.CheckpointError(
+            f"A run must have its {RUN_FILE}. Received: {str(run)!r}, which has checkpoints but "
+            "not that file. Choose another --output, or remove its checkpoints."
+        )
+    newest = checkpoints[0]
+    before = checkpoint.load_config(newest)
+    if before != model:
+        differences = before.differences(model).items()
+        listed = "\n".join(f"  {name}: {old!r} → {new!r}" for name, (old, new) in differences)
+        raise checkpoint.CheckpointError(
+            f"A resumed run must keep its model. Received another one:\n{listed}\n"
+            "Take these flags back, or choose another --output."
+        )
+    if checkpoint.vocabulary_path(newest, before).read_bytes() != vocabulary.read_bytes():
+        raise checkpoint.CheckpointError(
+            f"A resumed run must keep its vocabulary. Received: {str(vocabulary)!r}, which "
+            f"differs from the one in {str(newest)!r}. Use that one or another --output."
+        )
+    earlier = json.loads((run / RUN_FILE).read_text())
+    changes = {
+        **TrainConfig.from_dict(earlier["train"]).differences(train),
+        **DataConfig.from_dict(earlier["data"]).differences(data),
+    }
+    for name, (old, new) in changes.items():
+        print(f"resuming with another {name}: {old} → {new}")
+    if changes.keys() & {"batch_size", "seed", "data", "train_split", "shuffle_buffer"}:
+        print("these decide the order of the pairs: some will be seen again, some later")
+    return newest
+
+
+def _load_vocabulary(
+    vocabulary: str | None, model: ModelConfig | None, init_from: str | None
+) -> tuple[Any, Path, ModelConfig]:
+    """The tokenizer, its file, and the model that fits it.
+
+    Raises:
+      CheckpointError: the vocabulary is not that of `init_from`.
+    """
+    if init_from is not None:
+        initial = checkpoint.load_config(init_from)
+        own = checkpoint.vocabulary_path(init_from, initial)
+        model = model or initial
+        if vocabulary is not None and Path(vocabulary).read_bytes() != own.read_bytes():
             raise checkpoint.CheckpointError(
-                "A resumed run must keep its model. Received another one:\n" + "\n".join(lines) +
-                "\nTake these flags back, or choose another --output."
-            )  # fmt: skip
-        if checkpoint.vocabulary_path(newest, before).read_bytes() != vocabulary.read_bytes():
-            raise checkpoint.CheckpointError(
-                f"A resumed run must keep its vocabulary. Received: {str(vocabulary)!r}, which "
-                f"differs from the one in {str(newest)!r}. Use that one or another --output."
+                "Fine-tuning must keep the vocabulary of its checkpoint. Received: "
+                f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
             )
-        earlier = TrainConfig.from_dict(json.loads((run / RUN_FILE).read_text())["train"])
-        for name, (old, new) in earlier.differences(train).items():
-            print(f"resuming with another {name}: {old} → {new}")
-    run.mkdir(parents=True, exist_ok=True)
-    configs = {"model": model.to_dict(), "train": train.to_dict(), "data": data.to_dict()}
-    checkpoint.write_file(run / RUN_FILE, json.dumps(configs, indent=2) + "\n")
-    return begun
+        vocabulary = str(own)
+    if model is None or vocabulary is None:
+        raise ValueError(
+            "Training needs a model and a vocabulary. "
+            f"Received: model {model!r}, vocabulary {vocabulary!r}. "
+            "Give --model and --vocab, or --init_from."
+        )
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.num_oov_buckets)
+    fitted = {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name}
+    return tokenizer, Path(vocabulary), ModelConfig.from_dict({**model.to_dict(), **fitted})
 
 
 def train(
@@ -72,117 +143,113 @@ def train(
       `output`, a model directory with the best weights on the first evaluation split.
 
     Raises:
-      ValueError: bad data, a vocabulary or checkpoint that does not match (`CheckpointError`).
-      FloatingPointError: the loss became NaN; the last checkpoint is kept.
+      ValueError: bad data, another run in this folder, a vocabulary or checkpoint that does not
+        match (`CheckpointError`).
+      FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
+      OSError: a file cannot be read or written.
     """
-    from convert_tf.data.pipeline import PairBatches, padding_share, read_pairs, training_batches
-    from convert_tf.text.tokenizer import load_tokenizer
-
-    run = Path(output)
     keras.utils.set_random_seed(train_config.seed)
-    if init_from is not None:
-        initial = checkpoint.load_config(init_from)
-        model_config = initial if model_config is None else model_config
-        vocabulary = vocabulary or str(checkpoint.vocabulary_path(init_from, initial))
-    if model_config is None or vocabulary is None:
-        raise ValueError(
-            "Training needs a model and a vocabulary. "
-            f"Received: model {model_config!r}, vocabulary {vocabulary!r}. "
-            "Give --model and --vocab, or --init_from."
-        )
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model_config.num_oov_buckets)
-    if init_from is not None:
-        checkpoint.check_vocabulary(tokenizer, initial)
-    model_config = ModelConfig.from_dict(
-        {
-            **model_config.to_dict(),
-            "vocab_size": tokenizer.vocab_size,
-            "tokenizer": tokenizer.name,
-        }
-    )
+    tokenizer, vocabulary_file, model_config = _load_vocabulary(vocabulary, model_config, init_from)
     if data_config.row_tokens < model_config.max_tokens:
         raise ValueError(
             "A packed row must hold the longest text. Received: row_tokens "
             f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise --row_tokens."
         )
-    begun = _resolved(run, model_config, train_config, data_config, Path(vocabulary))
+    count_at_least(data_config.data, data_config.train_split, train_config.batch_size)
+    for split in data_config.eval_splits:
+        count_at_least(data_config.data, split, BLOCK_SIZE)
 
-    precision = choose_precision(train_config.precision)
-    encoder = DualEncoder(
-        model_config,
-        embedding_dropout=train_config.embedding_dropout,
-        attention_dropout=train_config.attention_dropout,
-        quantizer_update_steps=train_config.quantizer_update_steps,
-        dtype=precision,
-    )
-    sizes = count_parameters(encoder)
-    print(
-        f"precision {precision} (backend {keras.backend.backend()}); "
-        f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M network "
-        "parameters"
-    )
-    if init_from is not None and not begun:
-        checkpoint.load_weights(encoder, init_from)
-    model = make_ranking_model(encoder, train_config, precision=precision)
-    step = 0
-    if begun:
-        newest = checkpoint.resumable_checkpoints(run)[0]
-        step = checkpoint.load_training_state(newest, model)
-        print(f"resuming at step {step} from {newest}")
-    if step >= train_config.steps:
-        print(f"nothing to do: the run has its {train_config.steps} steps")
-        return run
-
-    limits = {"max_tokens": model_config.max_tokens, "row_tokens": data_config.row_tokens}
-    eval_sets = {
-        split: PairBatches(
-            *read_pairs(data_config.data, split, max_examples=train_config.eval_examples),
-            tokenizer=tokenizer,
-            **limits,
+    run = Path(output)
+    with _only_run_in(run):
+        resume_from = _check_same_run(run, model_config, train_config, data_config, vocabulary_file)
+        configs = {
+            "model": model_config.to_dict(),
+            "train": train_config.to_dict(),
+            "data": data_config.to_dict(),
+        }
+        write_file(run / RUN_FILE, json.dumps(configs, indent=2) + "\n")
+        precision = choose_precision(train_config.precision)
+        encoder = DualEncoder(
+            model_config,
+            embedding_dropout=train_config.embedding_dropout,
+            attention_dropout=train_config.attention_dropout,
+            quantizer_update_steps=train_config.quantizer_update_steps,
+            dtype=precision,
         )
-        for split in data_config.eval_splits
-    }
-    for split, packed in eval_sets.items():
-        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
-    batches = training_batches(
-        data_config.data,
-        tokenizer,
-        split=data_config.train_split,
-        batch_size=train_config.batch_size,
-        shuffle_buffer=data_config.shuffle_buffer,
-        seed=train_config.seed,
-        skip_batches=step,
-        **limits,
-    )
-    _fit(model, batches, eval_sets, train_config, run=run, step=step, vocabulary=Path(vocabulary),
-         facts={"data": data_config.to_dict(), "precision": precision, "parameters": sizes,
-                "train": train_config.to_dict()})  # fmt: skip
+        sizes = count_parameters(encoder)
+        print(
+            f"precision {precision} (backend {keras.backend.backend()}); "
+            f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
+            "network parameters"
+        )
+        model = make_ranking_model(encoder, train_config, precision=precision)
+        step = 0
+        if resume_from is not None:
+            step = checkpoint.load_training_state(resume_from, model)
+            print(f"resuming at step {step} from {resume_from}")
+        elif init_from is not None:
+            checkpoint.load_weights(encoder, init_from)
+        if step >= train_config.steps:
+            print(f"nothing to do: the run has its {train_config.steps} steps")
+            return run
+        facts = {"precision": precision, "parameters": sizes, **configs}
+        del facts["model"]  # config.json has it
+        _fit(model, tokenizer, train_config, data_config, run=run, step=step,
+             vocabulary=vocabulary_file, facts=facts)  # fmt: skip
     return run
 
 
 def _fit(
     model: keras.Model,
-    batches: Any,
-    eval_sets: dict[str, Any],
+    tokenizer: Any,
     config: TrainConfig,
+    data: DataConfig,
     *,
     run: Path,
     step: int,
     vocabulary: Path,
     facts: dict[str, Any],
 ) -> None:
+    lengths = {"max_tokens": model.encoder.config.max_tokens, "row_tokens": data.row_tokens}
+    eval_sets = {
+        split: PairBatches(
+            *read_pairs(data.data, split, max_examples=config.eval_examples),
+            tokenizer=tokenizer,
+            **lengths,
+        )
+        for split in data.eval_splits
+    }
+    for split, packed in eval_sets.items():
+        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
+    batches = training_batches(
+        data.data,
+        tokenizer,
+        split=data.train_split,
+        batch_size=config.batch_size,
+        shuffle_buffer=data.shuffle_buffer,
+        seed=config.seed,
+        skip_batches=step,
+        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
+        **lengths,
+    )
     interval = math.gcd(config.eval_every, config.checkpoint_every)
     progress = Progress(step, config.steps, config.batch_size)
     recorder = RunRecorder(
         run, config, vocabulary=vocabulary, eval_sets=eval_sets, progress=progress, facts=facts
     )
-    board = tensorboard_callback(str(run / "logs"))
-    model.fit(
-        batches,
-        initial_epoch=step // interval,
-        epochs=math.ceil(config.steps / interval),
-        steps_per_epoch=interval,
-        shuffle=False,
-        verbose=0,
-        callbacks=[progress, recorder, *([board] if board else [])],
-    )
+    board = TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)
+    try:
+        model.fit(
+            batches,
+            initial_epoch=step // interval,
+            epochs=math.ceil(config.steps / interval),
+            steps_per_epoch=interval,
+            shuffle=False,
+            verbose=0,
+            callbacks=[progress, recorder, board],
+        )
+    except tf.errors.DataLossError as error:
+        raise ValueError(
+            f"The records must be whole. Received: {error.message} in {data.data!r}. Run "
+            "convert_tf.data.prepare again, then this command, which resumes."
+        ) from error

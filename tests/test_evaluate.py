@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from script_calls import call_script
 from tiny_checkpoint import random_texts, write_checkpoint, write_records
 
+import convert_tf.evaluate
+import convert_tf.nearest
 from convert_tf.data.pipeline import read_pairs
-from convert_tf.evaluate import ModuleEncoder, evaluate, table, write_report
+from convert_tf.evaluate import ModuleEncoder, evaluate, table
 from convert_tf.hub import export_module
 from convert_tf.nearest import nearest_responses, read_candidates
 
@@ -75,7 +79,7 @@ def test_the_score_equals_a_naive_one(paths, reports):
     assert reports[1]["metrics"]["R100@1"] == pytest.approx(hits / 400, abs=0.0051)
 
 
-def test_the_report_says_what_was_scored(paths, reports, tmp_path):
+def test_the_report_says_what_was_scored(paths, reports):
     for report, name in zip(reports, ("checkpoint", "module"), strict=True):
         assert report[name] == paths[name]
         assert report["examples"] == 400  # 450, without the last partial block
@@ -85,9 +89,6 @@ def test_the_report_says_what_was_scored(paths, reports, tmp_path):
         text = table(report)
         assert f"{report['metrics']['R100@1']:.2%}" in text
         assert "MRR" in text
-    write_report(reports[0], tmp_path / "report.json")
-    assert json.loads((tmp_path / "report.json").read_text()) == reports[0]
-    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
 
 
 def test_options_change_what_is_scored(paths):
@@ -209,3 +210,77 @@ def test_command_errors_have_no_traceback(paths, arguments, message):
     assert done.returncode != 0
     assert message in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def error_line(monkeypatch, script, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        call_script(monkeypatch, script, *arguments)
+    message = caught.value.code
+    assert isinstance(message, str)  # what Python exits with 1 for, after printing it
+    assert "\n" not in message
+    return message
+
+
+DAMAGES = {
+    "graph": lambda folder: cut(folder / "saved_model.pb"),
+    "no graph in it": lambda folder: (folder / "saved_model.pb").write_bytes(b"x" * 100),
+    "index": lambda folder: cut(folder / "variables" / "variables.index"),
+    "shard": lambda folder: cut(folder / "variables" / "variables.data-00000-of-00002"),
+    "no shard": lambda folder: (folder / "variables" / "variables.data-00001-of-00002").unlink(),
+    "no variables": lambda folder: shutil.rmtree(folder / "variables"),
+    "nothing": lambda folder: shutil.rmtree(folder),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_modules(paths, tmp_path, monkeypatch, damage):
+    module = Path(shutil.copytree(paths["module"], tmp_path / "module"))
+    DAMAGES[damage](module)
+    candidates = tmp_path / "candidates"
+    candidates.write_text("one\n")
+    scripts = {
+        convert_tf.evaluate: (f"--data={paths['data']}",),
+        convert_tf.nearest: (f"--candidates={candidates}", "--queries=two"),
+    }
+    for script, arguments in scripts.items():
+        message = error_line(monkeypatch, script, f"--module={module}", *arguments)
+        assert f"A module is a folder that export.py wrote. Received: {str(module)!r}" in message
+
+
+def test_module_that_fails_at_texts(paths, monkeypatch):
+    encoder = ModuleEncoder(paths["module"])
+
+    def fail(_):
+        raise tf.errors.InvalidArgumentError(None, None, "indices[3] = 70\nis not in [0, 60)")
+
+    encoder._module = type("Module", (), {"signatures": {"encode_context": fail}})
+    with pytest.raises(ValueError, match=r"export\.py wrote") as caught:
+        encoder.encode_contexts(["text"])
+    assert paths["module"] in str(caught.value)
+
+
+@pytest.mark.parametrize("script", [convert_tf.evaluate, convert_tf.nearest])
+def test_damaged_records(paths, tmp_path, monkeypatch, script):
+    data = Path(shutil.copytree(paths["data"], tmp_path / "data"))
+    cut(next(data.iterdir()))
+    arguments = ["--queries=two"] if script is convert_tf.nearest else []
+    arguments += [f"--module={paths['module']}", f"--data={data}"]
+    assert str(data) in error_line(monkeypatch, script, *arguments)
+
+
+def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
+    arguments = (f"--module={paths['module']}", f"--data={paths['data']}")
+    output = tmp_path / "nowhere" / "report.json"
+    message = error_line(monkeypatch, convert_tf.evaluate, *arguments, f"--output={output}")
+    assert f"No such file or directory, at {str(output)!r}" in message
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "data/test")
+
+    monkeypatch.setattr("convert_tf.data.pipeline.read_pairs", refuse)
+    for script, more in ((convert_tf.evaluate, ()), (convert_tf.nearest, ("--queries=two",))):
+        assert "data/test" in error_line(monkeypatch, script, *arguments, *more)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
-from tiny_checkpoint import FACTS, random_texts, write_checkpoint
+from script_calls import call_script
+from tiny_checkpoint import random_texts, write_checkpoint
 
 import convert_tf.hub
 from convert_tf.checkpoint import CheckpointError, load_checkpoint
@@ -269,12 +270,13 @@ def test_module_card(folder, reference):
     for fact in (
         f"{reference[0].config.vocab_size} entries, 7 hash buckets",
         "20 subwords are read, 60 in training",
-        f"`{FACTS['data']['data']}`",
+        "| data | `corpus` |",
         "| optimizer | adam |",
         "| pairs | 409,600 |",
         "| dev R100@1 | 0.4321 |",
     ):
         assert fact in card
+    assert "someone" not in card  # a card is published; where its maker kept the data is not
 
 
 FRESH_PROCESS = """
@@ -373,7 +375,7 @@ def is_empty(folder):
         (lambda f: (f / "config.json").unlink(), "must be a folder with config.json"),
         (
             lambda f: (f / "vocab.txt").write_text("\ufe4fa\na\n", encoding="utf-8"),
-            "vocabulary must be the one",
+            "the vocabulary it was trained with",
         ),
     ],
 )
@@ -414,6 +416,33 @@ def test_an_existing_folder_is_kept_unless_told(checkpoint, tmp_path, monkeypatc
     export_module(checkpoint, output, overwrite=True)
     assert (output / "saved_model.pb").is_file()
     assert not (output / "mine").exists()
+    assert [p.name for p in output.parent.iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_link_is_followed(checkpoint, tmp_path, monkeypatch, exists):
+    monkeypatch.setattr(tf.saved_model, "save", save_little)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "1", tmp_path / "out" / "latest"
+    link.symlink_to(target)
+    if exists:
+        target.mkdir()
+    assert export_module(checkpoint, link, overwrite=exists) == link
+    assert (target / "saved_model.pb").is_file()
+    assert link.is_symlink()
+    assert [p.name for p in link.parent.iterdir()] == ["latest"]
+    assert [p.name for p in target.parent.iterdir()] == ["1"]
+
+
+def test_a_file_is_not_replaced(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(tf.saved_model, "save", save_little)
+    output = tmp_path / "out" / "1"
+    output.parent.mkdir()
+    output.write_text("keep")
+    with pytest.raises(ExportError, match="a file"):
+        export_module(checkpoint, output, overwrite=True)
+    assert output.read_text() == "keep"
     assert [p.name for p in output.parent.iterdir()] == ["1"]
 
 
@@ -461,3 +490,25 @@ def test_script(checkpoint, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"wrote {output}" in done.stdout
     assert hub.load(str(output))(["how are you"]).shape == (1, 128)
+
+
+def test_script_errors_are_one_line(checkpoint, tmp_path, monkeypatch):
+    def error_line(checkpoint, output):
+        with pytest.raises(SystemExit) as caught:
+            arguments = (f"--checkpoint={checkpoint}", f"--output={output}")
+            call_script(monkeypatch, ROOT / "export.py", *arguments)
+        assert "\n" not in caught.value.code
+        return caught.value.code
+
+    nowhere = tmp_path / "nowhere"
+    assert f"Received: {str(nowhere)!r}" in error_line(nowhere, tmp_path / "1")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tf.saved_model, "save", save_little)
+    message = error_line(checkpoint, tmp_path / "file" / "1")
+    assert f"File exists, at {str(tmp_path / 'file' / '1')!r}" in message
+
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission\ndenied", str(path))
+
+    monkeypatch.setattr(convert_tf.hub, "load_checkpoint", refuse)
+    assert str(checkpoint) in error_line(checkpoint, tmp_path / "1")

@@ -1,24 +1,29 @@
 """Whole training runs on a small real corpus: results, resuming, and what goes wrong."""
 
 import errno
+import fcntl
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from convert_tf import checkpoint
-from convert_tf.callbacks import METRICS_FILE, NonFiniteLossError
+from convert_tf.callbacks import METRICS_FILE, NonFiniteError
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
 from convert_tf.data.dumps import find_files
 from convert_tf.data.local_runner import PrepareOptions, prepare
 from convert_tf.data.pipeline import PairBatches, padding_share, read_pairs, training_batches
 from convert_tf.data.sample import write_sample
+from convert_tf.encoders import DualEncoder
 from convert_tf.text.learn import SubwordConfig, learn
 from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.training import train
+from convert_tf.trainer import ResponseRanking, make_ranking_model
+from convert_tf.training import LOCK_FILE, train
 
 ROOT = Path(__file__).parent.parent
 REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst"
@@ -132,9 +137,10 @@ def test_resuming_may_change_training_options_and_says_so(corpus, finished, tmp_
     folder = tmp_path / "run"
     run(corpus, folder, changed(CONFIG, steps=4))
     capsys.readouterr()
-    run(corpus, folder, changed(CONFIG, steps=8, label_smoothing=0.3))
+    run(corpus, folder, changed(CONFIG, steps=8, label_smoothing=0.3, embedding_dropout=0.0))
     printed = capsys.readouterr().out
     assert "label_smoothing: 0.2 → 0.3" in printed
+    assert "embedding_dropout: 0.1 → 0.0" in printed
     assert "resuming at step 4" in printed
 
 
@@ -151,7 +157,7 @@ def test_init_from_starts_from_the_weights_of_a_checkpoint(corpus, finished, tmp
 def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
     shorter = tmp_path / "vocab.txt"
     learn([corpus[0]], str(shorter), config=SubwordConfig(min_count=50))
-    with pytest.raises(checkpoint.CheckpointError, match="must be the one that the model was made"):
+    with pytest.raises(checkpoint.CheckpointError, match="must keep the vocabulary"):
         run(corpus, tmp_path / "run", model=None, vocabulary=str(shorter), init_from=str(finished))
 
 
@@ -159,7 +165,7 @@ def test_nan_loss_names_the_step_and_keeps_the_last_checkpoint(corpus, tmp_path)
     folder = tmp_path / "run"
     run(corpus, folder, changed(CONFIG, steps=4))
     before = final_weights(folder)
-    with pytest.raises(NonFiniteLossError, match=r"at step [5-8]\b.*learning_rate"):
+    with pytest.raises(NonFiniteError, match=r"a loss of .* at step [5-8]\b.*learning_rate"):
         run(corpus, folder, changed(CONFIG, steps=8, learning_rate=1e38))
     for a, b in zip(before, final_weights(folder), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -181,18 +187,19 @@ def test_full_disk_keeps_earlier_checkpoints_and_leaves_nothing_half_written(
     assert names == ["step-00000004"]
 
 
-def test_full_disk_under_the_weights_leaves_the_best_ones(corpus, tmp_path, monkeypatch):
-    folder = run(corpus, tmp_path / "run", changed(CONFIG, steps=4))
-    encoder, vocabulary = checkpoint.load_checkpoint(folder)
+def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path):
+    """A real limit on the size of files: HDF5 then fails in its own way, while it closes."""
+    encoder, vocabulary = checkpoint.load_checkpoint(finished)
+    folder = tmp_path / "copy"
+    checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
     before = (folder / checkpoint.WEIGHTS_FILE).read_bytes()
-
-    def no_space(path):
-        Path(path).write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(encoder, "save_weights", no_space)
-    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
-        checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(checkpoint.CheckpointError, match="must be written whole"):
+            checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (folder / checkpoint.WEIGHTS_FILE).read_bytes() == before
     assert not [p for p in folder.iterdir() if "new." in p.name or p.suffix == ".tmp"]
 
@@ -211,6 +218,90 @@ def test_damaged_or_missing_checkpoints_are_refused(finished, tmp_path):
     (folder / "vocab.txt").unlink()
     with pytest.raises(checkpoint.CheckpointError, match="must hold its vocabulary"):
         checkpoint.load_checkpoint(folder)
+
+
+def test_truncated_training_state_is_refused(corpus, finished):
+    model = make_ranking_model(
+        DualEncoder(checkpoint.load_config(finished), attention_dropout=0.1), CONFIG,
+        precision="float32",
+    )  # fmt: skip
+    newest = checkpoint.resumable_checkpoints(finished)[0]
+    state = (newest / checkpoint.STATE_FILE).read_bytes()
+    try:
+        (newest / checkpoint.STATE_FILE).write_bytes(state[: len(state) // 2])
+        with pytest.raises(checkpoint.CheckpointError, match=r"must be whole.*Remove its folder"):
+            checkpoint.load_training_state(newest, model)
+    finally:
+        (newest / checkpoint.STATE_FILE).write_bytes(state)
+
+
+def test_exchanged_vocabulary_of_a_checkpoint_is_refused(finished, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("config.json", "vocab.txt", "model.weights.h5", "training.json"):
+        (folder / name).write_bytes((finished / name).read_bytes())
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    with pytest.raises(checkpoint.CheckpointError, match="trained with"):
+        checkpoint.load_checkpoint(folder)
+
+
+def test_weights_that_broke_at_the_last_step_are_not_checkpointed(corpus, tmp_path, monkeypatch):
+    """The loss that is seen is from before the update: it is finite, the weights are not."""
+    folder = tmp_path / "run"
+    train_step = ResponseRanking.train_step
+
+    def break_a_weight(model, data):
+        logs = train_step(model, data)
+        model.encoder.context_side.linear.bias.assign_add(
+            keras.ops.where(model.steps_done == 4, float("nan"), 0.0)
+            * keras.ops.ones_like(model.encoder.context_side.linear.bias)
+        )
+        return logs
+
+    monkeypatch.setattr(ResponseRanking, "train_step", break_a_weight)
+    with pytest.raises(NonFiniteError, match=r"no number in .* at step 4\b"):
+        run(corpus, folder, changed(CONFIG, eval_every=8))
+    assert checkpoint.resumable_checkpoints(folder) == []
+
+
+def test_run_that_resumes_off_the_grid_still_evaluates_and_checkpoints(corpus, tmp_path):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=2))
+    run(corpus, folder, changed(CONFIG, steps=9, keep_checkpoints=9))
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2, 6, 9]
+    saved = [p.name for p in checkpoint.resumable_checkpoints(folder)]
+    assert saved == ["step-00000009", "step-00000006", "step-00000002"]
+
+
+def test_second_run_in_the_same_folder_is_refused(corpus, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with open(folder / LOCK_FILE, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another process is training"):
+            run(corpus, folder)
+    assert [p.name for p in folder.iterdir()] == [LOCK_FILE]
+
+
+def test_splits_without_enough_examples_are_refused(corpus, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for shard in Path(corpus[0]).glob("train-*"):
+        (data / shard.name).write_bytes(shard.read_bytes())
+    (data / "dev-00000-of-00001.tfrecord").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"dev split needs at least 100 .* 0 in .*dev_fraction"):
+        run((str(data), corpus[1]), tmp_path / "run")
+    (data / "dev-00000-of-00001.tfrecord").write_bytes(b"no record at all")
+    with pytest.raises(ValueError, match="must be whole"):
+        run((str(data), corpus[1]), tmp_path / "run")
+
+
+def test_row_that_cannot_hold_the_longest_text_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match="Raise --row_tokens"):
+        train(MODEL, CONFIG, DataConfig(data=corpus[0], row_tokens=59), output=str(tmp_path),
+              vocabulary=corpus[1])  # fmt: skip
 
 
 def test_data_folder_without_examples_is_refused(corpus, tmp_path):
@@ -280,7 +371,11 @@ def test_command_line_trains_and_refuses_what_it_does_not_know(corpus, tmp_path)
         (["--learning_rat=1"], "Unknown command line flag"),
         (["--model=giant"], "must be one of the presets"),
         (["--optimizer=sgd"], "optimizer must be one of"),
+        (["--max_relative_attention=3,x"], "train.py: invalid literal"),
+        (["--vocab=missing.txt"], "train.py: [Errno 2] No such file"),
+        (["--data=missing"], "train.py: "),
     ):
         failed = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
         assert failed.returncode != 0
         assert message in failed.stderr + failed.stdout
+        assert "Traceback" not in failed.stderr

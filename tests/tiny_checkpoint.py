@@ -18,7 +18,7 @@ SENTENCE = (
 )
 WORDS = SENTENCE.split()
 FACTS = {
-    "data": {"data": "some/data"},
+    "data": {"data": "/home/someone/corpus/"},
     "precision": "float32",
     "parameters": {"embedding": 12, "network": 34},
     "train": {"batch_size": 512, "optimizer": "adam", "steps": 900},

@@ -77,14 +77,17 @@ _ARCHIVE_ERRORS = (zstandard.ZstdError, zlib.error, OSError, EOFError)
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Expands glob patterns to a sorted list of distinct files.
+    """Expands file names and glob patterns to a sorted list of distinct files.
 
     Raises:
         ValueError: a pattern matches no file.
     """
     found: set[str] = set()
     for pattern in patterns:
-        matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if os.path.isfile(pattern):  # a name may hold brackets
+            matches = [pattern]
+        else:
+            matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches:
             raise ValueError(
                 "Every dump pattern must match at least one file. "

@@ -9,9 +9,11 @@ import duckdb
 
 _FETCH_ROWS = 10_000
 _WRITE_BUFFER = 2**20
+_MIN_LINE_LIMIT = 2_000_000  # DuckDB's default
 _SORT = """
     SELECT key, payload
     FROM read_csv(?, delim='\t', quote='', escape='', header=false, auto_detect=false,
+                  max_line_size=?,
                   columns={'key': 'VARCHAR', 'payload': 'VARCHAR'})
     ORDER BY key
 """
@@ -31,7 +33,7 @@ class ExternalSorter:
 
     Raises:
         ValueError: DuckDB does not understand the memory limit.
-        OSError: with `errno.ENOSPC` when the disk is full.
+        OSError: with `errno.ENOSPC` when the disk is full; when rows were lost.
         MemoryError: the memory limit is too low to sort with.
     """
 
@@ -40,6 +42,7 @@ class ExternalSorter:
         self.name = name
         self.memory_limit = memory_limit
         self.num_rows = 0
+        self._longest = 0
         try:
             self._connection = duckdb.connect(
                 config={
@@ -74,7 +77,7 @@ class ExternalSorter:
 
     def add(self, key: str, payload: str) -> None:
         """Adds one row."""
-        self._file.write(f"{key}\t{payload}\n")
+        self._longest = max(self._longest, self._file.write(f"{key}\t{payload}\n"))
         self.num_rows += 1
 
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
@@ -82,10 +85,14 @@ class ExternalSorter:
         self._file.close()
         if not self.num_rows:
             return
+        num_sorted = 0
         try:
             self._connection.execute("SET enable_progress_bar = false")
-            self._connection.execute(_SORT, [self._path])
+            # Its read buffers follow from the limit; with smaller ones it was seen to lose rows.
+            line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
+            self._connection.execute(_SORT, [self._path, line_limit])
             while rows := self._connection.fetchmany(_FETCH_ROWS):
+                num_sorted += len(rows)
                 yield from rows
         except duckdb.Error as error:
             message = str(error)
@@ -98,6 +105,9 @@ class ExternalSorter:
                     "Pass a higher --memory_limit."
                 ) from error
             raise
+        if num_sorted != self.num_rows:
+            message = f"DuckDB gave {num_sorted:,} of {self.num_rows:,} rows back"
+            raise OSError(errno.EIO, message, self._path)
 
     def close(self) -> None:
         """Deletes the rows and what was spilled."""

@@ -152,7 +152,7 @@ def prepare(
     """Writes a data folder from dump files.
 
     The folder appears complete or not at all: everything is written to a temporary folder beside
-    it and renamed at the end.
+    it, or inside it if it exists, and renamed at the end.
 
     Args:
         inputs: files of comments.
@@ -169,7 +169,7 @@ def prepare(
         OSError: a file cannot be read or written; `errno.ENOSPC` when the disk is full.
     """
     options = options or PrepareOptions()
-    output = os.path.abspath(output)
+    output = os.path.realpath(output)  # so that temporary folders are on the disk behind a link
     if not overwrite and records.record_files(output):
         raise ValueError(
             "The output folder must not hold records of an earlier run. "
@@ -182,10 +182,11 @@ def prepare(
         )
     with contextlib.ExitStack() as stack:
         os.makedirs(parent, exist_ok=True)
-        beside = _temporary_folder(stack, parent, name)
-        written = os.path.join(beside, "records")
+        # Inside a folder that exists: it may be where another disk is mounted.
+        near = _temporary_folder(stack, output if os.path.isdir(output) else parent, name)
+        written = os.path.join(near, "records")
         os.mkdir(written)
-        scratch = beside
+        scratch = near
         if options.temp_dir:
             os.makedirs(options.temp_dir, exist_ok=True)
             scratch = _temporary_folder(stack, options.temp_dir, name)
@@ -265,10 +266,25 @@ def _move_into_place(written: str, output: str) -> None:
     if not os.path.exists(output):
         os.rename(written, output)
         return
-    report = os.path.join(output, REPORT_NAME)
-    for old in [*records.record_files(output), report]:
-        if os.path.exists(old):
-            os.remove(old)
-    for new in records.record_files(written):
-        os.replace(new, os.path.join(output, os.path.basename(new)))
-    os.replace(os.path.join(written, REPORT_NAME), report)
+    # Not in the temporary folder: should old data fail to come back, it is still there.
+    aside = tempfile.mkdtemp(prefix=".replaced-", dir=output)
+    sources = [(path, aside) for path in _data_files(output)]
+    sources += [(path, output) for path in _data_files(written)]
+    moves = [(path, os.path.join(folder, os.path.basename(path))) for path, folder in sources]
+    moved = []
+    try:
+        for source, target in moves:
+            moved.append((source, target))
+            os.rename(source, target)
+    except BaseException:
+        for source, target in reversed(moved):
+            if not os.path.exists(source):
+                os.rename(target, source)
+        os.rmdir(aside)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _data_files(folder: str) -> list[str]:
+    report = os.path.join(folder, REPORT_NAME)
+    return [*records.record_files(folder), *([report] if os.path.exists(report) else [])]

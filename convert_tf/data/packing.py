@@ -62,6 +62,7 @@ def pack(
     row_tokens: int,
     padding_id: int,
     segments_per_row: int = SEGMENTS_PER_ROW,
+    row_multiple: int = 1,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Packs ragged texts into rows.
 
@@ -71,6 +72,8 @@ def pack(
       row_tokens: tokens of a row.
       padding_id: id of padding.
       segments_per_row: most texts in a row.
+      row_multiple: empty rows are added up to a multiple of this, for compilers that want few
+        different shapes.
 
     Returns:
       `token_ids` int32 `[rows, row_tokens]`, `segment_lengths` int32 `[rows, segments_per_row]`,
@@ -80,6 +83,7 @@ def pack(
     lengths = np.diff(row_splits)
     rows, segments, starts = assign_rows(lengths, row_tokens, segments_per_row=segments_per_row)
     num_rows = int(rows.max()) + 1 if len(rows) else 0
+    num_rows = -(-num_rows // row_multiple) * row_multiple
     token_ids = np.full(num_rows * row_tokens, padding_id, np.int32)
     offset = np.repeat(rows.astype(np.int64) * row_tokens + starts - row_splits[:-1], lengths)
     token_ids[offset + np.arange(len(flat_ids))] = flat_ids

@@ -10,6 +10,7 @@ from convert_tf.data.packing import SEGMENTS_PER_ROW, pack
 from convert_tf.data.records import list_shards
 
 READ_CYCLE = 8  # shards that are read in turn
+ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
 PAIR_FEATURES = {
     "context": tf.io.FixedLenFeature([], tf.string),
     "response": tf.io.FixedLenFeature([], tf.string),
@@ -17,13 +18,25 @@ PAIR_FEATURES = {
 
 
 def _packed(
-    tokenizer: Any, contexts: tf.Tensor, responses: tf.Tensor, *, max_tokens: int, row_tokens: int
+    tokenizer: Any,
+    contexts: tf.Tensor,
+    responses: tf.Tensor,
+    *,
+    max_tokens: int,
+    row_tokens: int,
+    row_multiple: int = 1,
 ) -> dict[str, tf.Tensor]:
     texts = tf.concat([contexts, responses], axis=0)
     token_ids = tokenizer.token_ids(texts)[:, :max_tokens]
 
     def pack_numpy(flat_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.ndarray, ...]:
-        return pack(flat_ids, row_splits, row_tokens=row_tokens, padding_id=tokenizer.padding_id)
+        return pack(
+            flat_ids,
+            row_splits,
+            row_tokens=row_tokens,
+            padding_id=tokenizer.padding_id,
+            row_multiple=row_multiple,
+        )
 
     packed_ids, segment_lengths, slots = tf.numpy_function(
         pack_numpy,
@@ -51,6 +64,7 @@ def training_batches(
     seed: int,
     split: str = "train",
     skip_batches: int = 0,
+    row_multiple: int = 1,
 ) -> tf.data.Dataset:
     """Endless packed batches of pairs, in an order that the seed alone decides.
 
@@ -67,6 +81,7 @@ def training_batches(
       seed: seed of the order.
       split: which shards.
       skip_batches: batches that a run before this one has seen; the next one comes first.
+      row_multiple: batches have a multiple of this many rows.
 
     Returns:
       Dataset of the dicts that `DualEncoder` takes.
@@ -95,6 +110,7 @@ def training_batches(
             pairs["response"],
             max_tokens=max_tokens,
             row_tokens=row_tokens,
+            row_multiple=row_multiple,
         )
 
     return (
@@ -117,17 +133,44 @@ def read_pairs(
 
     Returns:
       Two lists of UTF-8 bytes, of equal length.
+
+    Raises:
+      ValueError: there are no records, or they are damaged.
     """
     dataset = tf.data.TFRecordDataset(list_shards(data, split))
     if max_examples is not None:
         dataset = dataset.take(max_examples)
     contexts: list[bytes] = []
     responses: list[bytes] = []
-    for serialized in dataset.batch(4096):
-        pairs = tf.io.parse_example(serialized, PAIR_FEATURES)
-        contexts.extend(pairs["context"].numpy())
-        responses.extend(pairs["response"].numpy())
+    try:
+        for serialized in dataset.batch(4096):
+            pairs = tf.io.parse_example(serialized, PAIR_FEATURES)
+            contexts.extend(pairs["context"].numpy())
+            responses.extend(pairs["response"].numpy())
+    except tf.errors.OpError as error:
+        raise _damaged(data, split, error) from error
     return contexts, responses
+
+
+def count_at_least(data: str, split: str, number: int) -> None:
+    """Raises `ValueError` when a split has fewer than `number` examples."""
+    records = tf.data.TFRecordDataset(list_shards(data, split)).take(number)
+    try:
+        found = sum(1 for _ in records)
+    except tf.errors.OpError as error:
+        raise _damaged(data, split, error) from error
+    if found < number:
+        raise ValueError(
+            f"The {split} split needs at least {number} examples. Received: {found} in "
+            f"{str(data)!r}. Prepare more data, or give prepare a larger --dev_fraction."
+        )
+
+
+def _damaged(data: str, split: str, error: tf.errors.OpError) -> ValueError:
+    return ValueError(
+        f"The {split} records must be whole. Received: {error.message} in {str(data)!r}. Run "
+        "convert_tf.data.prepare again."
+    )
 
 
 class PairBatches:

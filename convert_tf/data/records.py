@@ -10,7 +10,7 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 import tensorflow as tf
@@ -28,7 +28,6 @@ _TEXT_FEATURES = (
 )
 _EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
 _SHARD_NAME = re.compile(r"(\w+)-(\d{5})-of-(\d{5})\.tfrecord")
-_PARSE_BATCH = 1024
 
 
 def shard_name(split: str, index: int, num_shards: int) -> str:
@@ -106,12 +105,6 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     batch = {name: parsed[name] for name in _TEXT_FEATURES}
     batch["extra_contexts"] = tf.stack([parsed[name] for name in _EXTRA_FEATURES], axis=1)
     return batch
-
-
-def read_examples(paths: Sequence[str]) -> tf.data.Dataset:
-    """A dataset of single examples, in the order of the files: `parse_examples` without B."""
-    records = tf.data.TFRecordDataset(list(paths), buffer_size=2**20)
-    return records.batch(_PARSE_BATCH).map(parse_examples).unbatch()
 
 
 class ExampleWriter:

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import zstandard
 from absl import app, flags
 
 from convert_tf.data.sample_topics import SITUATIONS, Intent, Object, load_topics
+from convert_tf.files import write_file
 
 NUM_THREADS = 4000
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -159,9 +161,7 @@ def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) 
     for name, posts in (("RC_sample.zst", comments), ("RS_sample.zst", submissions)):
         text = "".join(json.dumps(post, ensure_ascii=False) + "\n" for post in posts)
         path = os.path.join(folder, name)
-        with open(f"{path}.tmp", "wb") as file:
-            file.write(zstandard.ZstdCompressor(level=19).compress(text.encode("utf-8")))
-        os.replace(f"{path}.tmp", path)
+        write_file(path, zstandard.ZstdCompressor(level=19).compress(text.encode("utf-8")))
         paths.append(path)
     return paths
 
@@ -170,7 +170,11 @@ def _run(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     values = flags.FLAGS
-    for path in write_sample(values.output, seed=values.seed, num_threads=values.num_threads):
+    try:
+        paths = write_sample(values.output, seed=values.seed, num_threads=values.num_threads)
+    except (ValueError, OSError) as error:
+        sys.exit(f"sample: {error}")
+    for path in paths:
         print(f"wrote {path}, {os.path.getsize(path):,} bytes")
 
 

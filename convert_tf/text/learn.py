@@ -25,10 +25,11 @@ import tensorflow as tf
 from absl import app, flags
 
 from convert_tf.data import dumps, records
+from convert_tf.files import write_file
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
-from convert_tf.text.vocabulary import write_file, write_vocabulary
+from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000
 _PROGRESS_SECONDS = 5.0

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
+from convert_tf.files import write_file
 from convert_tf.text.subwords import WORD_START
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -114,7 +115,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
 
 def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:
-    """Checks subwords and writes them as `write_file` does.
+    """Checks subwords and writes them, all or none.
 
     Args:
         path: The file.
@@ -122,20 +123,9 @@ def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> N
 
     Raises:
         VocabularyError: `check_subwords` refuses them.
+        FileWriteError: The file could not be written.
     """
     subwords = list(subwords)
     check_subwords(subwords)
     lines = "".join(f"{escape(subword)}\n" for subword in subwords)
-    write_file(path, lines.encode("utf-8"))
-
-
-def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file under a temporary name beside the final one, then renames it."""
-    temporary = f"{os.fspath(path)}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    write_file(path, lines)

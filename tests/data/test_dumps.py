@@ -193,6 +193,13 @@ def test_find_files_sorts_and_removes_doubles(tmp_path):
     assert found == [str(tmp_path / "RC_1.zst"), str(tmp_path / "RC_2.zst")]
 
 
+def test_name_that_looks_like_a_pattern(tmp_path):
+    for name in ("RC[1].json", "RC1.json"):
+        (tmp_path / name).touch()
+    assert find_files([str(tmp_path / "RC[1].json")]) == [str(tmp_path / "RC[1].json")]
+    assert find_files([str(tmp_path / "RC[12].json")]) == [str(tmp_path / "RC1.json")]
+
+
 def test_pattern_without_files_is_an_error():
     with pytest.raises(ValueError, match=r"Received: '/nowhere/RC_\*'"):
         find_files(["/nowhere/RC_*"])

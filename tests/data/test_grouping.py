@@ -7,6 +7,7 @@ import sys
 import duckdb
 import pytest
 
+from convert_tf.data import grouping
 from convert_tf.data.grouping import ExternalSorter
 
 
@@ -29,6 +30,19 @@ def test_keys_are_compared_bytewise(tmp_path):
         for key in keys:
             sorter.add(key, "[]")
         assert [key for key, _ in sorter.sorted_rows()] == sorted(keys)
+
+
+@pytest.mark.parametrize("length", [1_999_990, 2_000_000, 40_000_000])
+def test_rows_of_any_length(tmp_path, length):
+    # DuckDB's own limit of a line is 2,000,000 bytes.
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        sorter.add("b", "x" * length)
+        for n in range(2000):
+            sorter.add("a", f"{n:04d}" * 50)
+        rows = list(sorter.sorted_rows())
+    assert [key for key, _ in rows] == ["a"] * 2000 + ["b"]
+    assert sorted(payload for _, payload in rows[:-1]) == [f"{n:04d}" * 50 for n in range(2000)]
+    assert rows[-1][1] == "x" * length
 
 
 def test_nothing_to_sort(tmp_path):
@@ -71,6 +85,15 @@ def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
         with pytest.raises(OSError, match="No space left") as caught:
             list(sorter.sorted_rows())
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_lost_rows_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(grouping, "_SORT", grouping._SORT + " LIMIT 2")
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        for key in "abc":
+            sorter.add(key, "[]")
+        with pytest.raises(OSError, match="2 of 3 rows"):
+            list(sorter.sorted_rows())
 
 
 _SORT_MORE_THAN_MEMORY = """

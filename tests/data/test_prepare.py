@@ -2,14 +2,18 @@ import errno
 import hashlib
 import itertools
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 from dump_files import COMPRESSORS, comment, json_lines
+from record_files import read_examples
 
 from convert_tf.data import grouping, local_runner, records
 from convert_tf.data.comments import Rules
@@ -26,7 +30,7 @@ def _digest(folder):
 
 
 def _read(folder, split):
-    return list(records.read_examples(records.list_shards(str(folder), split)).as_numpy_iterator())
+    return read_examples(records.list_shards(str(folder), split))
 
 
 def _random_dump(seed, num_threads=300):
@@ -179,7 +183,7 @@ def test_examples_are_mixed_over_threads_and_shards(write_dump, tmp_path):
     neighbours = sum(a == b for a, b in itertools.pairwise(threads))
     assert neighbours < len(threads) // 50
     for path in records.list_shards(str(tmp_path / "data"), "train"):
-        share = len(list(records.read_examples([path]))) / len(examples)
+        share = len(read_examples([path])) / len(examples)
         assert 0.15 < share < 0.35
 
 
@@ -300,6 +304,95 @@ def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exi
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
     if exists:
         assert _digest(output) == before
+
+
+def _prepared(write_dump, output, *, seed=0, num_train_shards=5):
+    comments, _ = _random_dump(seed, num_threads=50)
+    shards = {"train": num_train_shards, "dev": 1, "test": 1}
+    options = PrepareOptions(num_shards=shards)
+    dump = write_dump(f"in/RC{seed}", comments)
+    return prepare([dump], str(output), options=options, overwrite=True)
+
+
+@pytest.fixture
+def other_disk():
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("There is no /dev/shm.")
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_output_behind_a_link_to_another_disk(write_dump, tmp_path, other_disk, exists):
+    if os.stat(tmp_path).st_dev == os.stat(other_disk).st_dev:
+        pytest.skip("/dev/shm is no other disk.")
+    (tmp_path / "data").symlink_to(other_disk / "data")
+    if exists:
+        _prepared(write_dump, other_disk / "data")
+    _prepared(write_dump, tmp_path / "data", seed=1, num_train_shards=2)
+    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
+    assert _digest(other_disk / "data") == _digest(tmp_path / "expected")
+    assert (tmp_path / "data").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "expected", "in"]
+    assert [path.name for path in other_disk.iterdir()] == ["data"]
+
+
+def _device(path, mount):
+    return str(path).startswith(f"{mount}{os.sep}")
+
+
+@pytest.mark.parametrize("function", ["rename", "replace"])
+def test_output_that_is_a_mount_point(write_dump, tmp_path, monkeypatch, function):
+    mount = tmp_path / "data"
+    _prepared(write_dump, mount)
+    move = getattr(os, function)
+
+    def within_one_disk(source, target):
+        if _device(source, mount) != _device(target, mount):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", source)
+        move(source, target)
+
+    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
+    monkeypatch.setattr(os, function, within_one_disk)
+    _prepared(write_dump, mount, seed=1, num_train_shards=2)
+    assert _digest(mount) == _digest(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("failing", range(15))
+def test_failing_move_brings_the_old_records_back(write_dump, tmp_path, monkeypatch, failing):
+    output = tmp_path / "data"
+    _prepared(write_dump, output, num_train_shards=6)
+    (output / "notes.txt").write_text("mine")
+    before = _digest(output)
+    moves = iter(range(1000))
+    rename = os.rename
+
+    def fails_once(source, target):
+        if next(moves) == failing:
+            raise OSError(errno.EIO, "Input/output error", source)
+        rename(source, target)
+
+    for function in ("rename", "replace"):
+        monkeypatch.setattr(local_runner.os, function, fails_once)
+    monkeypatch.setattr(local_runner, "_write_data", _write_three_files)
+    if failing >= 9 + 3:  # the old files, then the new ones
+        prepare(["unused"], str(output), overwrite=True)
+        assert sorted(path.name for path in output.iterdir()) == [
+            "notes.txt",
+            "report.json",
+            "test-00000-of-00001.tfrecord",
+            "train-00000-of-00001.tfrecord",
+        ]
+        return
+    with pytest.raises(OSError, match="Input/output error"):
+        prepare(["unused"], str(output), overwrite=True)
+    assert _digest(output) == before
+
+
+def _write_three_files(*_, folder, **__):
+    for name in ("train-00000-of-00001.tfrecord", "test-00000-of-00001.tfrecord", "report.json"):
+        (Path(folder) / name).write_text("new")
 
 
 def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):

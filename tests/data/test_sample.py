@@ -1,13 +1,15 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from record_files import read_examples
 
 from convert_tf.data.comments import Rules, parse_comment, parse_submission
 from convert_tf.data.dumps import DumpStats, read_objects
 from convert_tf.data.local_runner import prepare
-from convert_tf.data.records import list_shards, read_examples
+from convert_tf.data.records import list_shards
 from convert_tf.data.sample import SampleThreads, write_sample
 from convert_tf.data.sample_topics import load_topics
 
@@ -35,7 +37,7 @@ def pairs(sample):
     pairs = {
         split: [
             (one["context"].decode(), one["response"].decode())
-            for one in read_examples(list_shards(str(output), split)).as_numpy_iterator()
+            for one in read_examples(list_shards(str(output), split))
         ]
         for split in ("train", "dev", "test")
     }
@@ -125,6 +127,25 @@ def test_topics_are_complete():
             assert all(len(phrases) == 2 for phrases in intent)
             assert all("{o}" in text for text in intent.questions + intent.reactions)
             assert all("{r}" in text for text in intent.answers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--output=folder", "--num_threads=1000000"), "Received: num_threads=1000000"),
+        (("--output=file/folder", "--num_threads=3"), "file"),
+    ],
+)
+def test_command_errors_have_no_traceback(tmp_path, arguments, message):
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "convert_tf.data.sample", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("sample: ") and message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_more_threads_than_questions():

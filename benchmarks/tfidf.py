@@ -1,0 +1,60 @@
+"""R100@1 of TF-IDF over a vocabulary's subwords: what a trained encoder has to beat.
+
+```
+python benchmarks/tfidf.py --data data/ --vocab vocab.txt --max_examples 3100
+```
+
+Document frequencies come from the train split, the examples from the test split, in the order and
+the blocks of `python -m convert_tf.evaluate`.
+"""
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from convert_tf import metrics
+from convert_tf.data.pipeline import read_pairs
+from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
+
+_DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)
+_SPLIT = flags.DEFINE_string("split", "test", "Which records are ranked.")
+_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Rank at most this many.")
+
+
+def token_counts(tokenizer: Tokenizer, texts: list[bytes]) -> np.ndarray:
+    """float32 `[texts, ids]`: how often each token is in each text."""
+    token_ids = tokenizer.token_ids(tf.constant(texts))
+    counts = np.zeros((len(texts), tokenizer.num_ids), np.float32)
+    np.add.at(counts, (token_ids.value_rowids().numpy(), token_ids.flat_values.numpy()), 1.0)
+    return counts
+
+
+def inverse_document_frequencies(tokenizer: Tokenizer, texts: list[bytes]) -> np.ndarray:
+    """float32 `[ids]`: ln((N + 1) / (n + 1)) of a token in n of N texts."""
+    found = np.zeros(tokenizer.num_ids)
+    for start in range(0, len(texts), 1000):
+        found += (token_counts(tokenizer, texts[start : start + 1000]) > 0).sum(axis=0)
+    return np.log((len(texts) + 1) / (found + 1)).astype(np.float32)
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    tokenizer = load_tokenizer(_VOCAB.value)
+    train_contexts, train_responses = read_pairs(_DATA.value, "train")
+    weights = inverse_document_frequencies(tokenizer, train_contexts + train_responses)
+    contexts, responses = read_pairs(_DATA.value, _SPLIT.value, max_examples=_MAX_EXAMPLES.value)
+    size = metrics.BLOCK_SIZE
+    ranks = []
+    for start in range(0, len(contexts) - size + 1, size):
+        block = [
+            token_counts(tokenizer, texts[start : start + size]) * weights
+            for texts in (contexts, responses)
+        ]
+        block = [v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-9) for v in block]
+        ranks.append(metrics.block_ranks(*block))
+    print(metrics.ranking_metrics(np.concatenate(ranks), ks=(1, 3, 10)))
+
+
+if __name__ == "__main__":
+    app.run(main)
