@@ -228,7 +228,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
-    statements = "from convert_tf import callbacks, checkpoint, training, trainer, quantization"
+    statements = "from convert_tf import callbacks, checkpoint, encoders, trainer, quantization"
     assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}
 
 
