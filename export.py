@@ -5,7 +5,7 @@
 
 import sys
 
-from absl import app, flags
+from absl import app, flags, logging
 
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the module.", required=True)
@@ -16,6 +16,8 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace --output where it ex
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)  # TensorFlow tells each tensor it renames
     from convert_tf.hub import export_module
 
     try:

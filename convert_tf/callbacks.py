@@ -232,7 +232,9 @@ def draw_curve(rows: list[dict[str, Any]], splits: list[str]) -> bytes:
     recall_axis.set_ylim(bottom=0)
     loss_axis.set_ylabel("ranking loss since the last point, nats per pair")
     recall_axis.grid(alpha=0.3)
-    recall_axis.legend(handles=[*recall_axis.lines, *loss_axis.lines], loc="best")
+    figure.legend(
+        handles=[*recall_axis.lines, *loss_axis.lines], loc="outside upper center", ncols=3
+    )
     png = io.BytesIO()
     figure.savefig(png, dpi=120)
     return png.getvalue()

@@ -194,23 +194,32 @@ def train(
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
-        _fit(model, tokenizer, train_config, data_config, run=run, step=step,
-             vocabulary=vocabulary_file, facts=facts)  # fmt: skip
+        batches, eval_sets = _inputs(
+            tokenizer, model_config, train_config, data_config, first_step=step
+        )
+        _fit(
+            model,
+            batches,
+            eval_sets,
+            train_config,
+            run=run,
+            step=step,
+            vocabulary=vocabulary_file,
+            facts=facts,
+        )
     return run
 
 
-def _fit(
-    model: keras.Model,
+def _inputs(
     tokenizer: Any,
+    model: ModelConfig,
     config: TrainConfig,
     data: DataConfig,
     *,
-    run: Path,
-    step: int,
-    vocabulary: Path,
-    facts: dict[str, Any],
-) -> None:
-    lengths = {"max_tokens": model.encoder.config.max_tokens, "row_tokens": data.row_tokens}
+    first_step: int,
+) -> tuple[tf.data.Dataset, dict[str, PairBatches]]:
+    """The training batches from a step on, and the batches of each evaluation split."""
+    lengths = {"max_tokens": model.max_tokens, "row_tokens": data.row_tokens}
     eval_sets = {
         split: PairBatches(
             *read_pairs(data.data, split, max_examples=config.eval_examples),
@@ -228,10 +237,24 @@ def _fit(
         batch_size=config.batch_size,
         shuffle_buffer=data.shuffle_buffer,
         seed=config.seed,
-        skip_batches=step,
+        skip_batches=first_step,
         row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
         **lengths,
     )
+    return batches, eval_sets
+
+
+def _fit(
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    eval_sets: dict[str, PairBatches],
+    config: TrainConfig,
+    *,
+    run: Path,
+    step: int,
+    vocabulary: Path,
+    facts: dict[str, Any],
+) -> None:
     interval = math.gcd(config.eval_every, config.checkpoint_every)
     progress = Progress(step, config.steps, config.batch_size)
     recorder = RunRecorder(
@@ -250,6 +273,6 @@ def _fit(
         )
     except tf.errors.DataLossError as error:
         raise ValueError(
-            f"The records must be whole. Received: {error.message} in {data.data!r}. Run "
-            "convert_tf.data.prepare again, then this command, which resumes."
+            f"The records must be whole. Received: {error.message} in {facts['data']['data']!r}. "
+            "Run convert_tf.data.prepare again, then this command, which resumes."
         ) from error

@@ -190,7 +190,6 @@ def _left_behind(folder, run, monkeypatch, **train) -> dict:
         return model
 
     monkeypatch.setattr(training, "make_ranking_model", make_untraced)
-    monkeypatch.setattr(training, "tensorboard_callback", lambda _: None)
     options = {"steps": 4, "eval_every": 4, "checkpoint_every": 1, "keep_checkpoints": 2}
     training.train(
         SMALL_MODEL,
