@@ -48,12 +48,12 @@ class ModuleEncoder:
     """
 
     def __init__(self, folder: str | os.PathLike, *, batch_size: int = 64):
-        import tensorflow as tf
+        import tensorflow_hub as hub
         import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
         self.folder = os.fspath(folder)
         try:
-            self._module = tf.saved_model.load(self.folder)
+            self._module = hub.load(self.folder)
         except Exception as error:  # its reader meets damage with errors of any kind
             raise self._unusable(error) from error
         missing = {"encode_context", "encode_response"} - set(self._module.signatures)
