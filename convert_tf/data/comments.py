@@ -59,7 +59,7 @@ class Rules:
     min_length: int = 9
     max_length: int = 127
     max_path_length: int = 11
-    unescape_html: bool = True
+    unescape_html: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_length <= self.max_length:

@@ -10,7 +10,7 @@ from convert_tf.data.comments import (
     trim,
 )
 
-RULES = Rules()
+RULES = Rules(unescape_html=True)
 
 
 def test_comment_is_normalised():
@@ -99,8 +99,8 @@ def test_text_is_cleaned_once(body, expected):
     parsed.body.encode("utf-8")
 
 
-def test_html_may_stay():
-    parsed = parse_comment(comment("c", "t3_5h6yvl", "a &gt; b"), Rules(unescape_html=False))
+def test_html_stays_unless_told():
+    parsed = parse_comment(comment("c", "t3_5h6yvl", "a &gt; b"), Rules())
     assert parsed.body == "a &gt; b"
 
 

@@ -100,6 +100,7 @@ def test_command_line_round_trip(write_dump, tmp_path):
         2,
         "--num_shards_test",
         1,
+        "--unescape_html",
     )
     assert done.returncode == 0, done.stderr
     assert "RC_4: the file is empty" in done.stderr
@@ -219,9 +220,9 @@ def test_options_change_the_result(write_dump, tmp_path):
         output = str(tmp_path / str(rules))
         return prepare([dump], output, options=options)["threads"]["examples"]
 
-    assert count() == 1  # "> short" has seven characters
-    assert count(unescape_html=False) == 3
-    assert count(min_length=7) == 3
+    assert count() == 3
+    assert count(unescape_html=True) == 1  # "> short" has seven characters
+    assert count(unescape_html=True, min_length=7) == 3
     assert count(min_length=7, max_length=30) == 1
 
 
