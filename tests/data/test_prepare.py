@@ -427,7 +427,11 @@ def test_impossible_shards(shards):
 @pytest.mark.skipif(not REAL_REDDIT.is_dir(), reason="needs the real data beside the project")
 def test_oldest_real_comments(tmp_path):
     # 26,341 comments, with HTML entities in their bodies that are gone in the records.
-    report = prepare([str(REAL_REDDIT / "RC_2005-12_2006-03.zst")], str(tmp_path / "data"))
+    report = prepare(
+        [str(REAL_REDDIT / "RC_2005-12_2006-03.zst")],
+        str(tmp_path / "data"),
+        options=PrepareOptions(rules=Rules(unescape_html=True)),
+    )
     counts = report["threads"]
     assert counts["comments"] == 26_341
     assert counts["cyclic"] == 0
