@@ -16,9 +16,9 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace --output where it ex
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
-    if not flags.FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.WARNING)  # TensorFlow tells each tensor it renames
     from convert_tf.hub import export_module
+
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of each tensor it renames
 
     try:
         folder = export_module(
