@@ -14,17 +14,51 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import zstandard
 
 MAX_LINE_BYTES = 32 * 2**20
 _MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
 _PLAIN_PIECE = 2**20
+_REMEMBERED = 5  # bad lines of a file that are named in messages
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
+OpenFile = Callable[[str], BinaryIO]
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz"}
 _SUFFIXES = {".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz"}
+
+
+class TooManyBadLinesError(ValueError):
+    """More lines are unusable than the user allows."""
+
+
+@dataclass
+class BadLines:
+    """The unusable lines of all files of a run: how many, and where the first ones are.
+
+    Args:
+        limit: how many there may be; None for any number.
+    """
+
+    limit: int | None = None
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, path: str, line: int, reason: str) -> None:
+        """Notes one line.
+
+        Raises:
+            TooManyBadLinesError: there are more than `limit`.
+        """
+        self.count += 1
+        if len(self.first) < _REMEMBERED:
+            self.first.append(f"{path}:{line} ({reason})")
+        if self.limit is not None and self.count > self.limit:
+            raise TooManyBadLinesError(
+                f"At most {self.limit:,} lines may be unusable. Received: more; the first are "
+                f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
+            )
 
 
 @dataclass
@@ -37,11 +71,24 @@ class DumpStats:
     lines: int = 0
     objects: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
+    bad_lines: "BadLines" = field(default_factory=lambda: BadLines())
 
-    def skip(self, reason: str) -> None:
-        """Counts one line that is not used."""
+    def skip(self, reason: str, *, is_bad: bool = True) -> None:
+        """Counts the line being read as one that is not used.
+
+        Args:
+            reason: the counter's name.
+            is_bad: whether the line is not what such a file holds, as opposed to being left out
+                by a rule.
+
+        Raises:
+            TooManyBadLinesError: this bad line is one too many.
+        """
         self.skipped[reason] += 1
+        if is_bad:
+            self.bad_lines.add(self.path, self.lines, reason)
 
     def warn(self, message: str) -> None:
         """Records a message about the whole file."""
@@ -98,14 +145,12 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def file_kind(path: str) -> str:
+def file_kind(path: str, head: bytes) -> str:
     """The compression of a file by its first bytes, else by its name.
 
     Returns:
         `"zst"`, `"bz2"`, `"gz"` or `"plain"`.
     """
-    with open(path, "rb") as file:
-        head = file.read(64)
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
@@ -114,22 +159,28 @@ def file_kind(path: str) -> str:
     return _SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
 
 
-def _read_pieces(path: str, stats: DumpStats) -> Iterator[bytes]:
+def _open_local(path: str) -> BinaryIO:
+    return open(path, "rb")
+
+
+def _read_pieces(path: str, open_file: OpenFile, stats: DumpStats) -> Iterator[bytes]:
     """Yields the decompressed bytes of a file, noting truncation and damage in `stats`."""
-    stats.kind = file_kind(path)
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
+    with open_file(path) as file:
+        piece = file.read(_ARCHIVE_PIECE)
+        if not piece:
             stats.warn("the file is empty")
             return
+        stats.kind = file_kind(path, piece)
         if stats.kind == "plain":
-            while piece := file.read(_PLAIN_PIECE):
+            while piece:
                 stats.compressed_bytes += len(piece)
                 yield piece
+                piece = file.read(_PLAIN_PIECE)
             return
         make = _DECOMPRESSORS[stats.kind]
         decompressor = make()
         is_inside = False  # an archive may be several compressed streams, one after the other
-        while piece := file.read(_ARCHIVE_PIECE):
+        while piece:
             stats.compressed_bytes += len(piece)
             while piece:
                 if decompressor.eof:
@@ -149,13 +200,18 @@ def _read_pieces(path: str, stats: DumpStats) -> Iterator[bytes]:
                 piece = decompressor.unused_data if decompressor.eof else b""
                 if data:
                     yield data
+            piece = file.read(_ARCHIVE_PIECE)
         if not decompressor.eof and is_inside:
             stats.skip("truncated_archive")
             stats.warn(f"the {stats.kind} archive is truncated; kept the {stats.lines} lines read")
 
 
 def read_lines(
-    path: str, stats: DumpStats, *, max_line_bytes: int = MAX_LINE_BYTES
+    path: str,
+    stats: DumpStats,
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    open_file: OpenFile = _open_local,
 ) -> Iterator[bytes]:
     """Yields the non-empty lines of a dump file, without white space around them.
 
@@ -166,11 +222,12 @@ def read_lines(
         path: a `.zst`, `.bz2`, `.gz` or plain file; the type is told by content, then by name.
         stats: what is filled in while reading.
         max_line_bytes: length limit of one line, in bytes.
+        open_file: gives the binary stream of a path, for files that are not on this machine.
     """
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
     is_first = True
-    for piece in _read_pieces(path, stats):
+    for piece in _read_pieces(path, open_file, stats):
         if is_first:
             piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
         start, *more = piece.split(b"\n")
@@ -196,10 +253,15 @@ def read_lines(
 
 
 def read_objects(
-    path: str, stats: DumpStats, *, max_line_bytes: int = MAX_LINE_BYTES
+    path: str,
+    stats: DumpStats,
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    open_file: OpenFile = _open_local,
 ) -> Iterator[dict[str, Any]]:
     """Yields the JSON objects of a dump file; other lines are counted by reason in `stats`."""
-    for line in read_lines(path, stats, max_line_bytes=max_line_bytes):
+    lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
+    for line in lines:
         try:
             value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:

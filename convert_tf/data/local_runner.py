@@ -1,29 +1,34 @@
-"""Dump files to a data folder on one machine: what `prepare` does with its flags.
+"""Dump files and other corpora to a data folder on one machine: what `prepare` does.
 
-Comments stream from the dumps into an external sort by thread; each thread's examples stream into
-a second sort by their place on disk, and from there into the shards. Memory holds one thread, not
-the dumps.
+Comments stream from the dumps into an external sort by thread; each thread's examples, and those of
+corpora whose files hold whole conversations, stream into a second sort by their place on disk, and
+from there into the shards. Memory holds one thread, not the dumps.
 """
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
-import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from convert_tf.data import dumps, records, threads
-from convert_tf.data.comments import Comment, FieldError, Rules, parse_comment, parse_submission
+from convert_tf.data import dumps, records, report, threads
+from convert_tf.data.comments import (
+    Comment,
+    Rules,
+    UnusableLineError,
+    parse_comment,
+    parse_submission,
+)
+from convert_tf.data.corpora import CORPORA
 from convert_tf.data.grouping import ExternalSorter
+from convert_tf.data.output_folder import OutputFolder
+from convert_tf.data.progress import Progress
 
-_PROGRESS_EVERY = 20_000
-REPORT_NAME = "report.json"
+REPORT_FILES = ("report.json", "report.png")
+REDDIT = "reddit"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,20 +37,26 @@ class PrepareOptions:
 
     Args:
         rules: which comments make examples.
-        dev_fraction: part of PolyAI's train split that becomes the dev split (0 to 0.9).
+        corpus_rules: rules of other corpora by the corpus's name; a corpus that is not named has
+            its own (`convert_tf.data.corpora`).
+        dev_fraction: part of all data that becomes the dev split, taken from PolyAI's train split
+            (0 to 0.9).
         num_shards: files per split.
         memory_limit: DuckDB's memory limit; it spills to disk beyond it.
         max_line_bytes: longer dump lines are dropped.
+        max_bad_lines: how many lines may be unusable; None for any number.
         temp_dir: where temporary files go; beside the output when empty.
     """
 
     rules: Rules = dataclasses.field(default_factory=Rules)
+    corpus_rules: Mapping[str, Rules] = dataclasses.field(default_factory=dict)
     dev_fraction: float = 0.01
     num_shards: Mapping[str, int] = dataclasses.field(
         default_factory=lambda: {"train": 16, "dev": 1, "test": 4}
     )
     memory_limit: str = "1GB"
     max_line_bytes: int = dumps.MAX_LINE_BYTES
+    max_bad_lines: int | None = None
     temp_dir: str = ""
 
     def __post_init__(self) -> None:
@@ -59,86 +70,17 @@ class PrepareOptions:
                 "Every split has at least one shard. "
                 f"Received: num_shards={dict(self.num_shards)}. Pass positive numbers."
             )
+        if self.max_bad_lines is not None and self.max_bad_lines < 0:
+            raise ValueError(
+                "max_bad_lines must not be negative. "
+                f"Received: {self.max_bad_lines}. Leave it away for no limit."
+            )
 
-
-class _Progress:
-    """One line on a terminal, rewritten in place; nothing where there is no terminal."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._started = time.monotonic()
-        self._count = 0
-
-    def add(self, what: str) -> None:
-        self._count += 1
-        if self._is_terminal and self._count % _PROGRESS_EVERY == 0:
-            rate = self._count / (time.monotonic() - self._started)
-            print(f"\r{self._count:,} {what}, {rate:,.0f}/s\033[K", end="", file=sys.stderr)
-
-    def finish(self) -> None:
-        if self._is_terminal and self._count >= _PROGRESS_EVERY:
-            print("\r\033[K", end="", file=sys.stderr)
-
-
-def _read_dumps(
-    paths: Sequence[str], sorter: ExternalSorter, options: PrepareOptions, *, is_submissions: bool
-) -> list[dumps.DumpStats]:
-    """Adds the usable lines of dump files to a sorter, keyed by thread."""
-    parse = parse_submission if is_submissions else parse_comment
-    progress = _Progress()
-    what = "submissions" if is_submissions else "comments"
-    all_stats = []
-    for path in paths:
-        stats = dumps.DumpStats(path)
-        all_stats.append(stats)
-        for fields in dumps.read_objects(path, stats, max_line_bytes=options.max_line_bytes):
-            try:
-                turn = parse(fields, options.rules)
-            except FieldError as error:
-                stats.skip(error.reason)
-                continue
-            sorter.add(turn.thread_id, json.dumps(turn))
-            progress.add(what)
-    progress.finish()
-    return all_stats
-
-
-def _make_examples(
-    turns: ExternalSorter,
-    examples: ExternalSorter,
-    options: PrepareOptions,
-    counts: threads.ThreadCounts,
-) -> dict[str, int]:
-    """Threads to examples, in a second sorter; its key is the place of an example on disk.
-
-    The place is a hash of thread and comment: shards and the order within them are well mixed,
-    and the same whatever the order of the input.
-
-    Returns:
-        The number of threads with examples, by split.
-    """
-    progress = _Progress()
-    num_threads = dict.fromkeys(threads.SPLITS, 0)
-    for thread_id, rows in itertools.groupby(turns.sorted_rows(), key=lambda row: row[0]):
-        split = threads.split_of(thread_id, dev_fraction=options.dev_fraction)
-        split_index = threads.SPLITS.index(split)
-        num_before = counts.examples
-        comments = (Comment(*json.loads(payload)) for _, payload in rows)
-        for example in threads.create_examples(comments, options.rules, counts=counts):
-            name = f"{thread_id}/{example.response_id}"
-            place = hashlib.md5(name.encode("utf-8")).hexdigest()
-            shard = int(place[:8], 16) % options.num_shards[split]
-            examples.add(f"{split_index}-{shard:05d}-{place}", json.dumps(example))
-            progress.add("examples")
-        num_threads[split] += counts.examples > num_before
-    progress.finish()
-    return num_threads
-
-
-def _placed_examples(sorter: ExternalSorter) -> Iterator[tuple[str, int, threads.Example]]:
-    for key, payload in sorter.sorted_rows():
-        split_index, shard, _ = key.split("-")
-        yield threads.SPLITS[int(split_index)], int(shard), threads.Example(*json.loads(payload))
+    def rules_of(self, corpus: str) -> Rules:
+        """The rules of a corpus, `"reddit"` included."""
+        if corpus == REDDIT:
+            return self.rules
+        return self.corpus_rules.get(corpus) or Rules(**CORPORA[corpus].rules)
 
 
 def prepare(
@@ -146,145 +88,221 @@ def prepare(
     output: str,
     *,
     submissions: Sequence[str] = (),
+    corpora: Mapping[str, Sequence[str]] | None = None,
     options: PrepareOptions | None = None,
+    vocabulary: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes a data folder from dump files.
+    """Writes a data folder from dump files and other corpora.
 
-    The folder appears complete or not at all: everything is written to a temporary folder beside
-    it, or inside it if it exists, and renamed at the end.
+    The folder appears complete or not at all: everything is written to a temporary folder and
+    renamed at the end. A run that was killed leaves that folder; the next one with the same output
+    deletes it and begins anew.
 
     Args:
-        inputs: files of comments.
+        inputs: files of Reddit comments.
         output: the data folder.
-        submissions: files of submissions.
+        submissions: files of Reddit submissions.
+        corpora: files of other corpora by the corpus's name.
         options: rules, sizes and limits.
+        vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
         overwrite: whether records that are in the folder already may be replaced.
 
     Returns:
         The report, as written to `report.json`.
 
     Raises:
-        ValueError: there is data in the folder already, or no example in the input.
+        ValueError: there is data in the folder already, another process writes it, there is no
+            example in the input, or there are more unusable lines than allowed.
         OSError: a file cannot be read or written; `errno.ENOSPC` when the disk is full.
     """
     options = options or PrepareOptions()
-    output = os.path.realpath(output)  # so that temporary folders are on the disk behind a link
-    if not overwrite and records.record_files(output):
-        raise ValueError(
-            "The output folder must not hold records of an earlier run. "
-            f"Received: {output!r}. Pass --overwrite or another --output."
-        )
-    parent, name = os.path.split(output)
-    if os.path.exists(output) and not os.path.isdir(output):
-        raise ValueError(
-            f"The output is a folder. Received: {output!r}, a file. Pass another --output."
-        )
-    with contextlib.ExitStack() as stack:
-        os.makedirs(parent, exist_ok=True)
-        # Inside a folder that exists: it may be where another disk is mounted.
-        near = _temporary_folder(stack, output if os.path.isdir(output) else parent, name)
-        written = os.path.join(near, "records")
-        os.mkdir(written)
-        scratch = near
-        if options.temp_dir:
-            os.makedirs(options.temp_dir, exist_ok=True)
-            scratch = _temporary_folder(stack, options.temp_dir, name)
-        report = _write_data(inputs, submissions, options, scratch=scratch, folder=written)
-        _move_into_place(written, output)
-    return report
-
-
-def _temporary_folder(stack: contextlib.ExitStack, parent: str, name: str) -> str:
-    """A new folder that goes away with the stack."""
-    folder = tempfile.mkdtemp(prefix=f".{name}.tmp-", dir=parent)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _write_data(
-    inputs: Sequence[str],
-    submissions: Sequence[str],
-    options: PrepareOptions,
-    *,
-    scratch: str,
-    folder: str,
-) -> dict[str, Any]:
-    counts = threads.ThreadCounts()
-    with (
-        ExternalSorter(scratch, name="turns", memory_limit=options.memory_limit) as turns,
-        ExternalSorter(scratch, name="examples", memory_limit=options.memory_limit) as examples,
-    ):
-        files = {
-            "comments": _read_dumps(inputs, turns, options, is_submissions=False),
-            "submissions": _read_dumps(submissions, turns, options, is_submissions=True),
-        }
-        for stats in itertools.chain(*files.values()):
-            for warning in stats.warnings:
-                print(f"warning: {warning}", file=sys.stderr)
-        num_threads = _make_examples(turns, examples, options, counts)
-        report = {
-            "rules": dataclasses.asdict(options.rules) | {"dev_fraction": options.dev_fraction},
-            "files": {what: [_file_report(one) for one in all] for what, all in files.items()},
-            "threads": counts.as_dict(),
-            "splits": {},
-        }
-        if not counts.examples:
-            raise ValueError(
-                "The dumps must hold at least one comment with a reply that the rules keep. "
-                f"Received: {counts.comments} usable comments and no example; "
-                f"dropped: {dict(counts.dropped)}; skipped lines: "
-                f"{[one['skipped'] for one in report['files']['comments']]}. "
-                "Check that --input names files of comments and that the limits are not too narrow."
-            )
-        turns.close()
-        written = records.write_shards(
-            folder, _placed_examples(examples), num_shards=options.num_shards
-        )
-    for split in threads.SPLITS:
-        report["splits"][split] = {"examples": written[split], "threads": num_threads[split]}
-    with open(os.path.join(folder, REPORT_NAME), "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=2, sort_keys=True)
-        file.write("\n")
-    return report
-
-
-def _file_report(stats: dumps.DumpStats) -> dict[str, Any]:
-    return {
-        "file": os.path.basename(stats.path),
-        "kind": stats.kind,
-        "bytes": stats.compressed_bytes,
-        "lines": stats.lines,
-        "objects": stats.objects,
-        "skipped": {reason: number for reason, number in sorted(stats.skipped.items()) if number},
-        "warnings": [warning.removeprefix(f"{stats.path}: ") for warning in stats.warnings],
-    }
-
-
-def _move_into_place(written: str, output: str) -> None:
-    """Gives what was written its final name, or replaces the data in an existing folder."""
-    if not os.path.exists(output):
-        os.rename(written, output)
-        return
-    # Not in the temporary folder: should old data fail to come back, it is still there.
-    aside = tempfile.mkdtemp(prefix=".replaced-", dir=output)
-    sources = [(path, aside) for path in _data_files(output)]
-    sources += [(path, output) for path in _data_files(written)]
-    moves = [(path, os.path.join(folder, os.path.basename(path))) for path, folder in sources]
-    moved = []
-    try:
-        for source, target in moves:
-            moved.append((source, target))
-            os.rename(source, target)
-    except BaseException:
-        for source, target in reversed(moved):
-            if not os.path.exists(source):
-                os.rename(target, source)
-        os.rmdir(aside)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
+    folder = OutputFolder(
+        output, data_files=_data_files, temp_dir=options.temp_dir, overwrite=overwrite
+    )
+    with folder.open():
+        job = _Job(options, scratch=folder.scratch, folder=folder.written)
+        with contextlib.closing(job):
+            job.read(inputs, submissions)
+            job.make_examples(corpora or {})
+            job.deduplicate()
+            job.write()
+        finished = job.report(vocabulary)
+        report.write(folder.written, finished)
+        folder.publish()
+    return finished
 
 
 def _data_files(folder: str) -> list[str]:
-    report = os.path.join(folder, REPORT_NAME)
-    return [*records.record_files(folder), *([report] if os.path.exists(report) else [])]
+    reports = (os.path.join(folder, name) for name in REPORT_FILES)
+    return [*records.record_files(folder), *(path for path in reports if os.path.exists(path))]
+
+
+class _Job:
+    """One run's sorters and counts; its methods are called in the order they stand in."""
+
+    def __init__(self, options: PrepareOptions, *, scratch: str, folder: str) -> None:
+        self.options = options
+        self.folder = folder
+        self.counts: dict[str, threads.ThreadCounts] = {}
+        self.files: dict[str, list[dumps.DumpStats]] = {"comments": [], "submissions": []}
+        self.rules: dict[str, Rules] = {}
+        self.bad_lines = dumps.BadLines(limit=options.max_bad_lines)
+        self.written = report.WrittenExamples(num_train_shards=options.num_shards["train"])
+        self._stack = contextlib.ExitStack()
+        try:
+            self._turns, self._pairs, self._placed = (
+                self._stack.enter_context(
+                    ExternalSorter(scratch, name=name, memory_limit=options.memory_limit)
+                )
+                for name in ("turns", "pairs", "examples")
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def read(self, inputs: Sequence[str], submissions: Sequence[str]) -> None:
+        """Sends the usable lines of Reddit dumps to the sort by thread."""
+        if not inputs and not submissions:
+            return
+        rules = self.rules[REDDIT] = self.options.rules
+        changed = self.counts.setdefault(REDDIT, threads.ThreadCounts()).changed
+        for what, paths, parse in (
+            ("comments", inputs, parse_comment),
+            ("submissions", submissions, parse_submission),
+        ):
+            with Progress(f"{what} read", total_bytes=_total_bytes(paths)) as progress:
+                for stats, before in self._open(what, paths):
+                    for fields in dumps.read_objects(
+                        stats.path, stats, max_line_bytes=self.options.max_line_bytes
+                    ):
+                        progress.add(bytes_done=before + stats.compressed_bytes)
+                        try:
+                            turn = parse(fields, rules, changed=changed)
+                        except UnusableLineError as error:
+                            stats.skip(error.reason, is_bad=error.is_bad)
+                            continue
+                        self._turns.add(turn.thread_id, json.dumps(turn))
+
+    def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
+        """Threads and conversations to examples, in the sort by pair or by place."""
+        if self._turns.num_rows:
+            counts = self.counts[REDDIT]
+            with Progress("comments in threads", total=self._turns.num_rows) as progress:
+                for _, rows in itertools.groupby(self._turns.sorted_rows(), key=lambda row: row[0]):
+                    comments = [Comment(*json.loads(payload)) for _, payload in rows]
+                    progress.add(len(comments))
+                    self._add_thread(comments, REDDIT, rules=self.options.rules, counts=counts)
+        self._turns.close()
+        for name, paths in corpora.items():
+            self._read_corpus(name, paths)
+
+    def _read_corpus(self, name: str, paths: Sequence[str]) -> None:
+        rules = self.rules[name] = self.options.rules_of(name)
+        with Progress(f"{name} conversations", total_bytes=_total_bytes(paths)) as progress:
+            for stats, before in self._open(name, paths):
+                for conversation in CORPORA[name].read(
+                    stats.path, stats, max_line_bytes=self.options.max_line_bytes
+                ):
+                    progress.add(bytes_done=before + stats.compressed_bytes)
+                    source = conversation.source
+                    counts = self.counts.setdefault(source, threads.ThreadCounts())
+                    comments = threads.comments_of(conversation, rules, changed=counts.changed)
+                    self._add_thread(comments, source, rules=rules, counts=counts)
+
+    def _add_thread(
+        self, comments: list[Comment], source: str, *, rules: Rules, counts: threads.ThreadCounts
+    ) -> None:
+        num_before = counts.examples
+        for example in threads.create_examples(comments, rules, counts=counts, source=source):
+            place = threads.place_of(
+                example,
+                dev_fraction=self.options.dev_fraction,
+                num_shards=self.options.num_shards,
+            )
+            key = f"{threads.SPLITS.index(place.split)}-{place.shard:05d}-{place.key}"
+            if rules.deduplicate:
+                self._pairs.add(f"{threads.pair_key(example)}:{key}", json.dumps(example))
+            else:
+                self._placed.add(key, json.dumps(example))
+        if counts.examples > num_before:
+            self.written.add_thread(place.split)
+
+    def deduplicate(self) -> None:
+        """Keeps the first of equal pairs: a train pair before a dev pair before a test pair."""
+        if self._pairs.num_rows:
+            kept = ""
+            with Progress("pairs compared", total=self._pairs.num_rows) as progress:
+                for keys, payload in self._pairs.sorted_rows():
+                    progress.add()
+                    pair, _, key = keys.partition(":")
+                    if pair != kept:
+                        self._placed.add(key, payload)
+                        kept = pair
+                    else:
+                        counts = self.counts[threads.Example(*json.loads(payload)).source]
+                        counts.examples -= 1
+                        counts.dropped["duplicate_pair"] += 1
+        self._pairs.close()
+
+    def write(self) -> None:
+        """Examples to shards, in the order of their places."""
+        for stats in itertools.chain(*self.files.values()):
+            for warning in stats.warnings:
+                print(f"warning: {warning}", file=sys.stderr)
+        if not self._placed.num_rows:
+            total = report.total_counts(self.counts.values())
+            skipped = [dict(stats.skipped) for all in self.files.values() for stats in all]
+            raise ValueError(
+                "The input must hold at least one turn with an answer that the rules keep. "
+                f"Received: {total.comments} usable turns and no example; "
+                f"dropped: {dict(total.dropped)}; skipped lines: {skipped}. "
+                "Check that the files are what their flags say and that the limits are not too "
+                "narrow."
+            )
+        with Progress("examples written", total=self._placed.num_rows) as progress:
+            records.write_shards(
+                self.folder, self._observed(progress), num_shards=self.options.num_shards
+            )
+
+    def _observed(self, progress: Progress) -> Iterator[tuple[str, int, threads.Example]]:
+        for key, payload in self._placed.sorted_rows():
+            split_index, shard, _ = key.split("-")
+            split = threads.SPLITS[int(split_index)]
+            example = threads.Example(*json.loads(payload))
+            self.written.add(split, int(shard), example)
+            progress.add()
+            yield split, int(shard), example
+
+    def report(self, vocabulary: str | None) -> dict[str, Any]:
+        """What `report.json` holds."""
+        rules = {name: dataclasses.asdict(one) for name, one in self.rules.items()}
+        return {
+            "rules": rules,
+            "dev_fraction": self.options.dev_fraction,
+            "files": {
+                what: [report.file_facts(stats) for stats in all]
+                for what, all in self.files.items()
+                if all
+            },
+            "bad_lines": {"count": self.bad_lines.count, "first": self.bad_lines.first},
+            "threads": report.total_counts(self.counts.values()).as_dict(),
+            "sources": {name: one.as_dict() for name, one in sorted(self.counts.items())},
+            **self.written.facts(vocabulary),
+        }
+
+    def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.DumpStats, int]]:
+        """The statistics of each file and how many bytes the files before it have."""
+        before = 0
+        for path in paths:
+            stats = dumps.DumpStats(path, bad_lines=self.bad_lines)
+            self.files.setdefault(what, []).append(stats)
+            yield stats, before
+            before += os.path.getsize(path)
+
+
+def _total_bytes(paths: Iterable[str]) -> int:
+    return sum(os.path.getsize(path) for path in paths)

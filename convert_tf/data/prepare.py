@@ -1,17 +1,19 @@
-"""Conversation dumps to training data on one machine.
+"""Conversation dumps and other corpora to training data on one machine.
 
 ```
 python -m convert_tf.data.prepare --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' \
     --output data/
+python -m convert_tf.data.prepare --pairs faq.csv --dialogues 'chats/*.jsonl.zst' --output data/
 ```
 
-reads dump files of comments (and of submissions, whose titles become the root turns), rebuilds
-the threads, and writes `data/train-…`, `dev-…`, `test-….tfrecord` and `data/report.json`, which
-says how many examples there are and why the others were dropped.
+reads dump files of Reddit comments (and of submissions, whose titles become the root turns),
+rebuilds the threads, reads the conversations of other corpora, and writes `data/train-…`, `dev-…`,
+`test-….tfrecord` and `data/report.json`, `report.png`, which say how many examples there are and
+why the others were dropped. `--tokenize` writes token ids too, to `data/ids/`, which a machine
+without TensorFlow can train from.
 """
 
 import errno
-import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,49 +21,52 @@ from typing import Any
 
 from absl import app, flags
 
-from convert_tf.data import dumps, threads
+from convert_tf.data import dumps, report, threads
 from convert_tf.data.comments import Rules
+from convert_tf.data.corpora import CORPORA
 from convert_tf.data.local_runner import PrepareOptions, prepare
+from convert_tf.data.rule_flags import define_rule_flags, given_rules
 
 
-def summary(report: Mapping[str, Any]) -> str:
-    """The counts of a report as a short table."""
-    counts = report["threads"]
-    rows = [("comments", counts["comments"]), ("threads", counts["threads"])]
-    rows += [("titles", counts["titles"])]
-    skipped: dict[str, int] = {}
-    for stats in itertools.chain(*report["files"].values()):
-        for reason, number in stats["skipped"].items():
-            skipped[reason] = skipped.get(reason, 0) + number
-    rows += [(f"skipped: {reason}", number) for reason, number in sorted(skipped.items())]
-    rows += [
-        ("duplicates", counts["duplicates"]),
-        ("top level, no title", counts["top_level"]),
-        ("orphans", counts["orphans"]),
-        ("in a reply cycle", counts["cyclic"]),
-    ]
-    rows += [(f"dropped: {reason}", number) for reason, number in sorted(counts["dropped"].items())]
-    rows += [(f"{split} examples", report["splits"][split]["examples"]) for split in threads.SPLITS]
-    return "\n".join(f"{name:<32}{number:>14,}" for name, number in rows)
+def define_input_flags() -> None:
+    """Defines a flag for the files of each kind, and the output."""
+    flags.DEFINE_multi_string(
+        "input", [], "Dumps of Reddit comments: a file or quoted pattern; repeatable."
+    )
+    flags.DEFINE_multi_string("submissions", [], "Dumps of submissions, for titles; repeatable.")
+    for name, corpus in CORPORA.items():
+        flags.DEFINE_multi_string(name, [], f"{corpus.description} Repeatable.")
+    flags.DEFINE_string("output", None, "The data folder to write.", required=True)
+    flags.DEFINE_float(
+        "dev_fraction", PrepareOptions().dev_fraction, "Part of all data in the dev split."
+    )
+    for split, number in PrepareOptions().num_shards.items():
+        flags.DEFINE_integer(f"num_shards_{split}", number, f"Files of the {split} split.")
+
+
+def corpus_rules(given: Mapping[str, Any]) -> dict[str, Rules]:
+    """The rules of each corpus: its own, then the preset's and the flags'."""
+    return {name: Rules(**{**corpus.rules, **given}) for name, corpus in CORPORA.items()}
+
+
+def num_shards(values: flags.FlagValues) -> dict[str, int]:
+    """Shards of each split, from the flags."""
+    return {split: values[f"num_shards_{split}"].value for split in threads.SPLITS}
 
 
 def _define_flags() -> None:
-    rules, options = Rules(), PrepareOptions()
-    flags.DEFINE_multi_string("input", None, "Comment dumps: a file or quoted pattern; repeatable.")
-    flags.DEFINE_multi_string("submissions", [], "Submission dumps, for titles; repeatable.")
-    flags.DEFINE_string("output", None, "The data folder to write.")
+    options = PrepareOptions()
+    define_input_flags()
+    define_rule_flags()
     flags.DEFINE_bool("overwrite", False, "Replace records that are in --output already.")
-    flags.DEFINE_integer("min_length", rules.min_length, "Shortest context and response.")
-    flags.DEFINE_integer("max_length", rules.max_length, "Longest context and response.")
-    flags.DEFINE_integer("max_path_length", rules.max_path_length, "Most comments in a path.")
-    flags.DEFINE_bool("unescape_html", rules.unescape_html, "Turn HTML entities into characters.")
-    flags.DEFINE_float("dev_fraction", options.dev_fraction, "Part of all data in the dev split.")
-    for split, number in options.num_shards.items():
-        flags.DEFINE_integer(f"num_shards_{split}", number, f"Files of the {split} split.")
+    flags.DEFINE_bool("tokenize", False, "Write token ids beside the records; needs --vocab.")
+    flags.DEFINE_string(
+        "vocab", None, "Vocabulary for --tokenize and for the lengths in the report."
+    )
     flags.DEFINE_string("memory_limit", options.memory_limit, "Memory for sorting, as 1GB.")
     flags.DEFINE_integer("max_line_bytes", options.max_line_bytes, "Longest dump line in bytes.")
+    flags.DEFINE_integer("max_bad_lines", None, "Unusable lines allowed; any number if not given.")
     flags.DEFINE_string("temp_dir", options.temp_dir, "Temporary files; beside --output if empty.")
-    flags.mark_flags_as_required(["input", "output"])
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -70,22 +75,31 @@ def _run(argv: Sequence[str]) -> int:
         raise app.UsageError(f"Unexpected arguments {argv[1:]}: quote patterns, as --input 'RC_*'.")
     started = time.monotonic()
     try:
-        report = prepare(
-            dumps.find_files(values.input),
+        given = given_rules(values)
+        files = {
+            name: dumps.find_files(values[name].value)
+            for name in ("input", "submissions", *CORPORA)
+        }
+        if not any(files[name] for name in ("input", *CORPORA)):
+            raise ValueError(
+                "There must be something to read. Received: no files. "
+                f"Pass --input, or one of {', '.join('--' + name for name in CORPORA)}."
+            )
+        finished = prepare(
+            files.pop("input"),
             values.output,
-            submissions=dumps.find_files(values.submissions),
+            submissions=files.pop("submissions"),
+            corpora={name: paths for name, paths in files.items() if paths},
             overwrite=values.overwrite,
+            vocabulary=values.vocab,
             options=PrepareOptions(
-                rules=Rules(
-                    min_length=values.min_length,
-                    max_length=values.max_length,
-                    max_path_length=values.max_path_length,
-                    unescape_html=values.unescape_html,
-                ),
+                rules=Rules(**given),
+                corpus_rules=corpus_rules(given),
                 dev_fraction=values.dev_fraction,
-                num_shards={split: values[f"num_shards_{split}"].value for split in threads.SPLITS},
+                num_shards=num_shards(values),
                 memory_limit=values.memory_limit,
                 max_line_bytes=values.max_line_bytes,
+                max_bad_lines=values.max_bad_lines,
                 temp_dir=values.temp_dir,
             ),
         )
@@ -103,7 +117,7 @@ def _run(argv: Sequence[str]) -> int:
         else:
             print(f"error: {error}", file=sys.stderr)
         return 1
-    print(summary(report))
+    print(report.table(finished))
     print(f"wrote {values.output} in {time.monotonic() - started:.0f} s")
     return 0
 

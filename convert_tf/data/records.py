@@ -3,7 +3,8 @@
 A data folder holds `train-00000-of-00016.tfrecord`, `dev-…`, `test-…`. A record is a
 `tf.train.Example` of bytes features: `context`, `response`, `context/0` … `context/9` (0 is the
 turn just before `context`; absent when there is none), `subreddit`, `thread_id`,
-`context_author`, `response_author`.
+`context_author`, `response_author`; and `source`, the corpus, which PolyAI's records lack. Features
+other than these are not read.
 """
 
 import errno
@@ -25,6 +26,7 @@ _TEXT_FEATURES = (
     "thread_id",
     "context_author",
     "response_author",
+    "source",
 )
 _EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
 _SHARD_NAME = re.compile(r"(\w+)-(\d{5})-of-(\d{5})\.tfrecord")
@@ -82,6 +84,7 @@ def serialize_example(example: Example) -> bytes:
         "thread_id": example.thread_id,
         "context_author": example.context_author,
         "response_author": example.response_author,
+        "source": example.source,
     }
     values.update(zip(_EXTRA_FEATURES, example.extra_contexts, strict=False))
     record = tf.train.Example()
@@ -95,8 +98,9 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Parses a batch of records, string [B]; works inside `tf.function`.
 
     Returns:
-        `context`, `response`, `subreddit`, `thread_id`, `context_author`, `response_author`:
-        string [B]; `extra_contexts`: string [B, 10], `""` where there is none.
+        `context`, `response`, `subreddit`, `thread_id`, `context_author`, `response_author`,
+        `source`: string [B], `""` where a record lacks one; `extra_contexts`: string [B, 10], `""`
+        where there is none.
     """
     spec = {name: tf.io.FixedLenFeature([], tf.string) for name in ("context", "response")}
     for name in _TEXT_FEATURES + _EXTRA_FEATURES:

@@ -9,12 +9,14 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.064
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from convert_tf.data.comments import TITLE_ID, Comment, Rules
+from convert_tf.data.comments import TITLE_ID, Comment, Rules, make_turn, trim
+from convert_tf.data.conversations import Conversation
 
 SPLITS = ("train", "dev", "test")
 TRAIN_FRACTION = 0.9
@@ -22,6 +24,15 @@ TRAIN_FRACTION = 0.9
 _DELETED_BODIES = frozenset({"[deleted]", "[removed]"})
 _DELETED_TITLES = _DELETED_BODIES | {"[deleted by user]"}
 _SPLIT_BUCKETS = 4096
+# Bots by their names, whole or by an ending that no other word has, and by what they say.
+_BOT_NAMES = frozenset({"automoderator", "autotldr", "totesmessenger", "tweetposter"})
+_BOT_NAME = re.compile(r"[a-z0-9]Bot[0-9]*$|[_-][Bb]ot[0-9]*$|^[Bb]ot[_-]")
+_BOT_SAYS = re.compile(
+    r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b|\bbeep,? boop\b|\bperformed automatically\b"
+    r"|\bcontact the moderators of this subreddit\b",
+    re.IGNORECASE,
+)
+_WHITE_SPACE = re.compile(r"\s+")
 
 
 class Example(NamedTuple):
@@ -35,6 +46,15 @@ class Example(NamedTuple):
     extra_contexts: tuple[str, ...]
     context_author: str
     response_author: str
+    source: str = "reddit"
+
+
+class Place(NamedTuple):
+    """Where an example goes: its split, its shard, its key among the examples of the shard."""
+
+    split: str
+    shard: int
+    key: str
 
 
 @dataclass
@@ -42,7 +62,7 @@ class ThreadCounts:
     """What happened to comments and candidate examples.
 
     Every comment is counted once: `comments` = `duplicates` + `top_level` + `orphans` + `cyclic`
-    + the sum of `dropped` + `examples`.
+    + the sum of `dropped` + `examples`. `changed` counts the texts that a cleaning rule changed.
     """
 
     threads: int = 0
@@ -54,10 +74,15 @@ class ThreadCounts:
     cyclic: int = 0
     examples: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
         """The counts as plain values that JSON can hold."""
-        return vars(self) | {"dropped": dict(sorted(self.dropped.items()))}
+        counters = {
+            name: {key: number for key, number in sorted(counter.items()) if number}
+            for name, counter in (("dropped", self.dropped), ("changed", self.changed))
+        }
+        return vars(self) | counters
 
 
 def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
@@ -72,8 +97,63 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     return "dev" if value >= TRAIN_FRACTION - dev_fraction else "train"
 
 
+def place_of(
+    example: Example, *, dev_fraction: float = 0.01, num_shards: Mapping[str, int]
+) -> Place:
+    """Where an example goes, whatever the order of the input.
+
+    Shard and key come from a hash of all that tells examples apart, so those of one thread lie
+    apart and every shard, read in the order of its keys, is well mixed.
+
+    Args:
+        example: an example.
+        dev_fraction: see `split_of`.
+        num_shards: shards of each split.
+    """
+    split = split_of(example.thread_id, dev_fraction=dev_fraction)
+    texts = (example.thread_id, example.response_id, example.context, example.response)
+    name = "\0".join((*texts, *example.extra_contexts))
+    key = hashlib.md5(name.encode("utf-8")).hexdigest()
+    return Place(split, int(key[:8], 16) % num_shards[split], key)
+
+
+def pair_key(example: Example) -> str:
+    """What equal pairs share: a hash of context and response, case and white space aside."""
+    pair = (example.context, example.response)
+    texts = (_WHITE_SPACE.sub(" ", text.casefold()).strip() for text in pair)
+    return hashlib.md5("\0".join(texts).encode("utf-8")).hexdigest()
+
+
+def comments_of(
+    conversation: Conversation, rules: Rules, *, changed: Counter[str]
+) -> list[Comment]:
+    """A conversation as a thread in which every turn answers the one before.
+
+    Args:
+        conversation: turns, oldest first.
+        rules: how texts are cleaned.
+        changed: counts, by rule, the texts that cleaning changed.
+    """
+    return [
+        make_turn(
+            turn.text,
+            rules,
+            id=str(index),
+            thread_id=conversation.id,
+            parent_id=str(index - 1) if index else TITLE_ID,
+            author=turn.author,
+            changed=changed,
+        )
+        for index, turn in enumerate(conversation.turns)
+    ]
+
+
 def create_examples(
-    comments: Iterable[Comment], rules: Rules, *, counts: ThreadCounts
+    comments: Iterable[Comment],
+    rules: Rules,
+    *,
+    counts: ThreadCounts,
+    source: str = "reddit",
 ) -> Iterator[Example]:
     """The examples of one thread.
 
@@ -81,6 +161,7 @@ def create_examples(
         comments: the comments of one thread and, where known, its title, in any order.
         rules: which of them make examples.
         counts: what is added up while the examples are made.
+        source: the corpus that the thread is of.
     """
     turns = _unique_turns(comments, counts)
     reachable = _reachable_ids(turns)
@@ -97,8 +178,10 @@ def create_examples(
                 counts.orphans += 1
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length)
-            reason = _skip_reason(path[0], rules, "response") or _skip_reason(
-                path[1], rules, "context"
+            reason = (
+                _skip_reason(path[0], rules, "response")
+                or _skip_reason(path[1], rules, "context")
+                or _pair_skip_reason(path[1], path[0], rules)
             )
             if reason:
                 counts.dropped[reason] += 1
@@ -110,9 +193,12 @@ def create_examples(
                 subreddit=turn.subreddit,
                 context=path[1].body,
                 response=turn.body,
-                extra_contexts=tuple(earlier.body for earlier in path[2:]),
+                extra_contexts=tuple(
+                    trim(earlier.body, rules.max_context_length) for earlier in path[2:]
+                ),
                 context_author=path[1].author,
                 response_author=turn.author,
+                source=source,
             )
 
 
@@ -172,8 +258,50 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
     """Why a turn cannot be a context or a response; empty when it can."""
     if _is_deleted(turn):
         return f"{role}_deleted"
-    if turn.is_trimmed:
+    is_response = role == "response"
+    if turn.is_trimmed or len(turn.body) > (
+        rules.max_response_length if is_response else rules.max_context_length
+    ):
         return f"{role}_too_long"
-    if len(turn.body) < rules.min_length:
+    if len(turn.body) < (rules.min_response_length if is_response else rules.min_context_length):
         return f"{role}_too_short"
+    if rules.drop_bots and is_bot(turn):
+        return f"{role}_by_bot"
+    if (
+        is_response
+        and rules.min_score is not None
+        and turn.score is not None
+        and turn.score < rules.min_score
+    ):
+        return "response_low_score"
     return ""
+
+
+def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
+    """Why two turns that are fine alone make no example together; empty when they do."""
+    author = response.author
+    if (
+        rules.drop_self_replies
+        and author
+        and author == context.author
+        and author not in _DELETED_BODIES
+    ):
+        return "self_reply"
+    if rules.drop_repeats and _letters(context.body) == _letters(response.body):
+        return "response_repeats_context"
+    return ""
+
+
+def is_bot(turn: Comment) -> bool:
+    """Whether a turn is by a bot: its author's name says so, or its text does."""
+    author = turn.author
+    return (
+        author.lower() in _BOT_NAMES
+        or _BOT_NAME.search(author) is not None
+        or _BOT_SAYS.search(turn.body) is not None
+    )
+
+
+def _letters(text: str) -> str:
+    """A text's letters and digits without regard to case; all of it where it has none."""
+    return "".join(filter(str.isalnum, text.casefold())) or text

@@ -15,10 +15,11 @@ import tensorflow as tf
 from dump_files import COMPRESSORS, comment, json_lines
 from record_files import read_examples
 
-from convert_tf.data import grouping, local_runner, records
+from convert_tf.data import grouping, records
+from convert_tf.data import report as report_module
 from convert_tf.data.comments import Rules
 from convert_tf.data.local_runner import PrepareOptions, prepare
-from convert_tf.data.prepare import summary
+from convert_tf.data.report import table
 
 REAL_REDDIT = Path(__file__).parents[3] / "shared" / "data" / "reddit"
 
@@ -106,6 +107,7 @@ def test_command_line_round_trip(write_dump, tmp_path):
     assert "RC_4: the file is empty" in done.stderr
     assert sorted(path.name for path in output.iterdir()) == [
         "report.json",
+        "report.png",
         "test-00000-of-00001.tfrecord",
         "train-00000-of-00002.tfrecord",
         "train-00001-of-00002.tfrecord",
@@ -133,7 +135,13 @@ def test_command_line_round_trip(write_dump, tmp_path):
         "cyclic": 2,
         "examples": 3,
         "dropped": {"response_deleted": 1, "context_deleted": 1, "response_too_long": 1},
+        "changed": {"unescape_html": 2},
     }
+    assert report["sources"] == {"reddit": report["threads"]}
+    assert report["examples"] == {"reddit": {"train": 2, "dev": 0, "test": 1}}
+    assert report["history"] == [2, 1] + [0] * 9
+    assert report["bad_lines"]["count"] == 3
+    assert report["bad_lines"]["first"][0] == f"{dump}:10 (missing_body)"
     assert {name: part["examples"] for name, part in report["splits"].items()} == {
         "train": 2,
         "dev": 0,
@@ -142,11 +150,11 @@ def test_command_line_round_trip(write_dump, tmp_path):
     first = report["files"]["comments"][0]
     assert (first["file"], first["kind"], first["lines"]) == (Path(dump).name, "zst", 12)
     assert first["skipped"] == {"invalid_utf8": 1, "missing_body": 1, "not_json": 1}
-    table = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines()[:-1])
-    assert table["train examples"] == "2"
-    assert table["skipped: missing_body"] == "1"
-    assert table["dropped: response_too_long"] == "1"
-    assert summary(report) in done.stdout
+    printed = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines()[:-1])
+    assert printed["train examples"] == "2"
+    assert printed["skipped: missing_body"] == "1"
+    assert printed["dropped: response_too_long"] == "1"
+    assert table(report) in done.stdout
 
 
 def test_command_line_says_what_is_wrong(tmp_path):
@@ -168,7 +176,7 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     prepare(one, str(tmp_path / "d2"), submissions=titles, options=options)
     prepare(two, str(tmp_path / "d3"), submissions=titles, options=options)
     first, second, third = (_digest(tmp_path / name) for name in ("d1", "d2", "d3"))
-    assert len(first) == 7
+    assert len(first) == 8
     assert first == second
     del first["report.json"], third["report.json"]  # the files of the input differ
     assert first == third
@@ -222,8 +230,8 @@ def test_options_change_the_result(write_dump, tmp_path):
 
     assert count() == 3
     assert count(unescape_html=True) == 1  # "> short" has seven characters
-    assert count(unescape_html=True, min_length=7) == 3
-    assert count(min_length=7, max_length=30) == 1
+    assert count(unescape_html=True, min_context_length=7, min_response_length=7) == 3
+    assert count(max_context_length=30, max_response_length=30) == 1
 
 
 def _broken_inputs(tmp_path):
@@ -241,7 +249,7 @@ def _broken_inputs(tmp_path):
 def test_input_without_examples_is_an_error(tmp_path, kind):
     dump = tmp_path / "RC.zst"
     dump.write_bytes(_broken_inputs(tmp_path)[kind])
-    with pytest.raises(ValueError, match="usable comments and no example") as caught:
+    with pytest.raises(ValueError, match="usable turns and no example") as caught:
         prepare([str(dump)], str(tmp_path / "data"))
     reasons = {"not_json": "damaged_archive", "submissions": "missing_", "truncated": "truncated"}
     assert reasons.get(kind, "Received: ") in str(caught.value)
@@ -298,7 +306,7 @@ def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exi
     elif stage == "records":
         monkeypatch.setattr(tf.io, "TFRecordWriter", _no_space_in_tensorflow)
     else:
-        monkeypatch.setattr(local_runner.json, "dump", _no_space)
+        monkeypatch.setattr(report_module.json, "dump", _no_space)
     with pytest.raises(OSError, match="No space left") as caught:
         prepare([dump], str(output), overwrite=True)
     assert caught.value.errno == errno.ENOSPC
@@ -358,42 +366,6 @@ def test_output_that_is_a_mount_point(write_dump, tmp_path, monkeypatch, functio
     monkeypatch.setattr(os, function, within_one_disk)
     _prepared(write_dump, mount, seed=1, num_train_shards=2)
     assert _digest(mount) == _digest(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("failing", range(15))
-def test_failing_move_brings_the_old_records_back(write_dump, tmp_path, monkeypatch, failing):
-    output = tmp_path / "data"
-    _prepared(write_dump, output, num_train_shards=6)
-    (output / "notes.txt").write_text("mine")
-    before = _digest(output)
-    moves = iter(range(1000))
-    rename = os.rename
-
-    def fails_once(source, target):
-        if next(moves) == failing:
-            raise OSError(errno.EIO, "Input/output error", source)
-        rename(source, target)
-
-    for function in ("rename", "replace"):
-        monkeypatch.setattr(local_runner.os, function, fails_once)
-    monkeypatch.setattr(local_runner, "_write_data", _write_three_files)
-    if failing >= 9 + 3:  # the old files, then the new ones
-        prepare(["unused"], str(output), overwrite=True)
-        assert sorted(path.name for path in output.iterdir()) == [
-            "notes.txt",
-            "report.json",
-            "test-00000-of-00001.tfrecord",
-            "train-00000-of-00001.tfrecord",
-        ]
-        return
-    with pytest.raises(OSError, match="Input/output error"):
-        prepare(["unused"], str(output), overwrite=True)
-    assert _digest(output) == before
-
-
-def _write_three_files(*_, folder, **__):
-    for name in ("train-00000-of-00001.tfrecord", "test-00000-of-00001.tfrecord", "report.json"):
-        (Path(folder) / name).write_text("new")
 
 
 def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):

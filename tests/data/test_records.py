@@ -45,7 +45,7 @@ def test_round_trip(tmp_path):
         assert extra == [*expected.extra_contexts, *[""] * (10 - n % 11)]
 
 
-def test_schema_is_that_of_polyai(tmp_path):
+def test_schema_is_that_of_polyai_and_a_source(tmp_path):
     _write(tmp_path, num_shards=1, number=11)
     serialized = list(tf.data.TFRecordDataset(list_shards(str(tmp_path), "train")))
     present = [set(tf.train.Example.FromString(one.numpy()).features.feature) for one in serialized]
@@ -56,6 +56,7 @@ def test_schema_is_that_of_polyai(tmp_path):
         "thread_id",
         "context_author",
         "response_author",
+        "source",
     }
     assert present == [always | {f"context/{index}" for index in range(n)} for n in range(11)]
     spec = {

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,9 @@ def test_dumps_hold_what_reddit_dumps_hold(sample):
     assert len(set(ids)) == len(ids)
     links = {f"t3_{one['id']}" for one in submissions}
     for one in comments:
-        parse_comment(one, Rules())
+        parse_comment(one, Rules(), changed=Counter())
         assert one["link_id"] in links
-    titles = [parse_submission(one, Rules()).body for one in submissions]
+    titles = [parse_submission(one, Rules(), changed=Counter()).body for one in submissions]
     assert all(9 <= len(title) <= 127 for title in titles)
     assert any("&amp;" in one["title"] for one in submissions)
 

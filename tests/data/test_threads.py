@@ -108,8 +108,8 @@ def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
 
 def test_limits_are_options():
     turns = [_turn("a", TITLE_ID), _turn("b", "a", "1234")]
-    assert set(_examples(turns, Rules(min_length=4))[0]) == {"b"}
-    assert set(_examples(turns, Rules(min_length=5))[0]) == set()
+    assert set(_examples(turns, Rules(min_context_length=4, min_response_length=4))[0]) == {"b"}
+    assert set(_examples(turns, Rules(min_context_length=5, min_response_length=5))[0]) == set()
 
 
 def test_deleted_title_is_no_context():

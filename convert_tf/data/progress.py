@@ -1,0 +1,86 @@
+"""How far a long pass over data is: one line, rewritten on a terminal, repeated in a log."""
+
+import sys
+import time
+
+_SECONDS_ON_TERMINAL = 0.2
+_SECONDS_IN_LOG = 30.0
+_CALLS_BETWEEN_CLOCKS = 1_000
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
+
+
+def _size(num_bytes: int) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} GB"
+
+
+class Progress:
+    """Prints to standard error how many items were handled, how fast, and what is left.
+
+    ```
+    with Progress("comments", total_bytes=sizes) as progress:
+        for item in items:
+            progress.add(1, bytes_done=position)
+    ```
+
+    Args:
+        what: what is counted, as in "1,200 comments".
+        total: how many there will be; 0 when not known.
+        total_bytes: bytes of input there are; 0 when that does not matter.
+    """
+
+    def __init__(self, what: str, *, total: int = 0, total_bytes: int = 0) -> None:
+        self.what = what
+        self.total = total
+        self.total_bytes = total_bytes
+        self.count = 0
+        self.bytes_done = 0
+        self._is_terminal = sys.stderr.isatty()
+        self._started = self._printed = time.monotonic()
+        self._is_line_open = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_line_open:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def add(self, number: int = 1, *, bytes_done: int = 0) -> None:
+        """Counts items, and says at which byte of all input the pass is."""
+        before = self.count // _CALLS_BETWEEN_CLOCKS
+        self.count += number
+        self.bytes_done = bytes_done
+        if self.count // _CALLS_BETWEEN_CLOCKS == before:
+            return
+        now = time.monotonic()
+        pause = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
+        if now - self._printed >= pause:
+            self._printed = now
+            line = self.line(now - self._started)
+            if self._is_terminal:
+                print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
+                self._is_line_open = True
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def line(self, seconds: float) -> str:
+        """What is printed after so many seconds."""
+        parts = [f"{self.count:,} {self.what}", f"{self.count / max(seconds, 1e-9):,.0f}/s"]
+        done = 0.0
+        if self.total:
+            parts[0] = f"{self.count:,} of {self.total:,} {self.what}"
+            done = self.count / self.total
+        if self.total_bytes:
+            left = max(self.total_bytes - self.bytes_done, 0)
+            parts.append(f"{_size(left)} of {_size(self.total_bytes)} left")
+            done = self.bytes_done / self.total_bytes
+        if done:
+            parts.append(f"{_clock(seconds * (1 - min(done, 1)) / done)} left")
+        return ", ".join(parts)
