@@ -1,6 +1,13 @@
 """What every corpus that is not a tree of comments is read into: conversations, turn by turn."""
 
+import hashlib
+import os
+import re
+from collections.abc import Iterable
 from typing import NamedTuple
+
+_ARCHIVE_SUFFIXES = (".zst", ".zstd", ".bz2", ".gz")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Turn(NamedTuple):
@@ -14,9 +21,33 @@ class Conversation(NamedTuple):
     """Turns that answer one another, oldest first.
 
     `id` decides the split (md5, as of a Reddit thread) and must not depend on where or in which
-    order the corpus is stored. `source` names the corpus.
+    order the corpus is stored. Several conversations may have one id: those that must not fall
+    into different splits. `source` names the corpus.
     """
 
     id: str
     source: str
     turns: tuple[Turn, ...]
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """The md5 of texts in their order, as 32 hexadecimal digits: an id made from content."""
+    joined = "\0".join(texts)
+    return hashlib.md5(joined.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def clean_name(name: str) -> str:
+    """An id or name that can be written as UTF-8: JSON and Python can escape what UTF-8 cannot."""
+    return name if name.isascii() else _LONE_SURROGATE.sub("\ufffd", name)
+
+
+def base_name(path: str) -> str:
+    """The name of a file without its folder and without the suffix of its compression."""
+    name = os.path.basename(path)
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix.lower() in _ARCHIVE_SUFFIXES else name
+
+
+def corpus_name(path: str) -> str:
+    """The name of a file without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
+    return os.path.splitext(base_name(path))[0]
