@@ -65,8 +65,15 @@ STANDARD_LIBRARY_AND_NUMPY_ONLY = (
     "convert_tf.files",
     "convert_tf.config",
     "convert_tf.metrics",
+    "convert_tf.data.amazon_qa",
     "convert_tf.data.comments",
+    "convert_tf.data.conversations",
+    "convert_tf.data.corpora",
+    "convert_tf.data.dialogues",
+    "convert_tf.data.opensubtitles",
     "convert_tf.data.packing",
+    "convert_tf.data.pairs",
+    "convert_tf.data.streams",
     "convert_tf.data.threads",
 )
 
