@@ -68,7 +68,9 @@ CORPORA: dict[str, Corpus] = {
             "pairs",
             "CSV or TSV with two columns, context and response (or question and answer).",
             pairs.read,
-            _lengths(1, NO_LIMIT),  # every answer that a user wrote is meant to be found
+            # Every answer that a user wrote is meant to be found; a row that is there twice would
+            # be its own wrong answer in a batch.
+            _lengths(1, NO_LIMIT) | {"deduplicate": True},
         ),
         Corpus(
             "amazon_qa",
