@@ -1,20 +1,64 @@
-"""TensorBoard summaries of a run."""
+"""TensorBoard summaries of a run, written without TensorFlow."""
 
+import os
+import socket
+import time
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from convert_tf.callbacks import Progress, RunRecorder
+from convert_tf.trainer import learning_rate_schedule
 
 STEPS_BETWEEN = 50
+
+
+class EventFile:
+    """One event file of TensorBoard.
+
+    Args:
+      log_dir: its folder, which is made.
+
+    Raises:
+      ModuleNotFoundError: there is no tensorboard.
+    """
+
+    def __init__(self, log_dir: str):
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._new_event = event_pb2.Event
+        self._new_summary = summary_pb2.Summary
+        os.makedirs(log_dir, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
+        self._records = RecordWriter(open(os.path.join(log_dir, name), "wb"))  # noqa: SIM115
+        self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def scalars(self, step: int, values: dict[str, Any]) -> None:
+        """Writes one number for each name."""
+        summary = self._new_summary()
+        for name, value in values.items():
+            summary.value.add(tag=name, simple_value=float(value))
+        self._write(self._new_event(wall_time=time.time(), step=step, summary=summary))
+
+    def flush(self) -> None:
+        """Hands over to the system what was written."""
+        self._records.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._records.close()
+
+    def _write(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
 
 
 class TensorBoardWriter(keras.callbacks.Callback):
     """Writes loss, accuracy, speed and learning rate every 50 steps, and each evaluation.
 
     Unlike Keras's own callback it counts steps from the start of the run, not of the process, so
-    the curves of a resumed run go on.
+    the curves of a resumed run go on. Where there is no tensorboard it says so and writes nothing.
 
     Args:
       log_dir: folder of the event files.
@@ -26,38 +70,39 @@ class TensorBoardWriter(keras.callbacks.Callback):
         super().__init__()
         self.progress = progress
         self.recorder = recorder
-        self._writer = tf.summary.create_file_writer(log_dir)
+        self._learning_rate = learning_rate_schedule(recorder.config)
         self._written = len(recorder.rows)
+        self._file: EventFile | None = None
+        try:
+            self._file = EventFile(log_dir)
+        except ModuleNotFoundError as error:
+            print(f"no summaries are written to {log_dir}: {error}")
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._write_evaluations()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.progress.step % STEPS_BETWEEN == 0:
-            self._write(
-                self.progress.step,
-                {
-                    **(logs or {}),
-                    "pairs_per_second": self.progress.pairs_per_second,
-                    "learning_rate": float(self.model.optimizer.learning_rate),
-                },
-            )
+        step = self.progress.step
+        if self._file is not None and step % STEPS_BETWEEN == 0:
+            # JAX keeps the optimizer's own count elsewhere between the ends of "epochs".
+            learning_rate = keras.ops.convert_to_numpy(self._learning_rate(step))
+            speed = self.progress.pairs_per_second
+            values = {"pairs_per_second": speed, "learning_rate": learning_rate}
+            self._file.scalars(step, {**(logs or {}), **values})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._write_evaluations()
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._writer.close()
+        if self._file is not None:
+            self._file.close()
 
     def _write_evaluations(self) -> None:
         rows = self.recorder.rows
-        for row in rows[self._written :]:
-            for split in self.recorder.eval_sets:
-                self._write(row["step"], {f"{split}/{k}": v for k, v in row[split].items()})
+        if self._file is not None:
+            for row in rows[self._written :]:
+                for split in self.recorder.eval_sets:
+                    values = {f"{split}/{name}": value for name, value in row[split].items()}
+                    self._file.scalars(row["step"], values)
+            self._file.flush()
         self._written = len(rows)
-        self._writer.flush()
-
-    def _write(self, step: int, values: dict[str, Any]) -> None:
-        with self._writer.as_default(step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)

@@ -4,30 +4,23 @@ import contextlib
 import fcntl
 import json
 import math
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, RunRecorder
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig
-from convert_tf.data.pipeline import (
-    ROW_MULTIPLE,
-    PairBatches,
-    count_at_least,
-    padding_share,
-    read_pairs,
-    training_batches,
-)
+from convert_tf.data.prefetch import Prefetch
 from convert_tf.encoders import DualEncoder, count_parameters
 from convert_tf.files import write_file
-from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.summaries import TensorBoardWriter
-from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.trainer import choose_precision, compiles_shapes, make_ranking_model
+from convert_tf.trainer import choose_precision, make_ranking_model
+from convert_tf.training_data import make_batches, open_data, open_splits
 
 RUN_FILE = "train_config.json"
 LOCK_FILE = ".lock"
@@ -86,37 +79,17 @@ def _check_same_run(
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
     if changes.keys() & {"batch_size", "seed", "data", "train_split", "shuffle_buffer"}:
-        print("these decide the order of the pairs: some will be seen again, some later")
+        print("these decide the order of the pairs: some may be seen again, some later")
     return newest
 
 
-def _load_vocabulary(
-    vocabulary: str | None, model: ModelConfig | None, init_from: str | None
-) -> tuple[Any, Path, ModelConfig]:
-    """The tokenizer, its file, and the model that fits it.
-
-    Raises:
-      CheckpointError: the vocabulary is not that of `init_from`.
-    """
-    if init_from is not None:
-        initial = checkpoint.load_config(init_from)
-        own = checkpoint.vocabulary_path(init_from, initial)
-        model = model or initial
-        if vocabulary is not None and Path(vocabulary).read_bytes() != own.read_bytes():
-            raise checkpoint.CheckpointError(
-                "Fine-tuning must keep the vocabulary of its checkpoint. Received: "
-                f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
-            )
-        vocabulary = str(own)
-    if model is None or vocabulary is None:
-        raise ValueError(
-            "Training needs a model and a vocabulary. "
-            f"Received: model {model!r}, vocabulary {vocabulary!r}. "
-            "Give --model and --vocab, or --init_from."
-        )
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.num_oov_buckets)
-    fitted = {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name}
-    return tokenizer, Path(vocabulary), ModelConfig.from_dict({**model.to_dict(), **fitted})
+def _set_seed(seed: int) -> None:
+    """Seeds all that draws initial weights and dropout."""
+    if keras.backend.backend() == "tensorflow":
+        keras.utils.set_random_seed(seed)
+    else:  # where that would import TensorFlow; Keras draws its seeds from Python's
+        random.seed(seed)
+        np.random.seed(seed)
 
 
 def train(
@@ -136,7 +109,7 @@ def train(
       train_config: how it is trained.
       data_config: on what.
       output: the run's folder. When it holds checkpoints, training goes on from the newest.
-      vocabulary: vocabulary file; None takes the one of `init_from`.
+      vocabulary: vocabulary file; None takes the one of `init_from` or of a folder of token ids.
       init_from: a model directory whose weights are the initial ones (fine-tuning).
 
     Returns:
@@ -148,20 +121,19 @@ def train(
       FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
       OSError: a file cannot be read or written.
     """
-    keras.utils.set_random_seed(train_config.seed)
-    tokenizer, vocabulary_file, model_config = _load_vocabulary(vocabulary, model_config, init_from)
+    _set_seed(train_config.seed)
+    folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
     if data_config.row_tokens < model_config.max_tokens:
         raise ValueError(
             "A packed row must hold the longest text. Received: row_tokens "
             f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise --row_tokens."
         )
-    count_at_least(data_config.data, data_config.train_split, train_config.batch_size)
-    for split in data_config.eval_splits:
-        count_at_least(data_config.data, split, BLOCK_SIZE)
-
+    examples = open_splits(folder, data_config, model_config, train_config)
     run = Path(output)
     with _only_run_in(run):
-        resume_from = _check_same_run(run, model_config, train_config, data_config, vocabulary_file)
+        resume_from = _check_same_run(
+            run, model_config, train_config, data_config, folder.vocabulary
+        )
         configs = {
             "model": model_config.to_dict(),
             "train": train_config.to_dict(),
@@ -194,9 +166,7 @@ def train(
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
-        batches, eval_sets = _inputs(
-            tokenizer, model_config, train_config, data_config, first_step=step
-        )
+        batches, eval_sets = make_batches(examples, train_config, data_config, first_step=step)
         _fit(
             model,
             batches,
@@ -204,50 +174,16 @@ def train(
             train_config,
             run=run,
             step=step,
-            vocabulary=vocabulary_file,
+            vocabulary=folder.vocabulary,
             facts=facts,
         )
     return run
 
 
-def _inputs(
-    tokenizer: Any,
-    model: ModelConfig,
-    config: TrainConfig,
-    data: DataConfig,
-    *,
-    first_step: int,
-) -> tuple[tf.data.Dataset, dict[str, PairBatches]]:
-    """The training batches from a step on, and the batches of each evaluation split."""
-    lengths = {"max_tokens": model.max_tokens, "row_tokens": data.row_tokens}
-    eval_sets = {
-        split: PairBatches(
-            *read_pairs(data.data, split, max_examples=config.eval_examples),
-            tokenizer=tokenizer,
-            **lengths,
-        )
-        for split in data.eval_splits
-    }
-    for split, packed in eval_sets.items():
-        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
-    batches = training_batches(
-        data.data,
-        tokenizer,
-        split=data.train_split,
-        batch_size=config.batch_size,
-        shuffle_buffer=data.shuffle_buffer,
-        seed=config.seed,
-        skip_batches=first_step,
-        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-        **lengths,
-    )
-    return batches, eval_sets
-
-
 def _fit(
     model: keras.Model,
-    batches: tf.data.Dataset,
-    eval_sets: dict[str, PairBatches],
+    batches: Iterable[dict[str, np.ndarray]],
+    eval_sets: dict[str, Iterable[dict[str, Any]]],
     config: TrainConfig,
     *,
     run: Path,
@@ -261,18 +197,18 @@ def _fit(
         run, config, vocabulary=vocabulary, eval_sets=eval_sets, progress=progress, facts=facts
     )
     board = TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)
-    try:
-        model.fit(
-            batches,
-            initial_epoch=step // interval,
-            epochs=math.ceil(config.steps / interval),
-            steps_per_epoch=interval,
-            shuffle=False,
-            verbose=0,
-            callbacks=[progress, recorder, board],
-        )
-    except tf.errors.DataLossError as error:
-        raise ValueError(
-            f"The records must be whole. Received: {error.message} in {facts['data']['data']!r}. "
-            "Run convert_tf.data.prepare again, then this command, which resumes."
-        ) from error
+    with Prefetch(batches) as prefetched:
+        try:
+            model.fit(
+                ((batch,) for batch in prefetched),
+                initial_epoch=step // interval,
+                epochs=math.ceil(config.steps / interval),
+                steps_per_epoch=interval,
+                shuffle=False,
+                verbose=0,
+                callbacks=[progress, recorder, board],
+            )
+        except Exception as error:
+            if prefetched.error is None or prefetched.error is error:
+                raise
+            raise prefetched.error from error  # without what the backend wraps it in

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import json
 import resource
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 from convert_tf import checkpoint
 from convert_tf.callbacks import METRICS_FILE, NonFiniteError
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
+from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.dumps import find_files
 from convert_tf.data.local_runner import PrepareOptions, prepare
-from convert_tf.data.pipeline import PairBatches, padding_share, read_pairs, training_batches
+from convert_tf.data.packing import padding_share
+from convert_tf.data.pipeline import PairBatches, RecordFolder, read_pairs
 from convert_tf.data.sample import write_sample
 from convert_tf.encoders import DualEncoder
 from convert_tf.text.learn import SubwordConfig, learn
@@ -60,6 +63,14 @@ def run(corpus, output, config=CONFIG, *, model=MODEL, **kwargs):
     kwargs.setdefault("vocabulary", vocabulary)
     return train(model, config, DataConfig(data=data, shuffle_buffer=500), output=str(output),
                  **kwargs)  # fmt: skip
+
+
+def first_batches(corpus, count, **options):
+    """The first training batches of records."""
+    data, vocabulary = corpus
+    folder = RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=10)
+    batches = TrainingBatches(folder.open("train", max_tokens=60), row_tokens=64, **options)
+    return list(itertools.islice(batches, count))
 
 
 def final_weights(folder):
@@ -311,16 +322,14 @@ def test_data_folder_without_examples_is_refused(corpus, tmp_path):
 
 
 def test_order_of_pairs_is_the_seeds_and_skipping_continues_it(corpus):
-    def first_batches(count, **kwargs):
-        options = {"batch_size": 8, "max_tokens": 60, "row_tokens": 64, "shuffle_buffer": 500,
-                   "seed": 3, **kwargs}  # fmt: skip
-        batches = training_batches(corpus[0], load_tokenizer(corpus[1]), **options)
-        return [batch["token_ids"].tobytes() for batch in batches.take(count).as_numpy_iterator()]
+    def first(count, **kwargs):
+        options = {"batch_size": 8, "shuffle_buffer": 500, "seed": 3, **kwargs}
+        return [batch["token_ids"].tobytes() for batch in first_batches(corpus, count, **options)]
 
-    six = first_batches(6)
-    assert first_batches(6) == six
-    assert first_batches(2, skip_batches=4) == six[4:]
-    assert first_batches(6, seed=4) != six
+    six = first(6)
+    assert first(6) == six
+    assert first(2, skip_batches=4) == six[4:]
+    assert first(6, seed=4) != six
 
 
 def test_batches_are_drawn_without_regard_to_length(corpus):
@@ -329,11 +338,9 @@ def test_batches_are_drawn_without_regard_to_length(corpus):
     tokenizer = load_tokenizer(corpus[1])
     every = [b["segment_lengths"] for b in PairBatches(contexts, responses, tokenizer=tokenizer)]
     lengths = np.concatenate([s[s > 0] for s in every])
-    batches = training_batches(corpus[0], tokenizer, batch_size=32, max_tokens=60, row_tokens=64,
-                               shuffle_buffer=2000, seed=0)  # fmt: skip
     spreads = [
-        b["segment_lengths"][b["segment_lengths"] > 0].std()
-        for b in batches.take(20).as_numpy_iterator()
+        batch["segment_lengths"][batch["segment_lengths"] > 0].std()
+        for batch in first_batches(corpus, 20, batch_size=32, shuffle_buffer=2000, seed=0)
     ]
     assert np.mean(spreads) > 0.9 * lengths.std()
 
@@ -342,17 +349,14 @@ def test_batches_are_drawn_without_regard_to_length(corpus):
 @pytest.mark.skipif(not REAL_DUMP.is_file(), reason="needs the real dumps beside the project")
 def test_little_padding_is_computed_at_real_lengths(corpus, tmp_path):
     prepare([str(REAL_DUMP)], str(tmp_path / "data"), options=PrepareOptions(dev_fraction=0.1))
-    batches = training_batches(
-        str(tmp_path / "data"), load_tokenizer(corpus[1]), batch_size=128, max_tokens=60,
-        row_tokens=64, shuffle_buffer=1000, seed=0,
-    )  # fmt: skip
-    assert padding_share(batches.take(4).as_numpy_iterator()) < 0.15
+    real = (str(tmp_path / "data"), corpus[1])
+    batches = first_batches(real, 4, batch_size=128, shuffle_buffer=1000, seed=0)
+    assert padding_share(batches) < 0.15
 
 
 def test_little_padding_is_computed_on_the_sample(corpus):
-    batches = training_batches(corpus[0], load_tokenizer(corpus[1]), batch_size=64, max_tokens=60,
-                               row_tokens=64, shuffle_buffer=1000, seed=0)  # fmt: skip
-    assert padding_share(batches.take(4).as_numpy_iterator()) < 0.15
+    batches = first_batches(corpus, 4, batch_size=64, shuffle_buffer=1000, seed=0)
+    assert padding_share(batches) < 0.15
 
 
 def test_command_line_trains_and_refuses_what_it_does_not_know(corpus, tmp_path):

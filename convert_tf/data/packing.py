@@ -4,9 +4,40 @@ A batch of texts is drawn uniformly and packed as it is: which texts are negativ
 depend on their lengths, as it would if batches were made of texts of one length.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 
 SEGMENTS_PER_ROW = 16
+ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
+
+
+class TokenIds(NamedTuple):
+    """Ragged texts.
+
+    Attributes:
+      flat: int `[all tokens]`, the texts one behind the other.
+      row_splits: int `[texts + 1]`, where each text begins and ends in `flat`.
+    """
+
+    flat: np.ndarray
+    row_splits: np.ndarray
+
+
+def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """`starts[0]`, `starts[0] + 1`, … (`lengths[0]` of them), then those of `starts[1]`, ….
+
+    Args:
+      starts: int `[ranges]`.
+      lengths: int `[ranges]`, not negative.
+
+    Returns:
+      int64 `[sum of lengths]`.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
 
 
 def assign_rows(
@@ -85,9 +116,47 @@ def pack(
     num_rows = int(rows.max()) + 1 if len(rows) else 0
     num_rows = -(-num_rows // row_multiple) * row_multiple
     token_ids = np.full(num_rows * row_tokens, padding_id, np.int32)
-    offset = np.repeat(rows.astype(np.int64) * row_tokens + starts - row_splits[:-1], lengths)
-    token_ids[offset + np.arange(len(flat_ids))] = flat_ids
+    token_ids[joined_ranges(rows.astype(np.int64) * row_tokens + starts, lengths)] = flat_ids
     segment_lengths = np.zeros((num_rows, segments_per_row), np.int32)
     segment_lengths[rows, segments] = lengths
     slots = (rows * segments_per_row + segments).astype(np.int32)
     return token_ids.reshape(num_rows, row_tokens), segment_lengths, slots
+
+
+def pack_batch(
+    token_ids: TokenIds,
+    names: Sequence[str],
+    *,
+    row_tokens: int,
+    padding_id: int,
+    row_multiple: int = 1,
+) -> dict[str, np.ndarray]:
+    """One batch as `DualEncoder` takes it.
+
+    Args:
+      token_ids: the texts of the first name, then equally many of the second, ….
+      names: what the texts are, as `("context", "response")`.
+      row_tokens, padding_id, row_multiple: see `pack`.
+
+    Returns:
+      int32: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and for each name
+      `{name}_slots` `[examples]`.
+    """
+    packed, segment_lengths, slots = pack(
+        *token_ids, row_tokens=row_tokens, padding_id=padding_id, row_multiple=row_multiple
+    )
+    by_name = zip(names, slots.reshape(len(names), -1), strict=True)
+    return {
+        "token_ids": packed,
+        "segment_lengths": segment_lengths,
+        **{f"{name}_slots": own for name, own in by_name},
+    }
+
+
+def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
+    """Share of the token positions of packed batches that hold padding."""
+    positions = real = 0
+    for batch in batches:
+        positions += int(np.prod(batch["token_ids"].shape))
+        real += int(np.sum(batch["segment_lengths"]))
+    return 1.0 - real / positions

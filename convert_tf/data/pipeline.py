@@ -1,138 +1,190 @@
-"""From records or texts to packed batches of token ids, with tf.data."""
+"""From records or texts to packed batches of token ids, with TensorFlow."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from convert_tf.data.packing import SEGMENTS_PER_ROW, pack
+from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
+from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import list_shards
+from convert_tf.text.tokenizer import load_tokenizer
 
-READ_CYCLE = 8  # shards that are read in turn
-ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
-PAIR_FEATURES = {
-    "context": tf.io.FixedLenFeature([], tf.string),
-    "response": tf.io.FixedLenFeature([], tf.string),
+_READ_BYTES = 1 << 16  # at a time; a chunk of the order is some 400 KB
+_PAIR_FEATURES = {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
+_EXTRA_FEATURES = {
+    f"context/{index}": tf.io.FixedLenFeature([], tf.string, default_value="")
+    for index in range(MAX_EXTRA_CONTEXTS)
 }
 
 
-def _packed(
-    tokenizer: Any,
-    contexts: tf.Tensor,
-    responses: tf.Tensor,
-    *,
-    max_tokens: int,
-    row_tokens: int,
-    row_multiple: int = 1,
-) -> dict[str, tf.Tensor]:
-    texts = tf.concat([contexts, responses], axis=0)
-    token_ids = tokenizer.token_ids(texts)[:, :max_tokens]
-
-    def pack_numpy(flat_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.ndarray, ...]:
-        return pack(
-            flat_ids,
-            row_splits,
-            row_tokens=row_tokens,
-            padding_id=tokenizer.padding_id,
-            row_multiple=row_multiple,
-        )
-
-    packed_ids, segment_lengths, slots = tf.numpy_function(
-        pack_numpy,
-        [token_ids.flat_values, token_ids.row_splits],
-        [tf.int32, tf.int32, tf.int32],
-        stateful=False,
-    )
-    num_contexts = tf.shape(contexts)[0]
-    return {
-        "token_ids": tf.ensure_shape(packed_ids, [None, row_tokens]),
-        "segment_lengths": tf.ensure_shape(segment_lengths, [None, SEGMENTS_PER_ROW]),
-        "context_slots": tf.ensure_shape(slots[:num_contexts], [None]),
-        "response_slots": tf.ensure_shape(slots[num_contexts:], [None]),
-    }
-
-
-def training_batches(
-    data: str,
-    tokenizer: Any,
-    *,
-    batch_size: int,
-    max_tokens: int,
-    row_tokens: int,
-    shuffle_buffer: int,
-    seed: int,
-    split: str = "train",
-    skip_batches: int = 0,
-    row_multiple: int = 1,
-) -> tf.data.Dataset:
-    """Endless packed batches of pairs, in an order that the seed alone decides.
-
-    Every epoch shuffles the shards and the examples anew. Batches run on over the ends of epochs,
-    so each example is seen equally often.
+def parse_texts(serialized: tf.Tensor, names: Sequence[str]) -> list[tf.Tensor]:
+    """The texts of records; works inside `tf.function`.
 
     Args:
-      data: folder of records.
-      tokenizer: a tokenizer of `convert_tf.text`.
-      batch_size: pairs of a batch.
-      max_tokens: longer texts are cut to this many tokens.
-      row_tokens: tokens of a packed row.
-      shuffle_buffer: examples held in memory for shuffling.
-      seed: seed of the order.
-      split: which shards.
-      skip_batches: batches that a run before this one has seen; the next one comes first.
-      row_multiple: batches have a multiple of this many rows.
+      serialized: string `[B]`, records.
+      names: some of `context`, `response` and `extra_context`, which is the earlier turns, most
+        recent first, joined with single spaces; `""` where there is none.
 
     Returns:
-      Dataset of the dicts that `DualEncoder` takes.
+      string `[B]` for each name.
     """
-    shards = list_shards(data, split)
+    features = dict(_PAIR_FEATURES)
+    if "extra_context" in names:
+        features.update(_EXTRA_FEATURES)
+    texts = tf.io.parse_example(serialized, features)
+    if "extra_context" in names:
+        turns = tf.stack([texts[name] for name in _EXTRA_FEATURES], axis=1)
+        present = tf.ragged.boolean_mask(turns, tf.not_equal(turns, ""))
+        texts["extra_context"] = tf.strings.reduce_join(present, axis=1, separator=" ")
+    return [texts[name] for name in names]
 
-    records = (
-        tf.data.Dataset.from_tensor_slices(shards)
-        .shuffle(len(shards), seed=seed)
-        .interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=min(READ_CYCLE, len(shards)),
-            block_length=16,
-            num_parallel_calls=1,
-            deterministic=True,
+
+def _cut(tokenizer: Any, texts: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:
+    token_ids = tokenizer.token_ids(texts)[:, :max_tokens]
+    return token_ids.flat_values, token_ids.row_splits
+
+
+def _strings(function: Callable[[tf.Tensor], Any]) -> Any:
+    return tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+class RecordExamples:
+    """A split of a folder of records, as `convert_tf.data.batches.Examples`.
+
+    Texts are tokenized when they are asked for. Records are read at their places, with their
+    checksums.
+
+    Args:
+      folder: folder of records.
+      split: which shards.
+      tokenizer: a tokenizer of `convert_tf.text`.
+      max_tokens: longer texts are cut to this many tokens.
+      with_extra_contexts: whether the earlier turns are there too, as one text.
+
+    Raises:
+      ValueError: there are no such shards, or one ends within a record.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+    ):
+        self.folder = folder
+        self.split = split
+        self.names = names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        self.padding_id = tokenizer.padding_id
+        paths = list_shards(folder, split)
+        self._paths = np.array(paths, dtype=object)
+        self._index = RecordIndex(paths)
+        self.num_examples = self._index.num_records
+        self._token_ids = _strings(
+            lambda records: _cut(
+                tokenizer, tf.concat(parse_texts(records, names), axis=0), max_tokens
+            )
         )
-        .shuffle(shuffle_buffer, seed=seed)
-        .repeat()
-    )
 
-    def parse_and_pack(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        pairs = tf.io.parse_example(serialized, PAIR_FEATURES)
-        return _packed(
-            tokenizer,
-            pairs["context"],
-            pairs["response"],
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The records, bytes `[examples]`, from `starts[i]` to before `stops[i]`, for each i.
+
+        Raises:
+          ValueError: a record is damaged.
+        """
+        runs = self._index.locate(starts, stops)
+        try:
+            records = _read_runs(self._paths[runs.files], runs.offsets, runs.skips, runs.counts)
+        except tf.errors.OpError as error:
+            raise _damaged(self.folder, self.split, error) from error
+        return records.numpy()
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """The texts of records: those of the first name, then those of the second, ….
+
+        Raises:
+          ValueError: what was read is no record of this schema.
+        """
+        try:
+            flat, row_splits = self._token_ids(loaded)
+        except tf.errors.OpError as error:
+            raise _damaged(self.folder, self.split, error) from error
+        return TokenIds(flat.numpy(), row_splits.numpy())
+
+
+@tf.function(
+    input_signature=[tf.TensorSpec([None], tf.string)] + [tf.TensorSpec([None], tf.int64)] * 3
+)
+def _read_runs(
+    paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """The records of `record_index.Extents`, string `[sum of counts]`."""
+
+    def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
+        # The op can begin within a file, which tf.data.TFRecordDataset has no argument for.
+        records = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path, compression_type="", buffer_size=_READ_BYTES, byte_offsets=offset
+        )
+        spec = tf.TensorSpec([], tf.string)
+        return tf.data.experimental.from_variant(records, spec).skip(skip).take(count)
+
+    runs = tf.data.Dataset.from_tensor_slices((paths, offsets, skips, counts))
+    return runs.flat_map(run).batch(tf.reduce_sum(counts)).get_single_element()
+
+
+class RecordFolder:
+    """A folder of records, to be read with a vocabulary.
+
+    Args:
+      folder: folder that `convert_tf.data.prepare` wrote.
+      vocabulary: vocabulary file.
+      num_oov_buckets: ids that unknown tokens share.
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit.
+    """
+
+    def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int):
+        self.folder = folder
+        self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+        self.tokenizer_name = self._tokenizer.name
+        self.vocab_size = self._tokenizer.vocab_size
+        self.num_oov_buckets = num_oov_buckets
+        self.vocabulary = Path(vocabulary)
+
+    def open(
+        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False
+    ) -> RecordExamples:
+        """The examples of a split; see `RecordExamples`."""
+        return RecordExamples(
+            self.folder,
+            split,
+            self._tokenizer,
             max_tokens=max_tokens,
-            row_tokens=row_tokens,
-            row_multiple=row_multiple,
+            with_extra_contexts=with_extra_contexts,
         )
 
-    return (
-        records.skip(skip_batches * batch_size)
-        .batch(batch_size, drop_remainder=True)
-        .map(parse_and_pack, num_parallel_calls=1, deterministic=True)
-        .prefetch(2)
-    )
 
-
-def read_pairs(
-    data: str, split: str, *, max_examples: int | None = None
-) -> tuple[list[bytes], list[bytes]]:
-    """The contexts and responses of a split, in the order of the shards.
+def read_texts(
+    data: str, split: str, names: Sequence[str] = PAIR, *, max_examples: int | None = None
+) -> dict[str, list[bytes]]:
+    """The texts of a split, in the order of the shards.
 
     Args:
       data: folder of records.
       split: which shards.
+      names: which texts, see `parse_texts`.
       max_examples: stop after this many.
 
     Returns:
-      Two lists of UTF-8 bytes, of equal length.
+      For each name the texts in UTF-8, equally many.
 
     Raises:
       ValueError: there are no records, or they are damaged.
@@ -140,48 +192,46 @@ def read_pairs(
     dataset = tf.data.TFRecordDataset(list_shards(data, split))
     if max_examples is not None:
         dataset = dataset.take(max_examples)
-    contexts: list[bytes] = []
-    responses: list[bytes] = []
+    parse = _strings(lambda records: parse_texts(records, names))
+    texts: dict[str, list[bytes]] = {name: [] for name in names}
     try:
         for serialized in dataset.batch(4096):
-            pairs = tf.io.parse_example(serialized, PAIR_FEATURES)
-            contexts.extend(pairs["context"].numpy())
-            responses.extend(pairs["response"].numpy())
+            for name, values in zip(names, parse(serialized), strict=True):
+                texts[name].extend(values.numpy())
     except tf.errors.OpError as error:
         raise _damaged(data, split, error) from error
-    return contexts, responses
+    return texts
 
 
-def count_at_least(data: str, split: str, number: int) -> None:
-    """Raises `ValueError` when a split has fewer than `number` examples."""
-    records = tf.data.TFRecordDataset(list_shards(data, split)).take(number)
-    try:
-        found = sum(1 for _ in records)
-    except tf.errors.OpError as error:
-        raise _damaged(data, split, error) from error
-    if found < number:
-        raise ValueError(
-            f"The {split} split needs at least {number} examples. Received: {found} in "
-            f"{str(data)!r}. Prepare more data, or give prepare a larger --dev_fraction."
-        )
+def read_pairs(
+    data: str, split: str, *, max_examples: int | None = None
+) -> tuple[list[bytes], list[bytes]]:
+    """The contexts and the responses that `read_texts` reads."""
+    texts = read_texts(data, split, max_examples=max_examples)
+    return texts["context"], texts["response"]
 
 
 def _damaged(data: str, split: str, error: tf.errors.OpError) -> ValueError:
     return ValueError(
-        f"The {split} records must be whole. Received: {error.message} in {str(data)!r}. Run "
-        "convert_tf.data.prepare again."
+        f"The {split} records must be whole. Received: {error.message.splitlines()[0]} in "
+        f"{str(data)!r}. Run convert_tf.data.prepare again."
     )
 
 
 class PairBatches:
-    """Packed batches of given pairs, made anew at every iteration, in order.
+    """Packed batches of given texts, made anew at every iteration, in order.
 
     Args:
       contexts, responses: texts, equally many.
       tokenizer: a tokenizer of `convert_tf.text`.
+      extra_contexts: equally many texts, each the earlier turns joined, or None.
       batch_size: pairs of a batch; the last one may be smaller.
       max_tokens: longer texts are cut to this many tokens.
       row_tokens: tokens of a packed row.
+      row_multiple: batches have a multiple of this many rows.
+
+    Yields:
+      The dicts of `packing.pack_batch`.
     """
 
     def __init__(
@@ -190,28 +240,36 @@ class PairBatches:
         responses: Sequence[bytes | str],
         *,
         tokenizer: Any,
+        extra_contexts: Sequence[bytes | str] | None = None,
         batch_size: int = 128,
         max_tokens: int = 60,
         row_tokens: int = 64,
+        row_multiple: int = 1,
     ):
         if len(contexts) != len(responses):
             raise ValueError(
                 "There must be one response to each context. "
                 f"Received: {len(contexts)} contexts, {len(responses)} responses."
             )
-        pairs = tf.data.Dataset.from_tensor_slices((list(contexts), list(responses)))
-        self._dataset = pairs.batch(batch_size).map(
-            lambda c, r: _packed(tokenizer, c, r, max_tokens=max_tokens, row_tokens=row_tokens)
-        )
+        if extra_contexts is not None and len(extra_contexts) != len(contexts):
+            raise ValueError(
+                "There must be one extra context to each context, empty where there is none. "
+                f"Received: {len(contexts)} contexts, {len(extra_contexts)} extra contexts."
+            )
+        self.names = PAIR if extra_contexts is None else PAIR_AND_EXTRA_CONTEXT
+        self.batch_size = batch_size
+        self._columns = [contexts, responses, extra_contexts or []][: len(self.names)]
+        self._packing = {
+            "row_tokens": row_tokens,
+            "padding_id": tokenizer.padding_id,
+            "row_multiple": row_multiple,
+        }
+        self._token_ids = _strings(lambda texts: _cut(tokenizer, texts, max_tokens))
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return self._dataset.as_numpy_iterator()
-
-
-def padding_share(batches: Iterable[dict[str, Any]]) -> float:
-    """Share of the token positions of packed batches that hold padding."""
-    positions = real = 0
-    for batch in batches:
-        positions += int(np.prod(batch["token_ids"].shape))
-        real += int(np.sum(batch["segment_lengths"]))
-    return 1.0 - real / positions
+        for start in range(0, len(self._columns[0]), self.batch_size):
+            batch = slice(start, start + self.batch_size)
+            texts = [text for column in self._columns for text in column[batch]]
+            flat, row_splits = self._token_ids(tf.constant(texts))
+            token_ids = TokenIds(flat.numpy(), row_splits.numpy())
+            yield pack_batch(token_ids, self.names, **self._packing)
