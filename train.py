@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
 
 _MODEL = flags.DEFINE_string("model", None, "Preset of the model: convert or tiny.")
-_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.")
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file; token ids bring their own.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the run.", required=True)
 _INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
 
@@ -75,7 +75,9 @@ def main(argv: list[str]) -> None:
         train_config = TrainConfig(**_given(_TRAIN_FLAGS, TrainConfig))
         data = DataConfig(**_given(_DATA_FLAGS, DataConfig))
         if not data.data:
-            raise ValueError("--data must name a folder of records. Received: none.")
+            raise ValueError(
+                "--data must name a folder of records or of token ids. Received: none."
+            )
         from convert_tf.training import train
 
         train(

@@ -1,0 +1,255 @@
+"""Token ids on disk, from which a machine without TensorFlow trains.
+
+A folder that `python -m convert_tf.data.tokenize` wrote holds
+
+- `arrays.json`: the `version` of the format, what the texts were cut into (`tokenizer`,
+  `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
+  vocabulary), the `dtype` of the ids, and for each split its numbers of examples and of tokens;
+- the vocabulary;
+- for each split and each of `context`, `response` and `extra_context` (the earlier turns, most
+  recent first, joined with single spaces; no tokens where there are none)
+  `{split}-{name}-ids.npy`, the ids of all texts one behind the other, and
+  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, where each text begins and ends in them.
+
+Ids have 16 bits where that holds them all, that of padding included, else 32.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.packing import TokenIds, joined_ranges
+
+FACTS_FILE = "arrays.json"
+FORMAT_VERSION = 1
+DTYPES = ("uint16", "int32")
+_AGAIN = "Write it again with `python -m convert_tf.data.tokenize`."
+_FACTS = {
+    "tokenizer": str,
+    "vocab_size": int,
+    "num_oov_buckets": int,
+    "padding_id": int,
+    "max_tokens": int,
+    "dtype": str,
+    "vocabulary": str,
+    "vocabulary_sha256": str,
+    "splits": dict,
+}
+
+
+def is_array_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds token ids, and not records."""
+    return os.path.isfile(os.path.join(folder, FACTS_FILE))
+
+
+def ids_file(split: str, name: str) -> str:
+    """File name of the ids of one kind of text."""
+    return f"{split}-{name}-ids.npy"
+
+
+def offsets_file(split: str, name: str) -> str:
+    """File name of where the texts of one kind begin."""
+    return f"{split}-{name}-offsets.npy"
+
+
+def dtype_of_ids(padding_id: int) -> str:
+    """The narrowest of `DTYPES` that holds ids up to that of padding."""
+    return DTYPES[0] if padding_id <= np.iinfo(DTYPES[0]).max else DTYPES[1]
+
+
+class ArrayFolder:
+    """A folder of token ids.
+
+    Args:
+      folder: folder that `convert_tf.data.tokenize` wrote.
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit; the last is
+        the path of the folder's own vocabulary.
+      max_tokens: tokens that the texts were cut to.
+
+    Raises:
+      ValueError: the folder is incomplete, damaged, or of another version of the format.
+
+    Example:
+      examples = ArrayFolder("ids/").open("train", max_tokens=60)
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        facts = _read_facts(Path(folder) / FACTS_FILE)
+        self.tokenizer_name: str = facts["tokenizer"]
+        self.vocab_size: int = facts["vocab_size"]
+        self.num_oov_buckets: int = facts["num_oov_buckets"]
+        self.max_tokens: int = facts["max_tokens"]
+        self.vocabulary = Path(folder) / facts["vocabulary"]
+        self._facts = facts
+        if not self.vocabulary.is_file():
+            raise ValueError(
+                "A folder of token ids must hold its vocabulary. Received: "
+                f"{str(folder)!r}, without {self.vocabulary.name}. {_AGAIN}"
+            )
+        if hashlib.sha256(self.vocabulary.read_bytes()).hexdigest() != facts["vocabulary_sha256"]:
+            raise ValueError(
+                "Token ids must keep the vocabulary that they were made with. Received: "
+                f"{str(self.vocabulary)!r}, which is another one. Put the right file there."
+            )
+
+    def open(
+        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False
+    ) -> "ArrayExamples":
+        """The examples of a split.
+
+        Args:
+          split: which one.
+          max_tokens: longer texts are cut to this many tokens; at most those that are stored.
+          with_extra_contexts: whether the earlier turns are there too, as one text.
+
+        Raises:
+          ValueError: there is no such split, its files do not fit together, or texts were cut
+            shorter.
+        """
+        if split not in self._facts["splits"]:
+            raise ValueError(
+                "A folder of token ids must hold the split that is read. Received: split "
+                f"{split!r}; {str(self.folder)!r} holds {', '.join(self._facts['splits'])}. "
+                "Name one of those, or write the folder from records that have it."
+            )
+        if max_tokens > self.max_tokens:
+            raise ValueError(
+                f"Stored texts must be as long as the model's. Received: max_tokens {max_tokens} "
+                f"for {str(self.folder)!r}, whose texts were cut to {self.max_tokens} tokens. "
+                "Lower --max_tokens, or tokenize again with a higher one."
+            )
+        return ArrayExamples(
+            self.folder,
+            split,
+            num_examples=self._facts["splits"][split]["examples"],
+            dtype=self._facts["dtype"],
+            padding_id=self._facts["padding_id"],
+            max_tokens=max_tokens,
+            names=PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR,
+        )
+
+
+class ArrayExamples:
+    """A split of a folder of token ids, as `convert_tf.data.batches.Examples`.
+
+    The arrays stay on disk, mapped; the system keeps in memory what is read again.
+
+    Args:
+      folder: folder of token ids.
+      split: which one.
+      num_examples, dtype, padding_id: as `arrays.json` says.
+      max_tokens: longer texts are cut to this many tokens.
+      names: which texts.
+
+    Raises:
+      ValueError: a file is missing, damaged, or does not fit the others.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        *,
+        num_examples: int,
+        dtype: str,
+        padding_id: int,
+        max_tokens: int,
+        names: tuple[str, ...],
+    ):
+        self.names = names
+        self.num_examples = num_examples
+        self.padding_id = padding_id
+        self.max_tokens = max_tokens
+        self._where = f"{str(folder)!r} ({split})"
+        self._texts = []
+        for name in names:
+            offsets = _mapped(Path(folder) / offsets_file(split, name), "int64")
+            ids = _mapped(Path(folder) / ids_file(split, name), dtype)
+            if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
+                raise ValueError(
+                    "The offsets of token ids must fit the ids and the examples. Received: "
+                    f"{len(offsets)} offsets from {offsets[:1]} to {offsets[-1:]} for {len(ids)} "
+                    f"ids of {num_examples} examples: {name} in {self._where}. {_AGAIN}"
+                )
+            self._texts.append((ids, offsets))
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The numbers of the examples, int64 `[examples]`: nothing is read yet."""
+        return joined_ranges(starts, stops - starts)
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """The texts of examples: those of the first name, then those of the second, ….
+
+        Args:
+          loaded: int64 `[examples]`, their numbers.
+
+        Returns:
+          int32 ids of `names` × `examples` texts.
+
+        Raises:
+          ValueError: an id or an offset is out of range.
+        """
+        flat, lengths = [], []
+        for ids, offsets in self._texts:
+            begins = offsets[loaded]
+            own_lengths = np.minimum(offsets[loaded + 1] - begins, self.max_tokens)
+            if own_lengths.min(initial=0) < 0 or begins.min(initial=0) < 0:
+                raise self._damaged("an offset below the one before it")
+            places = joined_ranges(begins, own_lengths)
+            if places.max(initial=-1) >= len(ids):
+                raise self._damaged(f"an offset behind the last of {len(ids)} ids")
+            flat.append(ids[places].astype(np.int32))
+            lengths.append(own_lengths)
+        all_ids = np.concatenate(flat)
+        if len(all_ids) and not 0 <= all_ids.min() <= all_ids.max() < self.padding_id:
+            raise self._damaged(f"id {all_ids.max()} among ids below {self.padding_id}")
+        return TokenIds(all_ids, np.cumsum(np.concatenate([[0], *lengths])))
+
+    def _damaged(self, what: str) -> ValueError:
+        return ValueError(f"Token ids must be whole. Received: {what}, in {self._where}. {_AGAIN}")
+
+
+def _mapped(path: Path, dtype: str) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(
+            f"A folder of token ids must be whole. Received: {path} ({error}). {_AGAIN}"
+        ) from error
+    if array.dtype != dtype or array.ndim != 1:
+        raise ValueError(
+            f"{path.name} must be one row of {dtype}. Received: {array.dtype} of shape "
+            f"{array.shape} in {path}. {_AGAIN}"
+        )
+    # As a plain array, whose slices are not subclasses with a file to keep.
+    return np.asarray(array)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"A folder of token ids must hold {FACTS_FILE}. Received: {path} ({error}). {_AGAIN}"
+        ) from error
+    version = facts.get("version") if isinstance(facts, dict) else None
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"Token ids are read in version {FORMAT_VERSION} of their format. Received: version "
+            f"{version!r} in {path}. {_AGAIN}"
+        )
+    wrong = [name for name, kind in _FACTS.items() if not isinstance(facts.get(name), kind)]
+    if wrong or facts["dtype"] not in DTYPES:
+        raise ValueError(
+            f"{FACTS_FILE} must say what the token ids are. Received: {path}, with "
+            f"{', '.join(wrong or ['dtype'])} missing or of another kind. {_AGAIN}"
+        )
+    return facts

@@ -1,0 +1,139 @@
+"""What a run reads: records or token ids, opened with the vocabulary that fits its model."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from convert_tf import checkpoint
+from convert_tf.config import DataConfig, ModelConfig, TrainConfig
+from convert_tf.data.arrays import ArrayFolder, is_array_folder
+from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
+from convert_tf.data.packing import ROW_MULTIPLE, padding_share
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.trainer import compiles_shapes
+
+
+class Folder(Protocol):
+    """A folder of records (`pipeline.RecordFolder`) or of token ids (`arrays.ArrayFolder`).
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets: what a model must fit.
+      vocabulary: path of the vocabulary.
+    """
+
+    tokenizer_name: str
+    vocab_size: int
+    num_oov_buckets: int
+    vocabulary: Path
+
+    def open(self, split: str, *, max_tokens: int, with_extra_contexts: bool = False) -> Examples:
+        """The examples of a split; `ValueError` where there is no such one."""
+
+
+def open_data(
+    data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
+) -> tuple[Folder, ModelConfig]:
+    """The folder that is trained on, of either kind, and the model that fits its vocabulary.
+
+    Raises:
+      CheckpointError: the vocabulary is not that of `init_from`.
+      ValueError: there is no model or no vocabulary, or token ids were made for others.
+    """
+    if init_from is not None:
+        initial = checkpoint.load_config(init_from)
+        own = checkpoint.vocabulary_path(init_from, initial)
+        model = model or initial
+        if vocabulary is not None and Path(vocabulary).read_bytes() != own.read_bytes():
+            raise checkpoint.CheckpointError(
+                "Fine-tuning must keep the vocabulary of its checkpoint. Received: "
+                f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
+            )
+        vocabulary = str(own)
+    if model is None or (vocabulary is None and not is_array_folder(data)):
+        raise ValueError(
+            "Training needs a model and a vocabulary. "
+            f"Received: model {model!r}, vocabulary {vocabulary!r}. "
+            "Give --model and --vocab, or --init_from."
+        )
+    folder: Folder = (
+        _open_arrays(data, vocabulary, model)
+        if is_array_folder(data)
+        else _open_records(data, str(vocabulary), model)
+    )
+    fitted = {"vocab_size": folder.vocab_size, "tokenizer": folder.tokenizer_name}
+    return folder, ModelConfig.from_dict({**model.to_dict(), **fitted})
+
+
+def _open_arrays(data: str, vocabulary: str | None, model: ModelConfig) -> ArrayFolder:
+    folder = ArrayFolder(data)
+    if vocabulary is not None and Path(vocabulary).read_bytes() != folder.vocabulary.read_bytes():
+        raise ValueError(
+            "Token ids are trained on with the vocabulary that made them. Received: "
+            f"{vocabulary!r}, which differs from {str(folder.vocabulary)!r}. Leave --vocab away, "
+            "or write the token ids with that vocabulary."
+        )
+    if model.num_oov_buckets != folder.num_oov_buckets:
+        raise ValueError(
+            "A model must have the hash buckets of the token ids. Received: num_oov_buckets "
+            f"{model.num_oov_buckets} for {data!r}, which has {folder.num_oov_buckets}. Pass "
+            f"--num_oov_buckets={folder.num_oov_buckets}."
+        )
+    return folder
+
+
+def _open_records(data: str, vocabulary: str, model: ModelConfig) -> Folder:
+    try:
+        from convert_tf.data.pipeline import RecordFolder
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"Records are read with TensorFlow and TensorFlow Text. Received: {data!r} ({error}). "
+            "Install them, or train on token ids that convert_tf.data.tokenize wrote."
+        ) from error
+    return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=model.num_oov_buckets)
+
+
+def open_splits(
+    folder: Folder, data: DataConfig, model: ModelConfig, config: TrainConfig
+) -> dict[str, Examples]:
+    """The splits that a run reads.
+
+    Raises:
+      ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on.
+    """
+    needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
+    needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)
+    opened = {}
+    for split, number in needed.items():
+        opened[split] = folder.open(split, max_tokens=model.max_tokens)
+        if opened[split].num_examples < number:
+            raise ValueError(
+                f"The {split} split needs at least {number} examples. Received: "
+                f"{opened[split].num_examples} in {data.data!r}. Prepare more data, or give "
+                "prepare a larger --dev_fraction."
+            )
+    return opened
+
+
+def make_batches(
+    examples: dict[str, Examples], config: TrainConfig, data: DataConfig, *, first_step: int
+) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
+    """The training batches from a step on, and the batches of each evaluation split."""
+    packing: dict[str, int] = {
+        "row_tokens": data.row_tokens,
+        "row_multiple": ROW_MULTIPLE if compiles_shapes() else 1,
+    }
+    eval_sets: dict[str, Iterable[dict[str, Any]]] = {
+        split: EvaluationBatches(examples[split], max_examples=config.eval_examples, **packing)
+        for split in data.eval_splits
+    }
+    for split, packed in eval_sets.items():
+        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
+    batches = TrainingBatches(
+        examples[data.train_split],
+        batch_size=config.batch_size,
+        shuffle_buffer=data.shuffle_buffer,
+        seed=config.seed,
+        skip_batches=first_step,
+        **packing,
+    )
+    return batches, eval_sets
