@@ -1,0 +1,105 @@
+"""Contexts with given candidates, as JSON lines: MuTual, DSTC7- and ConvAI2-like files.
+
+A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
+context of one turn may be the text itself, and a label may be a list where several candidates are
+right. Other keys are not read. Files may be compressed, as dumps may.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
+from convert_tf.data.dumps import BadLines, DumpStats, TooManyBadLinesError, read_objects
+
+
+class CandidateExample(NamedTuple):
+    """A context and what is to be ranked for it.
+
+    Attributes:
+      turns: of the context, oldest first; none for an empty context.
+      candidates: at least one; the same text may be there more than once.
+      labels: places of the right candidates, ascending; at least one.
+    """
+
+    turns: tuple[str, ...]
+    candidates: tuple[str, ...]
+    labels: tuple[int, ...]
+
+
+def joined_context(turns: Sequence[str]) -> str:
+    """All turns as one text, oldest first.
+
+    Encoders that cannot read all of it leave out tokens at the left, where the oldest are.
+    """
+    return " ".join(turns)
+
+
+def last_turn(turns: Sequence[str]) -> str:
+    """The newest turn, which is the context of a single-context encoder; `""` without turns."""
+    return turns[-1] if turns else ""
+
+
+def extra_context(turns: Sequence[str]) -> str:
+    """The up to ten turns before the last one, most recent first, as one text; `""` without any.
+
+    Reference: arXiv 1911.03688 §2.3.
+    """
+    return " ".join(reversed(turns[:-1][-MAX_EXTRA_CONTEXTS:]))
+
+
+def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
+    """The examples of a file, in its order.
+
+    Args:
+      path: a `.gz`, `.zst`, `.bz2` or plain file of JSON lines.
+
+    Raises:
+      ValueError: a line, which the message names, is no such example; or there is none.
+      OSError: the file cannot be read.
+    """
+    stats = DumpStats(os.fspath(path), bad_lines=BadLines(limit=0))
+    try:
+        for value in read_objects(stats.path, stats):
+            yield _example(value, f"{stats.path}:{stats.lines}")
+    except TooManyBadLinesError as error:
+        raise ValueError(
+            "Each line of a candidates file must be one whole JSON object. "
+            f"Received: {stats.bad_lines.first[0]}. Repair that line, or write the file again."
+        ) from error
+    if not stats.objects:
+        raise ValueError(
+            'A candidates file holds lines as {"context": ["…"], "candidates": ["…"], "label": 0}. '
+            f"Received: {stats.path!r}, without any. Name another file."
+        )
+
+
+def _example(value: dict[str, Any], place: str) -> CandidateExample:
+    missing = [key for key in ("context", "candidates", "label") if key not in value]
+    if missing:
+        raise _unusable(place, "without " + ", ".join(missing))
+    context, candidates, label = value["context"], value["candidates"], value["label"]
+    turns = [context] if isinstance(context, str) else context
+    if not _are_texts(turns):
+        raise _unusable(place, "a context that is neither a text nor a list of texts")
+    if not _are_texts(candidates) or not candidates:
+        raise _unusable(place, "candidates that are no list of at least one text")
+    labels = label if isinstance(label, list) else [label]
+    if not labels or not all(
+        type(i) is int and 0 <= i < len(candidates)
+        for i in labels  # true is no 1
+    ):
+        raise _unusable(place, f"label {label!r} for {len(candidates)} candidates")
+    return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _unusable(place: str, what: str) -> ValueError:
+    return ValueError(
+        "A line must hold a context (a text, or turns from the oldest on), candidates (texts) and "
+        f"a label (the place of the right candidate, from 0, or a list of places). "
+        f"Received: {what}, at {place}. Repair that line."
+    )

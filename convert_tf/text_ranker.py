@@ -1,0 +1,87 @@
+"""What ranks texts: the one interface that evaluation and search have with every model.
+
+A context is a sequence of turns, the oldest first (`convert_tf.data.candidates` says how they
+become one text). Whoever ranks may read all turns or only the newest.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+Turns = Sequence[str]
+
+
+@runtime_checkable
+class TextRanker(Protocol):
+    """Scores candidate texts for contexts: the higher, the better.
+
+    A score depends on its context and its candidate alone, not on the other texts of a call.
+
+    Attributes:
+      name: of a row in a table of results.
+    """
+
+    name: str
+
+    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Every candidate for every context: float `[len(contexts), len(candidates)]`."""
+        ...
+
+    def candidate_scores(
+        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        """Each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
+
+        Contexts that share candidates stand together and have the very same list object, so that
+        what can be done once for a list is done once (`runs_of_lists`).
+        """
+        ...
+
+
+def runs_of_lists(candidate_lists: Sequence[Sequence[str]]) -> Iterator[slice]:
+    """The slices of neighbouring contexts whose candidates are one and the same object."""
+    start = 0
+    for i in range(1, len(candidate_lists) + 1):
+        if i == len(candidate_lists) or candidate_lists[i] is not candidate_lists[start]:
+            yield slice(start, i)
+            start = i
+
+
+class EncodingRanker:
+    """Ranks by the dot product of two encodings.
+
+    Args:
+      name: of its row.
+      encode_contexts: contexts → float `[B, dim]`.
+      encode_candidates: texts → float `[C, dim]`.
+
+    Example:
+      ranker = EncodingRanker("mine", encode_contexts, encode_candidates)
+      ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        encode_contexts: Callable[[Sequence[Turns]], np.ndarray],
+        encode_candidates: Callable[[Sequence[str]], np.ndarray],
+    ):
+        self.name = name
+        self.encode_contexts = encode_contexts
+        self.encode_candidates = encode_candidates
+
+    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
+        return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T
+
+    def candidate_scores(
+        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        encoded_contexts = self.encode_contexts(contexts)
+        places: dict[str, int] = {}
+        runs = [
+            (run, [places.setdefault(text, len(places)) for text in candidate_lists[run.start]])
+            for run in runs_of_lists(candidate_lists)
+        ]
+        candidates = self.encode_candidates(list(places))
+        return [row for run, own in runs for row in encoded_contexts[run] @ candidates[own].T]
