@@ -25,7 +25,6 @@ from typing import Any
 
 from convert_tf.data import dumps
 from convert_tf.data.conversations import Conversation, Turn, clean_name
-from convert_tf.data.streams import open_local
 
 MIN_WORDS = 4
 MAX_WORDS = 59
@@ -40,7 +39,7 @@ def read(
     stats: dumps.DumpStats,
     *,
     max_line_bytes: int = _MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = open_local,
+    open_file: dumps.OpenFile = dumps.open_local,
 ) -> Iterator[Conversation]:
     """Yields one conversation per question and answer; its id is that of the product.
 

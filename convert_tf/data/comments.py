@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MAX_EXTRA_CONTEXTS = 10
+DEDUPLICATE = ("no", "exact", "folded")
 TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
@@ -66,9 +67,10 @@ class Rules:
 
     Args:
         min_context_length: shortest context, in characters.
-        max_context_length: longest context; extra contexts are trimmed to it.
+        max_context_length: longest context.
         min_response_length: shortest response, in characters.
         max_response_length: longest response.
+        max_extra_length: extra contexts are trimmed to so many characters, at the end of a word.
         max_path_length: most comments in one path, response and context included (2 to 11).
         unescape_html: whether HTML entities become characters before texts are measured. PolyAI
             keeps them; people who embed text do not write `&gt;`.
@@ -77,8 +79,8 @@ class Rules:
         drop_bots: whether turns by bots and AutoModerator make no context and no response.
         drop_self_replies: whether an author's answers to themselves make no example.
         drop_repeats: whether responses that repeat their context make no example.
-        deduplicate: whether of equal pairs (case and white space aside) one is kept, a train pair
-            before a dev pair before a test pair.
+        deduplicate: whether of equal pairs one is kept, that of the smallest thread id: `"no"`,
+            `"exact"` (as PolyAI's AmazonQA), `"folded"` (case and white space do not count).
         min_score: lowest score of a response that has one; None for no limit.
         subreddits: the only subreddits that are read; empty for all. Case does not count.
         exclude_subreddits: subreddits that are not read.
@@ -88,6 +90,7 @@ class Rules:
     max_context_length: int = 127
     min_response_length: int = 9
     max_response_length: int = 127
+    max_extra_length: int = 127
     max_path_length: int = 11
     unescape_html: bool = False
     strip_quotes: bool = False
@@ -95,7 +98,7 @@ class Rules:
     drop_bots: bool = False
     drop_self_replies: bool = False
     drop_repeats: bool = False
-    deduplicate: bool = False
+    deduplicate: str = "no"
     min_score: int | None = None
     subreddits: tuple[str, ...] = ()
     exclude_subreddits: tuple[str, ...] = ()
@@ -114,6 +117,16 @@ class Rules:
                 "A path holds a context, a response and what the ten extra contexts of a record "
                 "can take with a title: 2 <= max_path_length <= 11. Received: "
                 f"max_path_length={self.max_path_length}. The default is 11."
+            )
+        if self.max_extra_length < 1:
+            raise ValueError(
+                "Extra contexts keep at least one character. "
+                f"Received: max_extra_length={self.max_extra_length}. The default is 127."
+            )
+        if self.deduplicate not in DEDUPLICATE:
+            raise ValueError(
+                f"deduplicate is one of {', '.join(DEDUPLICATE)}. "
+                f"Received: {self.deduplicate!r}. The default is no."
             )
         for name in ("subreddits", "exclude_subreddits"):
             lowered = tuple(sorted({one.strip().lower() for one in getattr(self, name)} - {""}))
@@ -134,8 +147,8 @@ class Rules:
 
     @property
     def max_length(self) -> int:
-        """Characters of a turn that are kept: those of the longest context or response."""
-        return max(self.max_context_length, self.max_response_length)
+        """Characters of a turn that are kept: as many as any role may have."""
+        return max(self.max_context_length, self.max_response_length, self.max_extra_length)
 
 
 # The `clean` preset turns on every rule that needs no list.
@@ -148,7 +161,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "drop_bots": True,
         "drop_self_replies": True,
         "drop_repeats": True,
-        "deduplicate": True,
+        "deduplicate": "folded",
         "min_score": 0,
     },
 }

@@ -52,6 +52,7 @@ def _lengths(shortest: int, longest: int) -> dict[str, int]:
         "max_context_length": longest,
         "min_response_length": shortest,
         "max_response_length": longest,
+        "max_extra_length": longest,
     }
 
 
@@ -70,19 +71,19 @@ CORPORA: dict[str, Corpus] = {
             pairs.read,
             # Every answer that a user wrote is meant to be found; a row that is there twice would
             # be its own wrong answer in a batch.
-            _lengths(1, NO_LIMIT) | {"deduplicate": True},
+            _lengths(1, NO_LIMIT) | {"deduplicate": "exact"},
         ),
         Corpus(
             "amazon_qa",
             "AmazonQA (McAuley et al.): qa_*.json.gz, both layouts; 4 to 59 words a side.",
             amazon_qa.read,
-            _lengths(1, NO_LIMIT) | {"deduplicate": True},  # the reader counts words
+            _lengths(1, NO_LIMIT) | {"deduplicate": "exact"},  # the reader counts words
         ),
         Corpus(
             "opensubtitles",
             "OpenSubtitles: plain text, one subtitle line a line; every line answers the last.",
             opensubtitles.read,
-            _lengths(9, 127),
+            _lengths(9, 127) | {"max_extra_length": NO_LIMIT},
         ),
     )
 }

@@ -13,7 +13,6 @@ from typing import Any
 
 from convert_tf.data import dumps
 from convert_tf.data.conversations import Conversation, Turn, clean_name, corpus_name, hash_of
-from convert_tf.data.streams import open_local
 
 _MAX_NAME_LENGTH = 200
 
@@ -23,7 +22,7 @@ def read(
     stats: dumps.DumpStats,
     *,
     max_line_bytes: int = dumps.MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = open_local,
+    open_file: dumps.OpenFile = dumps.open_local,
 ) -> Iterator[Conversation]:
     """Yields the dialogues of one file.
 

@@ -159,11 +159,12 @@ def file_kind(path: str, head: bytes) -> str:
     return _SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
 
 
-def _open_local(path: str) -> BinaryIO:
+def open_local(path: str) -> BinaryIO:
+    """A file on this machine, as a binary stream."""
     return open(path, "rb")
 
 
-def _read_pieces(path: str, open_file: OpenFile, stats: DumpStats) -> Iterator[bytes]:
+def read_pieces(path: str, open_file: OpenFile, stats: DumpStats) -> Iterator[bytes]:
     """Yields the decompressed bytes of a file, noting truncation and damage in `stats`."""
     with open_file(path) as file:
         piece = file.read(_ARCHIVE_PIECE)
@@ -211,7 +212,7 @@ def read_lines(
     stats: DumpStats,
     *,
     max_line_bytes: int = MAX_LINE_BYTES,
-    open_file: OpenFile = _open_local,
+    open_file: OpenFile = open_local,
 ) -> Iterator[bytes]:
     """Yields the non-empty lines of a dump file, without white space around them.
 
@@ -227,7 +228,7 @@ def read_lines(
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
     is_first = True
-    for piece in _read_pieces(path, open_file, stats):
+    for piece in read_pieces(path, open_file, stats):
         if is_first:
             piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
         start, *more = piece.split(b"\n")
@@ -257,7 +258,7 @@ def read_objects(
     stats: DumpStats,
     *,
     max_line_bytes: int = MAX_LINE_BYTES,
-    open_file: OpenFile = _open_local,
+    open_file: OpenFile = open_local,
 ) -> Iterator[dict[str, Any]]:
     """Yields the JSON objects of a dump file; other lines are counted by reason in `stats`."""
     lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)

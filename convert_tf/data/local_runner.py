@@ -195,7 +195,8 @@ class _Job:
                 for _, rows in itertools.groupby(self._turns.sorted_rows(), key=lambda row: row[0]):
                     comments = [Comment(*json.loads(payload)) for _, payload in rows]
                     progress.add(len(comments))
-                    self._add_thread(comments, REDDIT, rules=self.options.rules, counts=counts)
+                    examples = threads.create_examples(comments, self.options.rules, counts=counts)
+                    self._add(examples, self.options.rules)
         self._turns.close()
         for name, paths in corpora.items():
             self._read_corpus(name, paths)
@@ -211,34 +212,39 @@ class _Job:
                     source = conversation.source
                     counts = self.counts.setdefault(source, threads.ThreadCounts())
                     comments = threads.comments_of(conversation, rules, changed=counts.changed)
-                    self._add_thread(comments, source, rules=rules, counts=counts)
+                    examples = threads.create_examples(
+                        comments, rules, counts=counts, source=source, is_conversation=True
+                    )
+                    self._add(examples, rules)
 
-    def _add_thread(
-        self, comments: list[Comment], source: str, *, rules: Rules, counts: threads.ThreadCounts
-    ) -> None:
-        num_before = counts.examples
-        for example in threads.create_examples(comments, rules, counts=counts, source=source):
+    def _add(self, examples: Iterator[threads.Example], rules: Rules) -> None:
+        """Sends the examples of one thread on."""
+        split = ""
+        for example in examples:
             place = threads.place_of(
                 example,
                 dev_fraction=self.options.dev_fraction,
                 num_shards=self.options.num_shards,
             )
-            key = f"{threads.SPLITS.index(place.split)}-{place.shard:05d}-{place.key}"
-            if rules.deduplicate:
-                self._pairs.add(f"{threads.pair_key(example)}:{key}", json.dumps(example))
+            split = place.split
+            key = f"{threads.SPLITS.index(split)}-{place.shard:05d}-{place.key}"
+            if rules.deduplicate != "no":
+                thread = json.dumps(example.thread_id)  # ASCII, without tabs
+                pair = threads.pair_key(example, rules)
+                self._pairs.add(f"{pair} {thread} {key}", json.dumps(example))
             else:
                 self._placed.add(key, json.dumps(example))
-        if counts.examples > num_before:
-            self.written.add_thread(place.split)
+        if split:
+            self.written.add_thread(split)
 
     def deduplicate(self) -> None:
-        """Keeps the first of equal pairs: a train pair before a dev pair before a test pair."""
+        """Keeps of equal pairs the one of the smallest thread id."""
         if self._pairs.num_rows:
             kept = ""
             with Progress("pairs compared", total=self._pairs.num_rows) as progress:
                 for keys, payload in self._pairs.sorted_rows():
                     progress.add()
-                    pair, _, key = keys.partition(":")
+                    pair, key = keys.split(" ", 1)[0], keys.rsplit(" ", 1)[1]
                     if pair != kept:
                         self._placed.add(key, payload)
                         kept = pair

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from convert_tf.data import dumps
 from convert_tf.data.conversations import Conversation, Turn, base_name, clean_name
-from convert_tf.data.streams import is_cut_off, open_decompressed, open_local
+from convert_tf.data.streams import is_cut_off, open_decompressed
 
 LINES_PER_FILE = 100_000
 SOURCE = "opensubtitles"
@@ -50,7 +50,7 @@ def read(
     stats: dumps.DumpStats,
     *,
     max_line_bytes: int = _MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = open_local,
+    open_file: dumps.OpenFile = dumps.open_local,
     root: str = "",
 ) -> Iterator[Conversation]:
     """Yields the lines of one file as one conversation, or one per 100,000 lines.

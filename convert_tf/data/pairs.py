@@ -31,7 +31,7 @@ from convert_tf.data.conversations import (
     corpus_name,
     hash_of,
 )
-from convert_tf.data.streams import is_cut_off, open_decompressed, open_local
+from convert_tf.data.streams import is_cut_off, open_decompressed
 
 # In the order in which they are looked for: a table may hold `context`, `question`, `answer`.
 COLUMN_NAMES = (
@@ -53,7 +53,7 @@ def read(
     stats: dumps.DumpStats,
     *,
     max_line_bytes: int = dumps.MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = open_local,
+    open_file: dumps.OpenFile = dumps.open_local,
 ) -> Iterator[Conversation]:
     """Yields one conversation per row, of a context and its response.
 

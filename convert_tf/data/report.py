@@ -194,6 +194,7 @@ def draw(report: Mapping[str, Any]) -> bytes:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure(figsize=(12, 8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -226,6 +227,9 @@ def draw(report: Mapping[str, Any]) -> bytes:
     reasons = sorted(_left_out(report).items(), key=lambda item: item[1])
     dropped.barh([name for name, _ in reasons], [number for _, number in reasons])
     dropped.set(title="What was left out", xlabel="turns")
+    for counted in (by_source.xaxis, history.yaxis, dropped.xaxis):
+        counted.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        counted.set_major_formatter(EngFormatter(sep=""))
     for axes in (by_source, lengths, history, dropped):
         axes.grid(alpha=0.3)
     png = io.BytesIO()

@@ -5,10 +5,13 @@ from typing import Any
 
 from absl import flags
 
-from convert_tf.data.comments import PRESETS, Rules
+from convert_tf.data.comments import DEDUPLICATE, PRESETS, Rules
 
-# What PolyAI's rules leave out is a flag each; these two set the limits of both roles.
-_BOTH = ("min_length", "max_length")
+# Flags that set several fields.
+_TOGETHER = {
+    "min_length": ("min_context_length", "min_response_length"),
+    "max_length": ("max_context_length", "max_response_length", "max_extra_length"),
+}
 
 
 def define_rule_flags() -> None:
@@ -21,14 +24,16 @@ def define_rule_flags() -> None:
         "Rules to start from; other flags count beyond it. clean turns on: "
         f"{', '.join(PRESETS['clean'])}.",
     )
-    flags.DEFINE_integer("min_length", None, "Sets --min_context_length, --min_response_length.")
-    flags.DEFINE_integer("max_length", None, "Sets --max_context_length, --max_response_length.")
+    for name, fields in _TOGETHER.items():
+        flags.DEFINE_integer(name, None, f"Sets --{', --'.join(fields)}.")
     explained = Rules.explanations()
     for field in dataclasses.fields(Rules):
         default = getattr(defaults, field.name)
         text = f"{explained[field.name]} Default: {default!r}."
         if isinstance(default, bool):
             flags.DEFINE_bool(field.name, None, text)
+        elif field.name == "deduplicate":
+            flags.DEFINE_enum(field.name, None, DEDUPLICATE, text)
         elif isinstance(default, tuple):
             flags.DEFINE_list(field.name, None, text)
         else:
@@ -38,10 +43,9 @@ def define_rule_flags() -> None:
 def given_rules(values: flags.FlagValues) -> dict[str, Any]:
     """The fields of `Rules` that the preset and the flags set, flags last."""
     given: dict[str, Any] = dict(PRESETS[values.preset])
-    for name in _BOTH:
+    for name, fields in _TOGETHER.items():
         if values[name].value is not None:
-            for role in ("context", "response"):
-                given[name.replace("_", f"_{role}_")] = values[name].value
+            given.update(dict.fromkeys(fields, values[name].value))
     for field in dataclasses.fields(Rules):
         value = values[field.name].value
         if value is not None:

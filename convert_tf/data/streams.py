@@ -1,21 +1,15 @@
 """Files of a corpus as byte streams, for formats that are more than one object a line."""
 
 import io
-from typing import BinaryIO
 
 from convert_tf.data import dumps
-
-
-def open_local(path: str) -> BinaryIO:
-    """A file on this machine."""
-    return open(path, "rb")
 
 
 class _Pieces(io.RawIOBase):
     """The decompressed pieces of a file as a stream."""
 
     def __init__(self, path: str, stats: dumps.DumpStats, open_file: dumps.OpenFile) -> None:
-        self._pieces = dumps._read_pieces(path, open_file, stats)
+        self._pieces = dumps.read_pieces(path, open_file, stats)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:

@@ -117,11 +117,19 @@ def place_of(
     return Place(split, int(key[:8], 16) % num_shards[split], key)
 
 
-def pair_key(example: Example) -> str:
-    """What equal pairs share: a hash of context and response, case and white space aside."""
+def pair_key(example: Example, rules: Rules) -> str:
+    """What equal pairs share: a hash of context and response.
+
+    Of equal pairs the one whose `(thread_id, place.key)` is smallest is kept.
+
+    Args:
+        example: an example.
+        rules: reads `deduplicate`: whether case and white space count.
+    """
     pair = (example.context, example.response)
-    texts = (_WHITE_SPACE.sub(" ", text.casefold()).strip() for text in pair)
-    return hashlib.md5("\0".join(texts).encode("utf-8")).hexdigest()
+    if rules.deduplicate == "folded":
+        pair = tuple(_WHITE_SPACE.sub(" ", text.casefold()).strip() for text in pair)
+    return hashlib.md5("\0".join(pair).encode("utf-8")).hexdigest()
 
 
 def comments_of(
@@ -154,6 +162,7 @@ def create_examples(
     *,
     counts: ThreadCounts,
     source: str = "reddit",
+    is_conversation: bool = False,
 ) -> Iterator[Example]:
     """The examples of one thread.
 
@@ -162,6 +171,8 @@ def create_examples(
         rules: which of them make examples.
         counts: what is added up while the examples are made.
         source: the corpus that the thread is of.
+        is_conversation: whether the thread is a conversation, which has no title: a path may then
+            hold one turn more.
     """
     turns = _unique_turns(comments, counts)
     reachable = _reachable_ids(turns)
@@ -177,7 +188,7 @@ def create_examples(
             else:
                 counts.orphans += 1
         else:
-            path = reply_path(turns, turn.id, max_length=rules.max_path_length)
+            path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
             reason = (
                 _skip_reason(path[0], rules, "response")
                 or _skip_reason(path[1], rules, "context")
@@ -194,7 +205,7 @@ def create_examples(
                 context=path[1].body,
                 response=turn.body,
                 extra_contexts=tuple(
-                    trim(earlier.body, rules.max_context_length) for earlier in path[2:]
+                    trim(earlier.body, rules.max_extra_length) for earlier in path[2:]
                 ),
                 context_author=path[1].author,
                 response_author=turn.author,

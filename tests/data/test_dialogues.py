@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.data.conversations import Conversation, Turn
+from convert_tf.data import dumps
 from convert_tf.data.dialogues import read
 from convert_tf.data.dumps import BadLines, DumpStats
-from convert_tf.data.streams import open_local
 
 REAL_DIALOGUES = Path(__file__).parents[3] / "shared" / "data" / "dialogs"
 
@@ -146,7 +146,7 @@ def test_long_lines_are_dropped(write_dump):
 
 def test_other_files_through_their_opener(write_dump):
     path = write_dump("a.jsonl.gz", [{"turns": ["a", "b"]}])
-    conversations, _ = _read("gs://bucket/b.jsonl.gz", open_file=lambda _: open_local(path))
+    conversations, _ = _read("gs://bucket/b.jsonl.gz", open_file=lambda _: dumps.open_local(path))
     assert [one.source for one in conversations] == ["b"]
 
 

@@ -249,3 +249,13 @@ def test_dev_is_the_upper_end_of_the_train_side():
                 assert split == ("train" if value(thread_id) < 0.9 - fraction else "dev")
     splits = [split_of(thread_id, dev_fraction=0.2) for thread_id in thread_ids]
     assert splits.count("dev") == pytest.approx(1000, abs=150)
+
+
+def test_a_thread_of_100_000_comments():
+    turns = [_turn("c0", TITLE_ID)]
+    turns += [_turn(f"c{n}", f"c{n - 1}") for n in range(1, 50_000)]
+    turns += [_turn(f"w{n}", "c0") for n in range(50_000)]
+    random.Random(0).shuffle(turns)
+    counts = ThreadCounts()
+    number = sum(1 for _ in create_examples(turns, RULES, counts=counts))
+    assert number == counts.examples == 99_999

@@ -1,0 +1,134 @@
+"""How time and memory of `convert_tf.data.prepare` grow with the dump.
+
+```
+python benchmarks/prepare.py --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' \
+    --folder /tmp/scaling --copies 1,10
+```
+
+writes the dumps repeated under new ids (each copy has threads of its own), prepares each in a
+process of its own, and prints seconds, comments/s, peak memory and temporary disk beside those of
+the first.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import zstandard
+from absl import app, flags
+
+from convert_tf.data import dumps
+
+_INPUT = flags.DEFINE_multi_string("input", None, "Dumps of comments.", required=True)
+_SUBMISSIONS = flags.DEFINE_multi_string("submissions", [], "Dumps of submissions.")
+_FOLDER = flags.DEFINE_string("folder", None, "Where dumps and data go.", required=True)
+_COPIES = flags.DEFINE_list("copies", ["1", "10"], "How often the dumps are repeated.")
+_OPTIONS = flags.DEFINE_list("options", [], "Further flags of prepare, as --preset=clean.")
+_IDS = ("id", "link_id", "parent_id")
+
+
+def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
+    """One zstd file of all objects, `copies` times, the ids of each copy with an ending of its own."""
+    partial = output.with_suffix(".tmp")
+    with open(partial, "wb") as file, zstandard.ZstdCompressor(3).stream_writer(file) as writer:
+        for copy in range(copies):
+            for path in paths:
+                for fields in dumps.read_objects(path, dumps.DumpStats(path)):
+                    if copy:
+                        for name in _IDS:
+                            if isinstance(fields.get(name), str):
+                                fields[name] = re.sub(r"$", f"x{copy}", fields[name], count=1)
+                    writer.write(json.dumps(fields).encode() + b"\n")
+    partial.rename(output)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder, which may change meanwhile."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(root, name)).st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def measure(command: list[str], temporary: Path) -> dict[str, float]:
+    """Runs a command: its seconds, its peak memory and the most that it had in a folder."""
+    largest = 0
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        done = threading.Event()
+
+        def watch() -> None:
+            nonlocal largest
+            while not done.wait(1.0):
+                largest = max(largest, folder_bytes(temporary))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        done.set()
+        watcher.join()
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} failed")
+    return {
+        "seconds": time.monotonic() - started,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_gib": usage.ru_maxrss / (2**30 / resource_unit()),
+        "disk_gb": largest / 1e9,
+    }
+
+
+def resource_unit() -> int:
+    """Bytes in a unit of `ru_maxrss`."""
+    return 1 if sys.platform == "darwin" else 1024
+
+
+def main(argv: list[str]) -> None:
+    folder = Path(_FOLDER.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = dumps.find_files(_INPUT.value)
+    submissions = dumps.find_files(_SUBMISSIONS.value)
+    rows = []
+    for copies in map(int, _COPIES.value):
+        comments = folder / f"RC_{copies}.zst"
+        titles = folder / f"RS_{copies}.zst"
+        for sources, target in ((inputs, comments), (submissions, titles)):
+            if not target.exists():
+                repeat_dumps(sources, target, copies)
+        output, temporary = folder / f"data_{copies}", folder / f"temp_{copies}"
+        shutil.rmtree(output, ignore_errors=True)
+        command = [sys.executable, "-m", "convert_tf.data.prepare", "--input", str(comments)]
+        command += ["--submissions", str(titles), "--output", str(output)]
+        command += ["--temp_dir", str(temporary), *_OPTIONS.value]
+        figures = measure(command, temporary)
+        report = json.loads((output / "report.json").read_text())
+        rows.append((copies, report["threads"]["comments"], figures))
+    print("| copies | comments | seconds | comments/s | CPU s | peak GiB | temporary GB |")
+    print("|---|---|---|---|---|---|---|")
+    for copies, number, figures in rows:
+        print(
+            f"| {copies} | {number:,} | {figures['seconds']:.1f} | "
+            f"{number / figures['seconds']:,.0f} | {figures['cpu_seconds']:.1f} | "
+            f"{figures['peak_gib']:.2f} | {figures['disk_gb']:.2f} |"
+        )
+    first = rows[0][2]
+    for copies, _, figures in rows[1:]:
+        print(
+            f"{copies} copies against {rows[0][0]}: time × {figures['seconds'] / first['seconds']:.1f}, "
+            f"memory × {figures['peak_gib'] / first['peak_gib']:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    app.run(main)
