@@ -8,8 +8,8 @@ from dump_files import COMPRESSORS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert_tf.data.conversations import Conversation, Turn
 from convert_tf.data import dumps
+from convert_tf.data.conversations import Conversation, Turn
 from convert_tf.data.dialogues import read
 from convert_tf.data.dumps import BadLines, DumpStats
 
