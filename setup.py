@@ -11,10 +11,11 @@ VERSION = re.search(
 ).group(1)
 
 EXTRAS = {
+    "beam": ["apache-beam>=2.73"],
     "jax": ["jax>=0.6"],
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
-EXTRAS["test"] = ["pytest>=8", "hypothesis>=6.100", *EXTRAS["jax"]]
+EXTRAS["test"] = ["pytest>=8", "hypothesis>=6.100", *EXTRAS["beam"], *EXTRAS["jax"]]
 EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["lint"]]
 
 setup(
