@@ -26,6 +26,10 @@ LEVELS = {
     "convert_tf.data.pipeline": 1,
     "convert_tf.data.local_runner": 1,
     "convert_tf.data.prepare": 1,
+    "convert_tf.data.beam_publish": 1,
+    "convert_tf.data.beam_steps": 1,
+    "convert_tf.data.beam_runner": 1,
+    "convert_tf.data.prepare_beam": 1,
     "convert_tf.data.tokenize": 1,
     "convert_tf.text": 1,
     "convert_tf.quantization": 1,
@@ -241,6 +245,11 @@ def test_importing_the_package_loads_nothing_heavy():
         "convert_tf.recall_at_k([1, 2], 1)"
     )
     assert _loaded_after(statements) == set()
+
+
+def test_workers_of_a_cluster_read_without_tensorflow():
+    pytest.importorskip("apache_beam")
+    assert _loaded_after("from convert_tf.data import beam_steps") == set()
 
 
 def test_the_network_runs_without_tensorflow():
