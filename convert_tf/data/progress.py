@@ -12,7 +12,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
-def _size(num_bytes: int) -> str:
+def _size(num_bytes: float) -> str:
     for unit in ("bytes", "kB", "MB"):
         if num_bytes < 1000:
             return f"{num_bytes:.0f} {unit}"

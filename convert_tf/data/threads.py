@@ -126,7 +126,7 @@ def pair_key(example: Example, rules: Rules) -> str:
         example: an example.
         rules: reads `deduplicate`: whether case and white space count.
     """
-    pair = (example.context, example.response)
+    pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
         pair = tuple(_WHITE_SPACE.sub(" ", text.casefold()).strip() for text in pair)
     return hashlib.md5("\0".join(pair).encode("utf-8")).hexdigest()
