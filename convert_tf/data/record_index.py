@@ -86,19 +86,17 @@ def _scan(path: str) -> tuple["array[int]", int]:
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        offset = before = since_mark = 0
+        offset = since_mark = 0
         try:
             while True:
                 marks.append(offset)
                 for since_mark in range(MARK_EVERY):  # noqa: B007 (read behind the loop)
-                    before = offset
                     offset += _read_length(content, offset)[0] + _BYTES_AROUND_DATA
         except (struct.error, OverflowError):  # not so many bytes
             pass
     if offset != size:
         raise ValueError(
-            f"The records must be whole. Received: {path!r} of {size} bytes, which ends within the "
-            f"record at byte {before if offset > size else offset}. "
-            "Run convert_tf.data.prepare again."
+            f"The records must be whole. Received: {path!r}, which ends within a record at its "
+            f"{size} bytes. Run convert_tf.data.prepare again."
         )
     return marks, (len(marks) - 1) * MARK_EVERY + since_mark

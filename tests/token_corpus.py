@@ -1,0 +1,64 @@
+"""A small corpus in both kinds of storage, for tests of what reads them."""
+
+import string
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tiny_checkpoint import random_texts
+
+from convert_tf.data.records import write_shards
+from convert_tf.data.threads import Example
+from convert_tf.data.tokenize import tokenize_records
+from convert_tf.text.vocabulary import write_vocabulary
+
+NUM_OOV_BUCKETS = 5
+
+
+class Corpus(NamedTuple):
+    """Paths of a folder of records, its vocabulary, and the folder of their token ids."""
+
+    records: str
+    vocabulary: str
+    arrays: str
+
+
+def write_corpus(folder: Path, *, num_train: int, num_dev: int = 100) -> Corpus:
+    """Writes a train split of three uneven shards and a dev split, as records and as token ids."""
+    letters = [*string.ascii_lowercase]
+    vocabulary = folder / "vocab.txt"
+    write_vocabulary(vocabulary, [*(f"\ufe4f{letter}" for letter in letters), *letters])
+    examples = _examples(num_train, seed=0)
+    bounds = [0, num_train // 7, num_train // 2, num_train]
+    placed = [("dev", 0, example) for example in _examples(num_dev, seed=1)]
+    for shard in range(3):
+        placed += [("train", shard, x) for x in examples[bounds[shard] : bounds[shard + 1]]]
+    records = folder / "records"
+    records.mkdir()
+    write_shards(str(records), placed, num_shards={"dev": 1, "train": 3})
+    tokenize_records(
+        str(records),
+        str(folder / "ids"),
+        vocabulary=str(vocabulary),
+        num_oov_buckets=NUM_OOV_BUCKETS,
+    )
+    return Corpus(str(records), str(vocabulary), str(folder / "ids"))
+
+
+def _examples(number: int, *, seed: int) -> list[Example]:
+    """Pairs with none to ten earlier turns; some characters are in no vocabulary."""
+    rng = np.random.default_rng(seed)
+    texts = iter(random_texts(12 * number, seed=seed))
+    return [
+        Example(
+            context=f"{next(texts)} {index}?",  # digits are in no vocabulary
+            response=next(texts),
+            extra_contexts=tuple(next(texts) for _ in range(rng.integers(0, 11))),
+            response_id=f"r{index}",
+            subreddit="s",
+            thread_id=str(index),
+            context_author="a",
+            response_author="b",
+        )
+        for index in range(number)
+    ]
