@@ -11,8 +11,14 @@ import re
 from typing import Any, TypeVar
 
 TOKENIZERS = ("subword", "sentencepiece")
+BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adadelta", "adam", "adamw", "adamax")
+HEADS = ("bi", "poly", "cross")
+REDUCTIONS = ("sqrt_n", "first", "mean", "first_m_mean")
+POLY_VARIANTS = ("learnt", "first_m", "last_m", "last_m_and_first")
+NEGATIVES = ("in_batch", "given", "sampled", "mined")
+FREEZE = ("nothing", "embeddings", "all_but_top_k")
 
 ConfigT = TypeVar("ConfigT", bound="_Config")
 
@@ -180,6 +186,78 @@ class ModelConfig(_Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class BertConfig(_Config):
+    """What a BERT-shaped trunk is. The defaults are those of BERT-base, uncased.
+
+    Args:
+      vocab_size: entries of the vocabulary, hash buckets not counted.
+      num_oov_buckets: hash buckets for tokens outside the vocabulary; 0 with WordPiece.
+      tokenizer: `"wordpiece"`, `"subword"` or `"sentencepiece"`.
+      start_id: id of the token before the first text: [S], or [CLS] of a published model.
+      separator_id: id of the token after each text: [S], or [SEP].
+      mask_id: id that the masked language model puts in a token's place.
+      dim: width of embeddings and blocks.
+      num_layers: blocks.
+      num_heads: attention heads of a block.
+      feed_forward_dim: hidden width of the feed-forward layer of a block.
+      max_positions: rows of the position table: longest sequence, in tokens, [S] included.
+      num_segments: rows of the segment table.
+      layer_norm_epsilon: what the layer norms add to the variance.
+    """
+
+    vocab_size: int = 30_522
+    num_oov_buckets: int = 0
+    tokenizer: str = "wordpiece"
+    start_id: int = 101
+    separator_id: int = 102
+    mask_id: int = 103
+    dim: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    feed_forward_dim: int = 3_072
+    max_positions: int = 512
+    num_segments: int = 2
+    layer_norm_epsilon: float = 1e-12
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "dim", "num_layers", "num_heads", "feed_forward_dim"):
+            _check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
+        _check(self.num_oov_buckets >= 0, "num_oov_buckets must not be negative.",
+               self.num_oov_buckets)  # fmt: skip
+        _check(self.tokenizer in BERT_TOKENIZERS, f"tokenizer must be one of {BERT_TOKENIZERS}.",
+               self.tokenizer)  # fmt: skip
+        for name in ("start_id", "separator_id", "mask_id"):
+            _check(
+                getattr(self, name) >= 0 and getattr(self, name) != self.padding_id,
+                f"{name} must be an id, and not that of padding ({self.padding_id}).",
+                getattr(self, name),
+            )
+        _check(self.dim % self.num_heads == 0, "dim must be a multiple of num_heads.",
+               (self.dim, self.num_heads))  # fmt: skip
+        _check(self.max_positions >= 4, "max_positions must be at least 4: two tokens of text "
+               "between two [S].", self.max_positions)  # fmt: skip
+        _check(self.num_segments >= 2, "num_segments must be at least 2: context and candidate.",
+               self.num_segments)  # fmt: skip
+        _check(self.layer_norm_epsilon > 0, "layer_norm_epsilon must be positive.",
+               self.layer_norm_epsilon)  # fmt: skip
+
+    @property
+    def num_ids(self) -> int:
+        """Ids that text is cut into; also the id of padding."""
+        return self.vocab_size + self.num_oov_buckets
+
+    @property
+    def padding_id(self) -> int:
+        """Id of padding, equal to `num_ids`. A published model's own [PAD] is never used."""
+        return self.num_ids
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the token table. Special tokens outside the vocabulary come behind padding."""
+        return max(self.num_ids, 1 + max(self.start_id, self.separator_id, self.mask_id))
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainConfig(_Config):
     """How the network is trained. The defaults are the paper's pre-training (§3.1).
 
@@ -266,9 +344,12 @@ class DataConfig(_Config):
     """What is trained on.
 
     Args:
-      data: folder that `python -m convert_tf.data.prepare` wrote.
+      data: folder that `python -m convert_tf.data.prepare` wrote, or token ids that
+        `python -m convert_tf.data.tokenize` wrote; train.py also takes a file of one's own pairs
+        (CSV, TSV) or dialogues (JSON lines).
       train_split: split that is trained on.
-      eval_splits: splits scored at every evaluation; the first chooses the best weights.
+      eval_splits: splits scored at every evaluation; the first chooses the best weights. Empty
+        where there are too few examples to rank: the last weights are kept.
       shuffle_buffer: examples held in memory for shuffling.
       row_tokens: tokens in one packed row; several short texts share a row.
     """
@@ -282,7 +363,114 @@ class DataConfig(_Config):
     def __post_init__(self) -> None:
         _check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)
         _check(self.row_tokens >= 1, "row_tokens must be at least 1.", self.row_tokens)
-        _check(len(self.eval_splits) >= 1, "eval_splits must name a split.", self.eval_splits)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig(_Config):
+    """A head and how it is trained. The numbers are the paper's (arXiv 1905.01969 §4, §5.1, §5.3).
+
+    Args:
+      head: `bi`, `poly` or `cross`.
+      reduction: how a text becomes one vector: `sqrt_n` (ConveRT's), `first`, `mean` or
+        `first_m_mean`; `poly` reduces candidates only, `cross` reads its score from the result.
+      reduction_tokens: m of `first_m_mean`, in tokens.
+      poly_codes: context vectors of `poly`, 1 to 360.
+      poly_variant: which vectors: `learnt`, `first_m`, `last_m` or `last_m_and_first`.
+      scale: factor of the dot products of `bi` and `poly`; 0 takes the one that the checkpoint was
+        trained with.
+      learn_scale: whether that factor is trained.
+      output_std: standard deviation that the trunk's outputs are rescaled to before training; 0
+        leaves them.
+      separate_trunks: whether candidates have a trunk of their own, which starts as a copy.
+      max_context_tokens: longer contexts lose tokens on the left, where the oldest turns are.
+      max_candidate_tokens: longer candidates are cut.
+      negatives: wrong candidates of each context, but for `in_batch`.
+      negatives_from: `in_batch` (the other right candidates of the batch), `given` (by the data),
+        `sampled` (from the right candidates of the data) or `mined` (the best wrong ones of
+        `mined_with`).
+      mined_with: dual encoder or ranker that mines.
+      mined_top: how many of its best wrong candidates the negatives are drawn from.
+      epochs: passes over the data.
+      evaluations_per_epoch: evaluations on the dev data in each pass.
+      plateau_decay: factor of the learning rate when the dev loss is not its lowest.
+      freeze: `nothing`, `embeddings`, or `all_but_top_k`.
+      trainable_blocks: k of `all_but_top_k`, counted from the top.
+      max_examples: examples that are trained on, the first ones; 0 takes all.
+    """
+
+    head: str = "bi"
+    reduction: str = "sqrt_n"
+    reduction_tokens: int = 64
+    poly_codes: int = 64
+    poly_variant: str = "learnt"
+    scale: float = 0.0
+    learn_scale: bool = False
+    output_std: float = 0.0
+    separate_trunks: bool = False
+    max_context_tokens: int = 120
+    max_candidate_tokens: int = 60
+    negatives: int = 15
+    negatives_from: str = "in_batch"
+    mined_with: str = ""
+    mined_top: int = 100
+    epochs: float = 1.0
+    evaluations_per_epoch: int = 2
+    plateau_decay: float = 0.4
+    freeze: str = "nothing"
+    trainable_blocks: int = 1
+    max_examples: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("head", HEADS),
+            ("reduction", REDUCTIONS),
+            ("poly_variant", POLY_VARIANTS),
+            ("negatives_from", NEGATIVES),
+            ("freeze", FREEZE),
+        ):
+            value = getattr(self, name)
+            _check(value in choices, f"{name} must be one of {choices}.", value)
+        for name in ("reduction_tokens", "max_context_tokens", "max_candidate_tokens", "negatives",
+                     "mined_top", "evaluations_per_epoch"):  # fmt: skip
+            _check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
+        for name in ("scale", "output_std", "trainable_blocks", "max_examples"):
+            _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
+        _check(1 <= self.poly_codes <= 360, "poly_codes must be from 1 to 360.", self.poly_codes)
+        _check(self.epochs > 0, "epochs must be positive.", self.epochs)
+        _check(0 < self.plateau_decay <= 1, "plateau_decay must be in (0, 1].", self.plateau_decay)
+        _check(
+            self.head != "cross" or self.negatives_from != "in_batch",
+            "negatives_from must not be in_batch for a cross-encoder, which scores each pair anew.",
+            self.negatives_from,
+        )
+        _check(
+            (self.negatives_from == "mined") == bool(self.mined_with),
+            "mined_with must name a checkpoint where negatives_from is mined, and only there.",
+            (self.negatives_from, self.mined_with),
+        )
+        _check(
+            self.negatives_from != "mined" or self.mined_top >= self.negatives,
+            "mined_top must be at least negatives.",
+            self.mined_top,
+        )
+
+
+def head_train_defaults(head: str) -> dict[str, Any]:
+    """What `TrainConfig` has for a head where nothing is said (arXiv 1905.01969 §5.1, §5.3).
+
+    The optimizer is Adamax, as for the paper's own pre-trained weights; the learning rate stays
+    after the warm-up, and falls on plateaus only.
+    """
+    return {
+        "batch_size": 16 if head == "cross" else 256,
+        "optimizer": "adamax",
+        "learning_rate": 5e-5,
+        "final_learning_rate": 5e-5,
+        "warmup_steps": 1_000 if head == "cross" else 100,
+        "label_smoothing": 0.0,
+        "l2": 0.0,
+        "embedding_clip": 0.0,
+    }
 
 
 MODEL_PRESETS: dict[str, dict[str, Any]] = {
@@ -311,3 +499,80 @@ def model_preset(name: str, **overrides: Any) -> ModelConfig:
             f"A model must be one of the presets {sorted(MODEL_PRESETS)}. Received: {name!r}."
         )
     return ModelConfig.from_dict({**MODEL_PRESETS[name], **overrides})
+
+
+# What is trained by default, and what learns from a million pairs or fewer (docs/results.md).
+TRAIN_RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "small": {
+        "optimizer": "adam",
+        "learning_rate": 3e-4,
+        "final_learning_rate": 1e-6,
+        "warmup_steps": 300,
+        "scale_start": 20.0,
+        "scale_end": 20.0,
+        "label_smoothing": 0.1,
+        "l2": 0.0,
+        "embedding_dropout": 0.2,
+        "attention_dropout": 0.1,
+        "batch_size": 128,
+        "steps": 4_000,
+        "eval_every": 250,
+        "checkpoint_every": 250,
+    },
+}
+
+
+def train_recipe(name: str, **overrides: Any) -> TrainConfig:
+    """The recipe `name` as a `TrainConfig`, with `overrides` of single fields.
+
+    Raises:
+      ValueError: `name` is no recipe, or an override names no field.
+    """
+    if name not in TRAIN_RECIPES:
+        raise ValueError(
+            f"A recipe must be one of {sorted(TRAIN_RECIPES)}. Received: {name!r}."
+        )
+    return TrainConfig.from_dict({**TRAIN_RECIPES[name], **overrides})
+
+
+BERT_PRESETS: dict[str, dict[str, Any]] = {
+    "bert_base": {},
+    "bert_tiny": {
+        "dim": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "feed_forward_dim": 128,
+        "max_positions": 128,
+    },
+}
+
+
+def bert_preset(
+    name: str, *, vocab_size: int, num_oov_buckets: int, tokenizer: str, **overrides: Any
+) -> BertConfig:
+    """The preset `name` for a vocabulary without special tokens: [S] and [MASK] get own rows.
+
+    Args:
+      name: one of `BERT_PRESETS`.
+      vocab_size, num_oov_buckets, tokenizer: of the vocabulary.
+      **overrides: other fields of `BertConfig`, the ids of special tokens that the vocabulary
+        holds, say.
+
+    Raises:
+      ValueError: `name` is no preset, or an override names no field.
+    """
+    if name not in BERT_PRESETS:
+        raise ValueError(
+            f"A BERT must be one of the presets {sorted(BERT_PRESETS)}. Received: {name!r}."
+        )
+    behind_padding = vocab_size + num_oov_buckets + 1
+    own = {
+        "vocab_size": vocab_size,
+        "num_oov_buckets": num_oov_buckets,
+        "tokenizer": tokenizer,
+        "start_id": behind_padding,
+        "separator_id": behind_padding,
+        "mask_id": behind_padding + 1,
+    }
+    return BertConfig.from_dict({**BERT_PRESETS[name], **own, **overrides})

@@ -37,6 +37,7 @@ LEVELS = {
     "convert_tf.layers": 2,
     "convert_tf.encoders": 3,
     "convert_tf.heads": 3,
+    "convert_tf.rankers": 4,
     "convert_tf.checkpoint": 4,
     "convert_tf.callbacks": 5,
     "convert_tf.trainer": 5,

@@ -60,6 +60,10 @@ class RelativeSelfAttention(keras.layers.Layer):
       x: `[batch, tokens, dim]`.
       attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j; all true
         when None.
+      across_mask: bool `[batch, tokens, tokens]`, true where i and j belong to different texts of
+        a joint sequence: no distance counts there, and `across_bias` stands in place of the bias
+        per relative position. None for texts by themselves.
+      across_bias: float32 `[num_heads]`; goes with `across_mask`.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -117,7 +121,9 @@ class RelativeSelfAttention(keras.layers.Layer):
                 shape=(dim, dim), initializer="glorot_uniform", name="output_kernel"
             )
 
-    def call(self, x: Any, attention_mask: Any = None) -> Any:
+    def call(
+        self, x: Any, attention_mask: Any = None, across_mask: Any = None, across_bias: Any = None
+    ) -> Any:
         width = self.num_heads * self.attention_dim
         projected = ops.matmul(x, self.query_key_kernel)
         queries, keys = projected[..., :width], projected[..., width:]
@@ -127,7 +133,7 @@ class RelativeSelfAttention(keras.layers.Layer):
                 split_heads(y, self.num_heads) for y in (queries, keys, values)
             )
         scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2)) / math.sqrt(self.attention_dim)
-        weights = self._weights(scores, attention_mask, ops.shape(x)[1])
+        weights = self._weights(scores, attention_mask, across_mask, across_bias)
         attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
         if self.num_heads > 1:
             attended = merge_heads(attended)
@@ -135,19 +141,25 @@ class RelativeSelfAttention(keras.layers.Layer):
             attended = ops.matmul(attended, self.output_kernel)
         return attended
 
-    def _weights(self, scores: Any, attention_mask: Any, tokens: Any) -> Any:
-        places = ops.arange(tokens, dtype="int32")
+    def _weights(self, scores: Any, attention_mask: Any, across_mask: Any, across_bias: Any) -> Any:
+        places = ops.arange(ops.shape(scores)[-1], dtype="int32")
         distance = places[None, :] - places[:, None]  # j − i, at [i, j]
         reachable = ops.abs(distance) <= self.max_distance
-        scores = ops.cast(scores, "float32")
+        plain_scores = scores = ops.cast(scores, "float32")
         if self.use_relative_bias:
             index = ops.clip(distance + self.max_distance, 0, 2 * self.max_distance)
             bias = ops.take(self.relative_bias, index, axis=1)  # [heads, tokens, tokens]
             scores = scores + (bias if self.num_heads > 1 else bias[0])
+        if across_mask is not None:
+            reachable = ops.logical_or(reachable, across_mask)
+            across_bias = ops.cast(across_bias, "float32")
+            if self.num_heads > 1:
+                across_mask, across_bias = across_mask[:, None], across_bias[:, None, None]
+            scores = ops.where(across_mask, plain_scores + across_bias, scores)
         if attention_mask is not None:
             reachable = ops.logical_and(reachable, attention_mask)
-            if self.num_heads > 1:
-                reachable = reachable[:, None]
+        if self.num_heads > 1 and len(reachable.shape) == 3:
+            reachable = reachable[:, None]
         return attention_weights(scores, reachable)
 
     def get_config(self) -> dict[str, Any]:

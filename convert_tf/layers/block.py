@@ -25,6 +25,7 @@ class TransformerBlock(keras.layers.Layer):
     Call arguments:
       x: `[batch, tokens, dim]`.
       attention_mask: bool `[batch, tokens, tokens]` or None.
+      across_mask, across_bias: see `RelativeSelfAttention`; None but for joint sequences.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -80,9 +81,18 @@ class TransformerBlock(keras.layers.Layer):
         ):  # fmt: skip
             layer.build(x_shape)
 
-    def call(self, x: Any, attention_mask: Any = None, training: bool = False) -> Any:
-        attended = self.drop(self.attention(x, attention_mask=attention_mask), training=training)
-        x = self.attention_norm(x + attended)
+    def call(
+        self,
+        x: Any,
+        attention_mask: Any = None,
+        across_mask: Any = None,
+        across_bias: Any = None,
+        training: bool = False,
+    ) -> Any:
+        attended = self.attention(
+            x, attention_mask=attention_mask, across_mask=across_mask, across_bias=across_bias
+        )
+        x = self.attention_norm(x + self.drop(attended, training=training))
         return self.feed_forward_norm(x + self.feed_forward(x))
 
     def get_config(self) -> dict[str, Any]:
