@@ -23,6 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from convert_tf.data import beam_publish, beam_runner, local_runner, prepare_beam, records
+from convert_tf.data import report as report_module
 from convert_tf.data.comments import PRESETS, Rules
 from convert_tf.data.corpora import CORPORA
 from convert_tf.data.dumps import TooManyBadLinesError
@@ -72,6 +73,12 @@ def _dump(seed=0, num_threads=120):
     comments += rng.sample(comments, 20)
     rng.shuffle(comments)
     return comments, submissions
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """The picture follows from the report, which is compared; drawing it takes longest."""
+    monkeypatch.setattr(report_module, "draw", lambda _: b"a picture")
 
 
 @pytest.fixture
@@ -172,8 +179,26 @@ def test_the_local_runner_is_in_process_and_fetches_nothing(write_dump, tmp_path
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
-    dump = write_dump("RC", _dump()[0])
+    dump = write_dump("RC", _dump(num_threads=40)[0])
     beam_runner.prepare([dump], str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--direct_runner_bundle_repeat=1"],  # every step runs twice, as after a failure
+        ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
+    ],
+    ids=["repeated", "portable"],
+)
+def test_same_files_by_every_runner(write_dump, tmp_path, arguments):
+    """The second speaks the protocol that Flink and Spark are spoken to with."""
+    dump = write_dump("in/RC", _dump(num_threads=40)[0])
+    options = PrepareOptions(rules=RULES["clean"], num_shards=SHARDS)
+    local_runner.prepare([dump], str(tmp_path / "local"), options=options)
+    output = str(tmp_path / "beam")
+    beam_runner.prepare([dump], output, options=options, beam_arguments=arguments)
+    assert _digest(output) == _digest(tmp_path / "local")
 
 
 def test_another_runner_can_be_named():
@@ -208,7 +233,7 @@ def test_input_without_examples_changes_nothing(write_dump, tmp_path, exists):
 
 
 def test_too_many_bad_lines(write_dump, tmp_path):
-    dump = write_dump("in/RC", json_lines(_dump()[0]) + b"not JSON\n" * 3)
+    dump = write_dump("in/RC", json_lines(_dump(num_threads=40)[0]) + b"not JSON\n" * 3)
     allowed = PrepareOptions(max_bad_lines=3)
     beam_runner.prepare([dump], str(tmp_path / "allowed"), options=allowed)
     with pytest.raises(TooManyBadLinesError, match=r"At most 2 .* Received: 3;.*\(not_json\)"):
@@ -217,7 +242,7 @@ def test_too_many_bad_lines(write_dump, tmp_path):
 
 
 def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
-    dump, output = write_dump("in/RC", _dump()[0]), tmp_path / "data"
+    dump, output = write_dump("in/RC", _dump(num_threads=40)[0]), tmp_path / "data"
     many = PrepareOptions(num_shards={"train": 5, "dev": 1, "test": 1})
     beam_runner.prepare([dump], str(output), options=many)
     (output / "notes.txt").write_text("mine")
@@ -236,11 +261,11 @@ def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
 @pytest.mark.parametrize("name", ["data*", "data[1]"])
 def test_the_output_is_no_pattern(write_dump, tmp_path, name):
     with pytest.raises(ValueError, match="must be no pattern"):
-        beam_runner.prepare([write_dump("RC", _dump()[0])], str(tmp_path / name))
+        beam_runner.prepare([write_dump("RC", _dump(num_threads=40)[0])], str(tmp_path / name))
 
 
 def test_the_output_is_no_file(write_dump, tmp_path):
-    dump = write_dump("RC", _dump()[0])
+    dump = write_dump("RC", _dump(num_threads=40)[0])
     with pytest.raises(ValueError, match="a file"):
         beam_runner.prepare([dump], dump)
 
@@ -250,7 +275,7 @@ def _full_disk(*_):
 
 
 def test_a_failing_step_leaves_nothing(write_dump, tmp_path, monkeypatch):
-    dump = write_dump("in/RC", _dump()[0])
+    dump = write_dump("in/RC", _dump(num_threads=40)[0])
     monkeypatch.setattr(records.ExampleWriter, "write", _full_disk)
     with pytest.raises(RuntimeError, match="No space left"):
         beam_runner.prepare([dump], str(tmp_path / "data"))
