@@ -4,19 +4,43 @@
 python train.py --data data/ --vocab vocab.txt --model convert --output runs/convert
 ```
 
-Running the same command again resumes a run that was stopped.
+Running the same command again resumes a run that was stopped. A file of one's own pairs (CSV or TSV
+with a context and a response, or a question and an answer) or dialogues (JSON lines with `turns`)
+is prepared on the way:
+
+```
+python train.py --data faq.csv --model tiny --output runs/faq
+```
 """
 
 import dataclasses
+import os
 import sys
 
 from absl import app, flags, logging
 
-from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
+from convert_tf.config import (
+    TRAIN_RECIPES,
+    DataConfig,
+    ModelConfig,
+    TrainConfig,
+    model_preset,
+    train_recipe,
+)
 
-_MODEL = flags.DEFINE_string("model", None, "Preset of the model: convert or tiny.")
+FLAGS = flags.FLAGS
+_MODEL = flags.DEFINE_string(
+    "model", None, "Preset of the model: convert, convert_multi_context or tiny."
+)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file; token ids bring their own.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the run.", required=True)
+_RECIPE = flags.DEFINE_enum(
+    "recipe",
+    None,
+    sorted(TRAIN_RECIPES),
+    "Training options to start from; other flags count beyond it. paper: ADADELTA, for half a "
+    "billion pairs. small: Adam, for a million or fewer. Default: small for a file, else paper.",
+)
 _INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
 
 # Fields that come from the vocabulary, not from flags.
@@ -55,7 +79,7 @@ def _given(names: list[str], config_class: type) -> dict:
     defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
     values = {}
     for name in names:
-        value = flags.FLAGS[name].value
+        value = FLAGS[name].value
         if value is None:
             continue
         if isinstance(defaults[name], tuple):
@@ -72,12 +96,31 @@ def main(argv: list[str]) -> None:
         if _MODEL.value is None and model_flags:
             raise ValueError(f"Model flags need --model. Received: {sorted(model_flags)}.")
         model = model_preset(_MODEL.value, **model_flags) if _MODEL.value else None
-        train_config = TrainConfig(**_given(_TRAIN_FLAGS, TrainConfig))
+        train_flags = _given(_TRAIN_FLAGS, TrainConfig)
         data = DataConfig(**_given(_DATA_FLAGS, DataConfig))
+        vocabulary, recipe = _VOCAB.value, _RECIPE.value or "paper"
         if not data.data:
             raise ValueError(
-                "--data must name a folder of records or of token ids. Received: none."
+                "--data must name a folder of records or of token ids, or a file of pairs or "
+                "dialogues. Received: none."
             )
+        if os.path.isfile(data.data):
+            from convert_tf.own_file import prepare_own_file
+
+            own = prepare_own_file(
+                data.data,
+                _OUTPUT.value,
+                vocabulary=vocabulary,
+                learns_vocabulary=not _INIT_FROM.value,
+            )
+            vocabulary = own.vocabulary
+            changes = {"data": own.data}
+            if FLAGS["eval_splits"].value is None:
+                changes["eval_splits"] = own.eval_splits
+            data = dataclasses.replace(data, **changes)
+            train_flags = {**own.sizes(), **train_flags}
+            recipe = _RECIPE.value or "small"
+        train_config = train_recipe(recipe, **train_flags)
         from convert_tf.training import train
 
         train(
@@ -85,7 +128,7 @@ def main(argv: list[str]) -> None:
             train_config,
             data,
             output=_OUTPUT.value,
-            vocabulary=_VOCAB.value,
+            vocabulary=vocabulary,
             init_from=_INIT_FROM.value,
         )
     except (ValueError, FloatingPointError, OSError) as error:

@@ -16,14 +16,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from convert_tf import metrics
 from convert_tf.checkpoint import save_checkpoint, save_training_state
 from convert_tf.config import TrainConfig
-from convert_tf.encoders import DualEncoder
+from convert_tf.dev_evaluation import evaluate_encoder
 from convert_tf.files import write_file
 
 METRICS_FILE = "metrics.jsonl"
 CURVE_FILE = "curve.png"
+_PER_OBJECTIVE = ("_ranking_loss", "_batch_accuracy")
+_DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "both_without_history/R100@1")
 
 
 class NonFiniteError(FloatingPointError):
@@ -35,17 +36,6 @@ def _non_finite(what: str, step: int) -> NonFiniteError:
         f"Training needs finite numbers. Received: {what} at step {step}. The checkpoints written "
         "so far are kept; lower --learning_rate or change --precision, and run the same command "
         "again to resume from the last one."
-    )
-
-
-def encode_pairs(
-    encoder: DualEncoder, batches: Iterable[dict[str, Any]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Encodings of packed pairs: float32 `[examples, dim]` of the contexts and of the responses."""
-    outputs = [encoder.predict_on_batch(batch) for batch in batches]
-    return (
-        np.concatenate([np.asarray(o["context_encoding"]) for o in outputs]),
-        np.concatenate([np.asarray(o["response_encoding"]) for o in outputs]),
     )
 
 
@@ -87,7 +77,7 @@ class Progress(keras.callbacks.Callback):
             left = (self.total_steps - self.step) * self.batch_size / self.pairs_per_second
             print(
                 f"step {self.step}/{self.total_steps}  "
-                f"loss {float(logs['ranking_loss']):.4f}  "
+                f"loss {_ranking_losses(logs)}  "
                 f"{self.pairs_per_second / self.batch_size:.2f} steps/s  "
                 f"{self.pairs_per_second:.0f} pairs/s  "
                 f"{int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} left",
@@ -98,6 +88,16 @@ class Progress(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+def _ranking_losses(logs: dict[str, Any]) -> str:
+    """One number, or one for each objective of a multi-context model."""
+    ending = "_ranking_loss"
+    others = [name for name in logs if name.endswith(ending)]
+    if not others:
+        return f"{float(logs['ranking_loss']):.4f}"
+    shown = {"context": "ranking_loss", **{name.removesuffix(ending): name for name in others}}
+    return ", ".join(f"{name} {float(logs[key]):.4f}" for name, key in shown.items())
+
+
 class RunRecorder(keras.callbacks.Callback):
     """Evaluates, keeps the best weights, checkpoints, and draws the curve.
 
@@ -105,7 +105,8 @@ class RunRecorder(keras.callbacks.Callback):
       run: the run's folder.
       config: reads the intervals.
       vocabulary: the vocabulary file that goes into each checkpoint.
-      eval_sets: split name → packed batches; the first split chooses the best weights.
+      eval_sets: split name → packed batches; the first split chooses the best weights. Where
+        there is none, every evaluation keeps the weights of its step.
       progress: tells the step and the speed.
       facts: what each checkpoint says of the training.
     """
@@ -172,18 +173,25 @@ class RunRecorder(keras.callbacks.Callback):
             "pairs_per_second": round(self.progress.pairs_per_second, 1),
             "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
+            **{name: value for name, value in logs.items() if name.endswith(_PER_OBJECTIVE)},
         }
         for split, batches in self.eval_sets.items():
-            ranks = metrics.block_ranks(*encode_pairs(self.model.encoder, batches))
-            row[split] = metrics.ranking_metrics(ranks)
+            row[split] = evaluate_encoder(self.model.encoder, batches)
             print(
                 f"step {self.progress.step}  {split} R100@1 {100 * row[split]['R100@1']:.2f} %  "
-                f"MRR {row[split]['MRR']:.4f}  ({row[split]['examples']} examples)",
+                f"MRR {row[split]['MRR']:.4f}  ({row[split]['examples']} examples)"
+                + "".join(
+                    f"  {name.removesuffix('/R100@1')} {100 * value:.2f} %"
+                    for name, value in row[split].items()
+                    if name.endswith("/R100@1")
+                ),
                 file=sys.stderr,
                 flush=True,
             )
-        first = next(iter(self.eval_sets))
-        is_best = all(row[first]["R100@1"] > r[first]["R100@1"] for r in self.rows if first in r)
+        first = next(iter(self.eval_sets), None)
+        is_best = first is None or all(
+            row[first]["R100@1"] > r[first]["R100@1"] for r in self.rows if first in r
+        )
         self.rows.append(row)
         write_file(self.run / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
         write_file(self.run / CURVE_FILE, draw_curve(self.rows, list(self.eval_sets)))
@@ -204,12 +212,15 @@ def _rows_up_to(run: Path, step: int) -> list[dict[str, Any]]:
     return [row for row in rows if row["step"] <= step]
 
 
-def draw_curve(rows: list[dict[str, Any]], splits: list[str]) -> bytes:
-    """Loss and R100@1 over pairs seen.
+def draw_curve(
+    rows: list[dict[str, Any]], splits: list[str], names: Iterable[str] = _DRAWN
+) -> bytes:
+    """Loss and recall over pairs seen.
 
     Args:
       rows: rows of `metrics.jsonl`.
-      splits: which splits' R100@1 is drawn.
+      splits: which splits' recall is drawn.
+      names: which of their metrics.
 
     Returns:
       A PNG.
@@ -222,13 +233,15 @@ def draw_curve(rows: list[dict[str, Any]], splits: list[str]) -> bytes:
     recall_axis = figure.add_subplot()
     loss_axis = recall_axis.twinx()
     for split in splits:
-        points = [(r["pairs"], 100 * r[split]["R100@1"]) for r in rows if split in r]
-        recall_axis.plot(*zip(*points, strict=True), marker="o", label=f"{split} R100@1")
+        for name in names:
+            points = [(r["pairs"], 100 * r[split][name]) for r in rows if name in r.get(split, ())]
+            if points:
+                recall_axis.plot(*zip(*points, strict=True), marker="o", label=f"{split} {name}")
     losses = [(r["pairs"], r["ranking_loss"]) for r in rows if r["ranking_loss"] is not None]
     if losses:
         loss_axis.plot(*zip(*losses, strict=True), color="tab:gray", ls="--", label="training loss")
     recall_axis.set_xlabel("pairs seen")
-    recall_axis.set_ylabel("R100@1, %")
+    recall_axis.set_ylabel("recall, %")
     recall_axis.set_ylim(bottom=0)
     loss_axis.set_ylabel("ranking loss since the last point, nats per pair")
     recall_axis.grid(alpha=0.3)

@@ -147,7 +147,6 @@ def test_configs_are_frozen(config_class):
         (TrainConfig, {"steps": 0}),
         (TrainConfig, {"eval_examples": 99}),
         (DataConfig, {"row_tokens": 0}),
-        (DataConfig, {"eval_splits": ()}),
     ],
     ids=str,
 )

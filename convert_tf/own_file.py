@@ -1,0 +1,141 @@
+"""A user's own file of pairs or dialogues as something to train on, without further commands."""
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convert_tf.config import TRAIN_RECIPES
+from convert_tf.data import dumps
+from convert_tf.data.comments import Rules
+from convert_tf.data.conversations import base_name
+from convert_tf.data.corpora import CORPORA
+from convert_tf.data.local_runner import PrepareOptions, prepare
+from convert_tf.files import write_file
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.text.learn import learn
+from convert_tf.text.subwords import SubwordConfig
+
+SOURCE_FILE = "source.json"  # in the run's folder: which file its data is of
+DEV_EXAMPLES = 200  # dev examples asked for, where the file has enough
+MAX_DEV_FRACTION = 0.3
+EPOCHS = 10
+MIN_STEPS = 300
+_ONE_SHARD = {"train": 1, "dev": 1, "test": 1}
+_TEXTS_PER_OCCURRENCE = 4_000  # a subword of the vocabulary stands in one of so many texts
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """What became of a file.
+
+    Args:
+        data: the data folder.
+        vocabulary: the vocabulary file; None to take that of the checkpoint.
+        eval_splits: `("dev",)`, or nothing where it has too few examples to rank.
+        num_train: examples of the train split.
+    """
+
+    data: str
+    vocabulary: str | None
+    eval_splits: tuple[str, ...]
+    num_train: int
+
+    def sizes(self) -> dict[str, int]:
+        """Batch size and steps for so many examples: ten epochs, at least 300 steps."""
+        recipe = TRAIN_RECIPES["small"]
+        batch_size = max(2, min(recipe["batch_size"], self.num_train // 2))
+        steps = math.ceil(EPOCHS * self.num_train / batch_size)
+        steps = min(max(steps, MIN_STEPS), recipe["steps"])
+        interval = max(1, min(recipe["eval_every"], steps // 4))
+        return {
+            "batch_size": batch_size,
+            "steps": steps,
+            "warmup_steps": min(recipe["warmup_steps"], steps // 5),
+            "eval_every": interval,
+            "checkpoint_every": interval,
+        }
+
+
+def prepare_own_file(
+    path: str, run: str, *, vocabulary: str | None, learns_vocabulary: bool
+) -> OwnFile:
+    """Prepares a file in the folder of a run, once: a resumed run finds it prepared.
+
+    Args:
+        path: pairs (CSV, TSV) or dialogues (`.json`, `.jsonl`, one object a line), compressed or
+            not.
+        run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
+        vocabulary: a vocabulary file to use.
+        learns_vocabulary: whether one is learnt where none is given.
+
+    Raises:
+        ValueError: the file holds no pairs, or the run has data of another file.
+        OSError: it cannot be read, or its data cannot be written.
+    """
+    folder = Path(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "data"
+    source = {"file": os.path.basename(path), "sha256": _sha256(path)}
+    known = folder / SOURCE_FILE
+    is_prepared = (data / "report.json").is_file()
+    if is_prepared and json.loads(known.read_text()) != source:
+        raise ValueError(
+            "A run keeps the file that it began with. Received: "
+            f"{path!r}, which is not the one in {str(known)!r} or has changed. "
+            "Choose another --output."
+        )
+    if not is_prepared:
+        write_file(known, json.dumps(source) + "\n")
+        _prepare(path, str(data))
+    report = json.loads((data / "report.json").read_text())
+    numbers = {split: one["examples"] for split, one in report["splits"].items()}
+    total = sum(numbers.values())
+    print(f"{path}: {total:,} pairs → {data} ({_listed(numbers)})")
+    if vocabulary is None and learns_vocabulary:
+        learnt = folder / "vocab.txt"
+        if not learnt.is_file():
+            config = SubwordConfig(
+                min_count=max(2, 2 * total // _TEXTS_PER_OCCURRENCE), alphabet_min_count=1
+            )
+            print(learn([str(data)], str(learnt), config=config))
+        vocabulary = str(learnt)
+    eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
+    if not eval_splits:
+        print(
+            f"R100@1 needs {BLOCK_SIZE} dev examples and there are {numbers['dev']}: there is no "
+            "evaluation, and the last weights are kept"
+        )
+    return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
+
+
+def _prepare(path: str, data: str) -> dict[str, Any]:
+    corpus = CORPORA["dialogues" if _holds_json(path) else "pairs"]
+    stats = dumps.DumpStats(path)
+    pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(path, stats))
+    fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
+    options = PrepareOptions(
+        corpus_rules={corpus.name: Rules(**corpus.rules)},
+        dev_fraction=fraction if fraction <= MAX_DEV_FRACTION else 0.0,
+        num_shards=_ONE_SHARD,
+    )
+    return prepare([], data, corpora={corpus.name: [path]}, options=options)
+
+
+def _holds_json(path: str) -> bool:
+    return os.path.splitext(base_name(path))[1].lower() in (".json", ".jsonl", ".ndjson")
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _listed(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{split} {number:,}" for split, number in numbers.items())
