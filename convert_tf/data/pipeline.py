@@ -22,13 +22,16 @@ _EXTRA_FEATURES = {
 }
 
 
-def parse_texts(serialized: tf.Tensor, names: Sequence[str]) -> list[tf.Tensor]:
+def parse_texts(
+    serialized: tf.Tensor, names: Sequence[str], *, turn_prefixes: bool = False
+) -> list[tf.Tensor]:
     """The texts of records; works inside `tf.function`.
 
     Args:
       serialized: string `[B]`, records.
       names: some of `context`, `response` and `extra_context`, which is the earlier turns, most
         recent first, joined with single spaces; `""` where there is none.
+      turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns, 0 for the most recent.
 
     Returns:
       string `[B]` for each name.
@@ -39,7 +42,11 @@ def parse_texts(serialized: tf.Tensor, names: Sequence[str]) -> list[tf.Tensor]:
     texts = tf.io.parse_example(serialized, features)
     if "extra_context" in names:
         turns = tf.stack([texts[name] for name in _EXTRA_FEATURES], axis=1)
-        present = tf.ragged.boolean_mask(turns, tf.not_equal(turns, ""))
+        is_present = tf.not_equal(turns, "")
+        if turn_prefixes:
+            numbers = [f"{index}: " for index in range(MAX_EXTRA_CONTEXTS)]
+            turns = tf.strings.join([tf.broadcast_to([numbers], tf.shape(turns)), turns])
+        present = tf.ragged.boolean_mask(turns, is_present)
         texts["extra_context"] = tf.strings.reduce_join(present, axis=1, separator=" ")
     return [texts[name] for name in names]
 
@@ -65,6 +72,7 @@ class RecordExamples:
       tokenizer: a tokenizer of `convert_tf.text`.
       max_tokens: longer texts are cut to this many tokens.
       with_extra_contexts: whether the earlier turns are there too, as one text.
+      turn_prefixes: whether these turns are numbered, see `parse_texts`.
 
     Raises:
       ValueError: there are no such shards, or one ends within a record.
@@ -78,6 +86,7 @@ class RecordExamples:
         *,
         max_tokens: int,
         with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
     ):
         self.folder = folder
         self.split = split
@@ -89,7 +98,9 @@ class RecordExamples:
         self.num_examples = self._index.num_records
         self._token_ids = _strings(
             lambda records: _cut(
-                tokenizer, tf.concat(parse_texts(records, names), axis=0), max_tokens
+                tokenizer,
+                tf.concat(parse_texts(records, names, turn_prefixes=turn_prefixes), axis=0),
+                max_tokens,
             )
         )
 
@@ -103,7 +114,7 @@ class RecordExamples:
         try:
             records = _read_runs(self._paths[runs.files], runs.offsets, runs.skips, runs.counts)
         except tf.errors.OpError as error:
-            raise _damaged(self.folder, self.split, error) from error
+            raise damaged_records(self.folder, self.split, error) from error
         return records.numpy()
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
@@ -115,7 +126,7 @@ class RecordExamples:
         try:
             flat, row_splits = self._token_ids(loaded)
         except tf.errors.OpError as error:
-            raise _damaged(self.folder, self.split, error) from error
+            raise damaged_records(self.folder, self.split, error) from error
         return TokenIds(flat.numpy(), row_splits.numpy())
 
 
@@ -160,7 +171,12 @@ class RecordFolder:
         self.vocabulary = Path(vocabulary)
 
     def open(
-        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
     ) -> RecordExamples:
         """The examples of a split; see `RecordExamples`."""
         return RecordExamples(
@@ -169,6 +185,7 @@ class RecordFolder:
             self._tokenizer,
             max_tokens=max_tokens,
             with_extra_contexts=with_extra_contexts,
+            turn_prefixes=turn_prefixes,
         )
 
 
@@ -199,7 +216,7 @@ def read_texts(
             for name, values in zip(names, parse(serialized), strict=True):
                 texts[name].extend(values.numpy())
     except tf.errors.OpError as error:
-        raise _damaged(data, split, error) from error
+        raise damaged_records(data, split, error) from error
     return texts
 
 
@@ -211,10 +228,13 @@ def read_pairs(
     return texts["context"], texts["response"]
 
 
-def _damaged(data: str, split: str, error: tf.errors.OpError) -> ValueError:
+def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:
+    """What to raise when TensorFlow cannot read or parse the records of a split."""
+    # What the op says stands between where in the program and where in the graph that was.
+    reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
     return ValueError(
-        f"The {split} records must be whole. Received: {error.message.splitlines()[0]} in "
-        f"{str(data)!r}. Run convert_tf.data.prepare again."
+        f"The {split} records must be whole. Received: {reason} in {str(data)!r}. "
+        "Run convert_tf.data.prepare again."
     )
 
 

@@ -21,7 +21,7 @@ from convert_tf.data.array_writer import ArrayFolderWriter, array_files, check_o
 from convert_tf.data.batches import PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.output_folder import OutputFolder
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.pipeline import parse_texts
+from convert_tf.data.pipeline import damaged_records, parse_texts
 from convert_tf.data.progress import Progress
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import list_shards, record_files
@@ -102,11 +102,7 @@ def tokenize_records(
             try:
                 writer.write_split(split, names, counted(_tokenized(paths, tokenizer, max_tokens)))
             except tf.errors.OpError as error:
-                raise ValueError(
-                    f"The {split} records must be whole. Received: "
-                    f"{error.message.splitlines()[0]} in {str(data)!r}. "
-                    "Run convert_tf.data.prepare again."
-                ) from error
+                raise damaged_records(data, split, error) from error
         facts = writer.finish()
         place.publish()
     return {**facts, "seconds": time.monotonic() - started}

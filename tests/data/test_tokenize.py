@@ -1,0 +1,427 @@
+"""Token ids on disk: what is in them, and that both kinds of input give the same batches."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from script_calls import call_script
+from token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.data import arrays, tokenize
+from convert_tf.data.array_writer import GrowingArray
+from convert_tf.data.arrays import ArrayFolder
+from convert_tf.data.batches import EvaluationBatches, TrainingBatches
+from convert_tf.data.pipeline import PairBatches, RecordFolder, read_pairs, read_texts
+from convert_tf.data.record_index import MARK_EVERY
+from convert_tf.data.records import list_shards
+from convert_tf.data.tokenize import tokenize_records
+from convert_tf.text.tokenizer import load_tokenizer
+
+NAMES = ("context", "response", "extra_context")
+NUM_TRAIN = 3 * MARK_EVERY + 11
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=NUM_TRAIN)
+
+
+@pytest.fixture
+def copy(corpus, tmp_path):
+    """A copy of the token ids, to be damaged."""
+    shutil.copytree(corpus.arrays, tmp_path / "ids")
+    return tmp_path / "ids"
+
+
+@pytest.fixture(scope="module")
+def folders(corpus):
+    records = RecordFolder(
+        corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    return records, ArrayFolder(corpus.arrays)
+
+
+def _batches(folder, count, *, max_tokens=60, with_extra_contexts=False, **options):
+    examples = folder.open("train", max_tokens=max_tokens, with_extra_contexts=with_extra_contexts)
+    options = {"batch_size": 8, "row_tokens": 64, "shuffle_buffer": 1000, "seed": 0, **options}
+    return list(islice(TrainingBatches(examples, **options), count))
+
+
+def _assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name].dtype == other[name].dtype == np.int32
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def _texts_of(batch, name) -> list[bytes]:
+    """The token ids of the texts of a packed batch, as bytes that can be compared."""
+    found = []
+    for slot in batch[f"{name}_slots"]:
+        row, segment = divmod(int(slot), batch["segment_lengths"].shape[1])
+        lengths = batch["segment_lengths"][row]
+        start = lengths[:segment].sum()
+        found.append(batch["token_ids"][row, start : start + lengths[segment]].tobytes())
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": 5},
+        {"shuffle_buffer": 40},
+        {"shuffle_buffer": 1},
+        {"skip_batches": 9, "shuffle_buffer": 40},
+        {"skip_batches": 1000},
+        {"max_tokens": 7},
+        {"row_multiple": 4},
+        {"with_extra_contexts": True},
+        {"batch_size": NUM_TRAIN - 1},
+    ],
+    ids=str,
+)
+def test_both_kinds_give_the_same_batches_over_more_than_an_epoch(folders, options):
+    number = 3 * NUM_TRAIN // options.get("batch_size", 8)
+    records, ids = (_batches(folder, number, **options) for folder in folders)
+    _assert_equal(records, ids)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_resumed_batches_are_those_of_an_uninterrupted_run(folders, kind):
+    options = {"shuffle_buffer": 40, "seed": 2}
+    whole = _batches(folders[kind], 40, **options)
+    for skipped in (1, 13, 14, 39):
+        rest = _batches(folders[kind], 40 - skipped, skip_batches=skipped, **options)
+        _assert_equal(rest, whole[skipped:])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
+    """Seven divides into no epoch, so batches run on over the ends."""
+    options = {"shuffle_buffer": 30, "batch_size": 7}
+    seen = [
+        pair
+        for batch in _batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options)
+        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
+    ]
+    examples = folders[kind].open("train", max_tokens=60)
+    stored = [
+        pair
+        for batch in EvaluationBatches(examples, max_examples=NUM_TRAIN, row_tokens=64)
+        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
+    ]
+    assert len(set(stored)) > NUM_TRAIN // 2
+    assert sorted(seen[:NUM_TRAIN]) == sorted(seen[NUM_TRAIN : 2 * NUM_TRAIN]) == sorted(stored)
+
+
+def test_order_is_the_seeds(folders):
+    def first(**options):
+        return [batch["token_ids"].tobytes() for batch in _batches(folders[1], 3, **options)]
+
+    assert first() == first()
+    assert first() != first(seed=1)
+    assert first() != first(shuffle_buffer=50)
+
+
+def test_evaluation_batches_are_the_pairs_in_order(corpus, folders):
+    contexts, responses = read_pairs(corpus.records, "dev", max_examples=70)
+    texts = read_texts(corpus.records, "dev", NAMES, max_examples=70)
+    assert (contexts, responses) == (texts["context"], texts["response"])
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
+    for with_extra_contexts in (False, True):
+        extra = texts["extra_context"] if with_extra_contexts else None
+        expected = PairBatches(
+            contexts, responses, tokenizer=tokenizer, extra_contexts=extra, batch_size=32
+        )
+        assert len(list(expected)) == 3
+        assert ("extra_context_slots" in next(iter(expected))) == with_extra_contexts
+        for folder in folders:
+            examples = folder.open("dev", max_tokens=60, with_extra_contexts=with_extra_contexts)
+            given = EvaluationBatches(examples, max_examples=70, row_tokens=64, batch_size=32)
+            _assert_equal(list(given), list(expected))
+            _assert_equal(list(given), list(expected))  # each iteration begins anew
+
+
+def test_extra_contexts_are_joined_most_recent_first(corpus):
+    texts = read_texts(corpus.records, "train", NAMES)
+    features = {f"context/{i}": tf.io.FixedLenFeature([], tf.string, "") for i in range(10)}
+    records = tf.data.TFRecordDataset(list_shards(corpus.records, "train"))
+    joined = []
+    for record in records:
+        turns = tf.io.parse_single_example(record, features)
+        joined.append(b" ".join(t for i in range(10) if (t := turns[f"context/{i}"].numpy())))
+    assert texts["extra_context"] == joined
+    assert b"" in joined
+    assert max(map(len, joined)) > 200
+
+
+def test_files_hold_the_ids_of_the_texts(corpus):
+    """The format, read without the reader: another program may rely on it."""
+    facts = json.loads(Path(corpus.arrays, "arrays.json").read_text())
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
+    assert facts["version"] == 1
+    assert facts["padding_id"] == tokenizer.padding_id == 57  # 52 letters and 5 buckets
+    assert facts["dtype"] == "uint16"
+    assert list(facts["splits"]) == ["train", "dev"]
+    assert Path(corpus.arrays, "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
+    texts = read_texts(corpus.records, "train", NAMES)
+    for name in NAMES:
+        ids = np.load(Path(corpus.arrays, f"train-{name}-ids.npy"), mmap_mode="r")
+        offsets = np.load(Path(corpus.arrays, f"train-{name}-offsets.npy"), mmap_mode="r")
+        assert (ids.dtype, offsets.dtype) == (np.uint16, np.int64)
+        assert facts["splits"]["train"]["tokens"][name] == len(ids)
+        assert facts["splits"]["train"]["examples"] == len(offsets) - 1 == NUM_TRAIN
+        for index, text in enumerate(texts[name]):
+            expected = tokenizer.token_ids([text])[0, :60].numpy()
+            np.testing.assert_array_equal(ids[offsets[index] : offsets[index + 1]], expected)
+
+
+def test_large_vocabularies_have_32_bits(corpus, tmp_path):
+    assert arrays.dtype_of_ids(65_535) == "uint16"  # the id of padding is never stored, but fits
+    assert arrays.dtype_of_ids(65_536) == "int32"
+    facts = tokenize_records(
+        corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary, num_oov_buckets=70_000
+    )
+    assert facts["dtype"] == "int32"
+    records = RecordFolder(corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=70_000)
+    batches = _batches(ArrayFolder(str(tmp_path / "ids")), 5)
+    assert max(batch["token_ids"].max() for batch in batches) == 70_052
+    assert any(((b["token_ids"] > 65_535) & (b["token_ids"] < 70_052)).any() for b in batches)
+    _assert_equal(batches, _batches(records, 5))
+
+
+def test_growing_array_is_what_numpy_saves(tmp_path):
+    for number in (0, 1, 12_345):
+        array = GrowingArray(tmp_path / "a.npy", "int64")
+        for part in np.array_split(np.arange(number), 3):
+            array.append(part)
+        array.close()
+        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.arange(number))
+        np.testing.assert_array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), np.arange(number))
+
+
+def test_fewer_tokens_than_stored_may_be_read_and_not_more(corpus, tmp_path):
+    output = str(tmp_path / "ids")
+    tokenize_records(corpus.records, output, vocabulary=corpus.vocabulary, max_tokens=9,
+                     num_oov_buckets=NUM_OOV_BUCKETS)  # fmt: skip
+    folder = ArrayFolder(output)
+    _assert_equal(_batches(folder, 4, max_tokens=8), _batches(ArrayFolder(corpus.arrays), 4,
+                                                              max_tokens=8))  # fmt: skip
+    with pytest.raises(ValueError, match=r"max_tokens 10 .*cut to 9 tokens.*Lower --max_tokens"):
+        folder.open("train", max_tokens=10)
+
+
+def test_split_that_is_not_there_is_named(corpus):
+    with pytest.raises(ValueError, match=r"split 'test'; .* holds train, dev"):
+        ArrayFolder(corpus.arrays).open("test", max_tokens=60)
+
+
+def _edit_facts(folder: Path, **changes) -> None:
+    facts = json.loads((folder / "arrays.json").read_text())
+    (folder / "arrays.json").write_text(json.dumps({**facts, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "in version 1 of their format. Received: version 2"),
+        ({"padding_id": "9"}, "with padding_id missing or of another kind"),
+        ({"dtype": "float32"}, "with dtype missing or of another kind"),
+        ({"vocabulary_sha256": "0"}, "vocab.txt', which is another one"),
+        ({"vocabulary": "none.txt"}, "must hold its vocabulary"),
+    ],
+)
+def test_facts_that_are_wrong_are_refused(copy, changes, message):
+    _edit_facts(copy, **changes)
+    with pytest.raises(ValueError, match=message):
+        ArrayFolder(str(copy))
+
+
+def test_facts_that_are_no_json_are_refused(copy):
+    for content in ("{", "[]"):
+        (copy / "arrays.json").write_text(content)
+        with pytest.raises(ValueError, match=r"arrays\.json"):
+            ArrayFolder(str(copy))
+
+
+def test_files_that_do_not_fit_are_refused(copy):
+    ids, offsets = copy / "train-context-ids.npy", copy / "train-context-offsets.npy"
+    content = ids.read_bytes(), offsets.read_bytes()
+
+    def refused(match):
+        with pytest.raises(ValueError, match=match):
+            ArrayFolder(str(copy)).open("train", max_tokens=60)
+        ids.write_bytes(content[0])
+        offsets.write_bytes(content[1])
+
+    for size in (0, 50, len(content[0]) - 2):
+        ids.write_bytes(content[0][:size])
+        refused(r"must be whole.*train-context-ids.*Write it again")
+    ids.unlink()
+    refused("must be whole.*train-context-ids")
+    np.save(ids, np.load(ids).astype(np.int32))
+    refused("one row of uint16. Received: int32")
+    np.save(ids, np.load(ids)[:-1])
+    refused("offsets of token ids must fit.*context")
+    np.save(offsets, np.load(offsets)[:-1])
+    refused("offsets of token ids must fit.*context")
+    ArrayFolder(str(copy)).open("train", max_tokens=60)
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "message"),
+    [
+        ("ids", 57, "id 57 among ids below 57"),
+        ("offsets", 10**6, "an offset"),
+        ("offsets", -5, "an offset"),
+    ],
+)
+def test_value_out_of_range_is_refused_when_it_is_read(copy, array, value, message):
+    path = copy / f"train-context-{array}.npy"
+    values = np.load(path)
+    values[len(values) // 2] = value
+    np.save(path, values)
+    with pytest.raises(ValueError, match=rf"must be whole\. Received: {message}.*\(train\)"):
+        _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
+
+
+def test_what_is_there_is_kept_unless_told_otherwise(corpus, copy, tmp_path):
+    def again(output, **options):
+        tokenize_records(corpus.records, str(output), vocabulary=corpus.vocabulary, **options)
+
+    before = (copy / "arrays.json").read_bytes()
+    with pytest.raises(ValueError, match=r"are kept.*--overwrite"):
+        again(copy)
+    assert (copy / "arrays.json").read_bytes() == before
+    again(copy, overwrite=True, max_tokens=5)
+    assert ArrayFolder(str(copy)).max_tokens == 5
+    other = tmp_path / "other"
+    other.mkdir()
+    again(other)  # an empty folder is none
+    assert sorted(os.listdir(other)) == sorted(os.listdir(copy))
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "vocab.txt").write_text("mine")
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(ValueError, match=r"folder of their own.*something else"):
+            again(own, **options)
+    assert (own / "vocab.txt").read_text() == "mine"
+    assert os.listdir(own) == ["vocab.txt"]
+
+
+def test_wrong_input_leaves_nothing(corpus, tmp_path):
+    def fails(match, *, data=corpus.records, vocabulary=corpus.vocabulary, **options):
+        with pytest.raises((ValueError, OSError), match=match):
+            tokenize_records(str(data), str(tmp_path / "ids"), vocabulary=str(vocabulary),
+                             **options)  # fmt: skip
+        assert not [name for name in os.listdir(tmp_path) if "ids" in name]
+
+    fails("keeps at least one token", max_tokens=0)
+    fails("No such file", vocabulary=tmp_path / "none.txt")
+    fails("at least one shard", data=tmp_path)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(corpus.records, damaged)
+    shard = next(damaged.glob("train-00001-*"))
+    content = bytearray(shard.read_bytes())
+    shard.write_bytes(content[:-1])
+    fails("must be whole.*ends within a record", data=damaged)
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    fails("train records must be whole.*corrupted", data=damaged)
+
+
+def test_full_disk_leaves_nothing(corpus, tmp_path):
+    """A real limit on the size of files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
+
+
+def test_killed_run_leaves_no_folder_and_the_next_one_cleans_up(corpus, tmp_path):
+    script = (
+        "import time\n"
+        "from convert_tf.data import array_writer, tokenize\n"
+        "array_writer.ArrayFolderWriter.finish = lambda self: print('here', flush=True)"
+        " or time.sleep(60)\n"
+        f"tokenize.tokenize_records({corpus.records!r}, {str(tmp_path / 'ids')!r},"
+        f" vocabulary={corpus.vocabulary!r})\n"
+    )
+    root = str(Path(tokenize.__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+    assert process.stdout.readline() == "here\n", process.stderr.read()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    assert not (tmp_path / "ids").exists()
+    assert os.listdir(tmp_path)
+    tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
+    assert os.listdir(tmp_path) == ["ids"]
+    ArrayFolder(str(tmp_path / "ids")).open("train", max_tokens=60)
+
+
+def test_damaged_record_is_found_where_it_is_read(corpus, tmp_path):
+    shutil.copytree(corpus.records, tmp_path / "records")
+    shard = next((tmp_path / "records").glob("train-00002-*"))
+    content = bytearray(shard.read_bytes())
+    content[-20] ^= 1  # in the data of the last record
+    shard.write_bytes(content)
+    folder = RecordFolder(
+        str(tmp_path / "records"), vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    with pytest.raises(ValueError, match=r"train records must be whole.*corrupted record.*prepare"):
+        _batches(folder, NUM_TRAIN)
+    with pytest.raises(ValueError, match=r"train records must be whole.*corrupted record"):
+        read_pairs(str(tmp_path / "records"), "train")
+
+
+def test_record_of_another_schema_is_named(corpus, tmp_path):
+    (tmp_path / "records").mkdir()
+    with tf.io.TFRecordWriter(str(tmp_path / "records" / "train-00000-of-00001.tfrecord")) as file:
+        for _ in range(100):
+            file.write(b"no example")
+    folder = RecordFolder(
+        str(tmp_path / "records"), vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    with pytest.raises(ValueError, match=r"train records must be whole.*Could not parse example"):
+        _batches(folder, 1)
+
+
+def test_command(corpus, tmp_path, monkeypatch, capsys):
+    output = str(tmp_path / "ids")
+    options = (f"--data={corpus.records}", f"--vocab={corpus.vocabulary}", f"--output={output}")
+    started = time.monotonic()
+    call_script(monkeypatch, tokenize, *options, f"--num_oov_buckets={NUM_OOV_BUCKETS}")
+    printed = capsys.readouterr().out
+    assert f"train{NUM_TRAIN:>17,}" in printed
+    assert f"{3 * (NUM_TRAIN + 100):,} texts in " in printed
+    assert f"wrote {output}" in printed
+    seconds = float(printed.split(" texts in ")[1].split()[0])
+    assert 0 <= seconds <= time.monotonic() - started + 0.1
+    for name in os.listdir(corpus.arrays):
+        assert Path(output, name).read_bytes() == Path(corpus.arrays, name).read_bytes()
+    with pytest.raises(SystemExit, match=r"tokenize: .*--overwrite"):
+        call_script(monkeypatch, tokenize, *options)
+    call_script(monkeypatch, tokenize, *options, "--overwrite", "--max_tokens=4")
+    assert ArrayFolder(output).max_tokens == 4
