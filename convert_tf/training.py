@@ -27,7 +27,7 @@ LOCK_FILE = ".lock"
 
 
 @contextlib.contextmanager
-def _only_run_in(folder: Path) -> Iterator[None]:
+def only_run_in(folder: Path) -> Iterator[None]:
     """Holds the folder of a run; the lock ends with the process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK_FILE, "w") as lock:
@@ -83,7 +83,7 @@ def _check_same_run(
     return newest
 
 
-def _set_seed(seed: int) -> None:
+def set_seed(seed: int) -> None:
     """Seeds all that draws initial weights and dropout."""
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(seed)
@@ -121,7 +121,7 @@ def train(
       FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
       OSError: a file cannot be read or written.
     """
-    _set_seed(train_config.seed)
+    set_seed(train_config.seed)
     folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
     if data_config.row_tokens < model_config.max_tokens:
         raise ValueError(
@@ -130,7 +130,7 @@ def train(
         )
     examples = open_splits(folder, data_config, model_config, train_config)
     run = Path(output)
-    with _only_run_in(run):
+    with only_run_in(run):
         resume_from = _check_same_run(
             run, model_config, train_config, data_config, folder.vocabulary
         )
@@ -198,17 +198,41 @@ def _fit(
     )
     board = TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)
     with Prefetch(batches) as prefetched:
+        model.fit(
+            _until_error(prefetched),
+            initial_epoch=step // interval,
+            epochs=math.ceil(config.steps / interval),
+            steps_per_epoch=interval,
+            shuffle=False,
+            verbose=0,
+            callbacks=[_InputError(prefetched), progress, recorder, board],
+        )
+
+
+class _InputError(keras.callbacks.Callback):
+    """Raises what went wrong while batches were made, behind the step during which it did."""
+
+    def __init__(self, prefetched: Prefetch):
+        super().__init__()
+        self.prefetched = prefetched
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.prefetched.error is not None:
+            raise self.prefetched.error
+
+
+def _until_error(prefetched: Prefetch) -> Iterator[tuple[dict[str, np.ndarray]]]:
+    """The batches; from an error on the one before it, until `_InputError` raises.
+
+    An error in a generator would reach `fit` as one of TensorFlow's, with a traceback in the log.
+    """
+    batch = None
+    while True:
         try:
-            model.fit(
-                ((batch,) for batch in prefetched),
-                initial_epoch=step // interval,
-                epochs=math.ceil(config.steps / interval),
-                steps_per_epoch=interval,
-                shuffle=False,
-                verbose=0,
-                callbacks=[progress, recorder, board],
-            )
-        except Exception as error:
-            if prefetched.error is None or prefetched.error is error:
+            batch = next(prefetched)
+        except StopIteration:  # it was closed
+            return
+        except Exception:
+            if batch is None:  # `fit` takes the first batches itself
                 raise
-            raise prefetched.error from error  # without what the backend wraps it in
+        yield (batch,)

@@ -1,5 +1,6 @@
 """Training runs on records and on token ids: the same weights, and without TensorFlow."""
 
+import itertools
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
-from convert_tf import checkpoint
+from convert_tf import checkpoint, training_data
 from convert_tf.callbacks import METRICS_FILE
 from convert_tf.config import DataConfig, TrainConfig, model_preset
 from convert_tf.training import train
@@ -89,8 +90,7 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["id", "record"])
-def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path, damage):
-    before = threading.active_count()
+def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path, damage, capfd):
     source = corpus.records if damage == "record" else corpus.arrays
     copy = Path(shutil.copytree(source, tmp_path / "copy"))
     if damage == "record":
@@ -104,12 +104,26 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
         ids[-1] = 999
         np.save(path, ids)
     config = TrainConfig.from_dict({**CONFIG.to_dict(), "batch_size": 4, "steps": 100})
-    # Small groups: the first batches are whole, and the backend wraps what comes later.
+    # Small groups: the first batches are whole.
     data = DataConfig(data=str(copy), shuffle_buffer=16)
     with pytest.raises(ValueError, match=r"(The train records|Token ids) must be whole"):
         train(MODEL, config, data, output=str(tmp_path / "run"), vocabulary=corpus.vocabulary)
-    assert not [t for t in threading.enumerate() if t.name == "prefetch"]
-    assert threading.active_count() <= before + 2  # the backend's own
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    printed = capfd.readouterr().err
+    assert "step 1/100" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("kind", ["records", "arrays"])
+def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
+    monkeypatch.setattr(training_data, "compiles_shapes", lambda: True)
+    data = DataConfig(data=getattr(corpus, kind))
+    folder, model = training_data.open_data(data.data, corpus.vocabulary, MODEL, None)
+    examples = training_data.open_splits(folder, data, model, CONFIG)
+    batches, eval_sets = training_data.make_batches(examples, CONFIG, data, first_step=0)
+    shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
+    assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
+    assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])
 
 
 def test_summaries_hold_the_curves_of_a_resumed_run(corpus, tmp_path):

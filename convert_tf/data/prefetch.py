@@ -18,7 +18,7 @@ class Prefetch(Iterator[Any]):
       depth: items that are made ahead.
 
     Attributes:
-      error: what the iterable raised, for callers whose framework wraps exceptions; or None.
+      error: what the iterable raised, or None.
 
     Example:
       with Prefetch(batches) as prefetched:
