@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import os
-import re
 import shutil
 import struct
 import tempfile
@@ -17,12 +16,12 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from convert_tf.data import dumps, threads
-from convert_tf.data.comments import MAX_EXTRA_CONTEXTS, Rules
+from convert_tf.data.comments import Rules
+from convert_tf.data.shards import is_shard_name, shard_name
 
 REDDIT = "reddit"
 REPORT = "report.json"
 _REPORT_FILES = (REPORT, "report.png")
-_RECORD_FILE = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _MAX_PARTS = 4096
 _PART_BYTES = 64 * 2**20
 _COPIED_AT_ONCE = 2**20
@@ -92,7 +91,7 @@ def copy(source: BinaryIO, target: BinaryIO) -> None:
 def record_files(folder: str) -> list[str]:
     """The record files of a folder on any file system, sorted."""
     paths = _match(folder, "*-of-*.tfrecord")
-    return sorted(path for path in paths if _RECORD_FILE.fullmatch(FileSystems.split(path)[1]))
+    return sorted(path for path in paths if is_shard_name(FileSystems.split(path)[1]))
 
 
 def _match(folder: str, pattern: str) -> list[str]:
@@ -147,15 +146,13 @@ class Publish(beam.DoFn):
 
     def _moves(self, shards: Iterable[tuple[int, int, str]]) -> list[tuple[str, str]]:
         """Final and present name of each shard; those without an example have only the first."""
-        from convert_tf.data import records
-
         job = self.job
         filled = {(split_index, shard): path for split_index, shard, path in shards}
         moves = []
         for split_index in sorted({split_index for split_index, _ in filled}):
             split = threads.SPLITS[split_index]
             for shard in range(job.num_shards[split]):
-                name = records.shard_name(split, shard, job.num_shards[split])
+                name = shard_name(split, shard, job.num_shards[split])
                 source = filled.get((split_index, shard), "")
                 moves.append((FileSystems.join(job.output, name), source))
         return moves
@@ -197,48 +194,33 @@ def _report(
     bad_lines = [one.bad_lines for all_stats in in_order.values() for one in all_stats]
     first_bad = list(itertools.chain.from_iterable(one.first for one in bad_lines))
     examples, history, num_threads = _written(totals)
-    counts = _thread_counts(job, totals, examples)
-    return {
-        "rules": {corpus: dataclasses.asdict(rules) for corpus, rules in job.rules.items()},
-        "dev_fraction": job.dev_fraction,
-        "files": {
-            what: [reports.file_facts(one) for one in all_stats]
-            for what, all_stats in in_order.items()
-        },
-        "bad_lines": {
-            "count": sum(one.count for one in bad_lines),
-            "first": first_bad[: dumps._REMEMBERED],
-        },
-        "threads": reports.total_counts(counts.values()).as_dict(),
-        "sources": {source: one.as_dict() for source, one in sorted(counts.items())},
-        "splits": {
-            split: {
-                "examples": sum(numbers[split] for numbers in examples.values()),
-                "threads": num_threads[split],
-            }
-            for split in threads.SPLITS
-        },
-        "examples": {
-            source: {split: numbers[split] for split in threads.SPLITS}
-            for source, numbers in sorted(examples.items())
-        },
-        "history": [history[str(turns)] for turns in range(MAX_EXTRA_CONTEXTS + 1)],
-        "lengths": _lengths(job, moves),
-    }
+    return reports.assemble(
+        rules=job.rules,
+        dev_fraction=job.dev_fraction,
+        files=in_order,
+        bad_lines=dumps.BadLines(
+            count=sum(one.count for one in bad_lines), first=first_bad[: dumps.NUM_FIRST_BAD]
+        ),
+        counts=_thread_counts(job, totals, examples),
+        examples=examples,
+        history=history,
+        num_threads=num_threads,
+        lengths=_lengths(job, moves),
+    )
 
 
 def _written(
     totals: Mapping[tuple[str, str, str], int],
-) -> tuple[dict[str, Counter[str]], Counter[str], Counter[str]]:
+) -> tuple[dict[str, Counter[str]], Counter[int], Counter[str]]:
     """Examples by source and split, by turns of history, and threads by split."""
     examples: dict[str, Counter[str]] = {}
-    history: Counter[str] = Counter()
+    history: Counter[int] = Counter()
     num_threads: Counter[str] = Counter()
     for (what, source, name), number in totals.items():
         if what == "examples":
             examples.setdefault(source, Counter())[name] = number
         elif what == "history":
-            history[name] = number
+            history[int(name)] = number
         elif what == "threads":
             num_threads[name] = number
     return examples, history, num_threads
@@ -270,7 +252,7 @@ def _lengths(job: Job, moves: Iterable[tuple[str, str]]) -> dict[str, Any]:
     from convert_tf.data import records
     from convert_tf.data import report as reports
 
-    per_shard = -(-reports._SAMPLE // job.num_shards["train"])
+    per_shard = -(-reports.SAMPLE_SIZE // job.num_shards["train"])
     texts: dict[str, list[str]] = {"context": [], "response": []}
     for target, source in moves:
         if source and FileSystems.split(target)[1].startswith("train-"):

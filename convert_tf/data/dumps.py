@@ -21,7 +21,7 @@ import zstandard
 MAX_LINE_BYTES = 32 * 2**20
 _MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
 _PLAIN_PIECE = 2**20
-_REMEMBERED = 5  # bad lines of a file that are named in messages
+NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
 OpenFile = Callable[[str], BinaryIO]
@@ -52,7 +52,7 @@ class BadLines:
             TooManyBadLinesError: there are more than `limit`.
         """
         self.count += 1
-        if len(self.first) < _REMEMBERED:
+        if len(self.first) < NUM_FIRST_BAD:
             self.first.append(f"{path}:{line} ({reason})")
         if self.limit is not None and self.count > self.limit:
             raise TooManyBadLinesError(

@@ -285,20 +285,17 @@ class _Job:
 
     def report(self, vocabulary: str | None) -> dict[str, Any]:
         """What `report.json` holds."""
-        rules = {name: dataclasses.asdict(one) for name, one in self.rules.items()}
-        return {
-            "rules": rules,
-            "dev_fraction": self.options.dev_fraction,
-            "files": {
-                what: [report.file_facts(stats) for stats in all]
-                for what, all in self.files.items()
-                if all
-            },
-            "bad_lines": {"count": self.bad_lines.count, "first": self.bad_lines.first},
-            "threads": report.total_counts(self.counts.values()).as_dict(),
-            "sources": {name: one.as_dict() for name, one in sorted(self.counts.items())},
-            **self.written.facts(vocabulary),
-        }
+        return report.assemble(
+            rules=self.rules,
+            dev_fraction=self.options.dev_fraction,
+            files=self.files,
+            bad_lines=self.bad_lines,
+            counts=self.counts,
+            examples=self.written.examples,
+            history=self.written.history,
+            num_threads=self.written.num_threads,
+            lengths=self.written.lengths(vocabulary),
+        )
 
     def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.DumpStats, int]]:
         """The statistics of each file and how many bytes the files before it have."""

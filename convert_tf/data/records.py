@@ -10,13 +10,13 @@ other than these are not read.
 import errno
 import glob
 import os
-import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 import tensorflow as tf
 
 from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
+from convert_tf.data.shards import is_shard_name, shard_name
 from convert_tf.data.threads import SPLITS, Example
 
 _TEXT_FEATURES = (
@@ -29,18 +29,12 @@ _TEXT_FEATURES = (
     "source",
 )
 _EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
-_SHARD_NAME = re.compile(r"(\w+)-(\d{5})-of-(\d{5})\.tfrecord")
-
-
-def shard_name(split: str, index: int, num_shards: int) -> str:
-    """The file name of one shard."""
-    return f"{split}-{index:05d}-of-{num_shards:05d}.tfrecord"
 
 
 def record_files(folder: str) -> list[str]:
     """All record files of all splits in a folder, sorted."""
     found = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
-    return sorted(path for path in found if _SHARD_NAME.fullmatch(os.path.basename(path)))
+    return sorted(path for path in found if is_shard_name(os.path.basename(path)))
 
 
 def list_shards(folder: str, split: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What a data folder holds and what was left out: `report.json`, its picture and its table."""
 
+import dataclasses
 import io
 import json
 import os
@@ -11,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from convert_tf.data import dumps, threads
-from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
+from convert_tf.data.comments import MAX_EXTRA_CONTEXTS, Rules
 from convert_tf.text.counting import WordCounter
 from convert_tf.text.learn import count_words
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import write_vocabulary
 
-_SAMPLE = 20_000  # train examples whose lengths are measured
+SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
 _LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
 _ROLES = ("context", "response")
@@ -26,6 +27,9 @@ _ROLES = ("context", "response")
 
 class WrittenExamples:
     """Counts the examples that are written, and keeps a sample of them to measure.
+
+    `examples` counts by source and split, `history` by number of extra contexts, `num_threads` the
+    threads that gave examples, by split.
 
     The sample is the first ones of each train shard; a shard is in the order of a hash, so it is a
     random one, and the same in every run.
@@ -35,45 +39,77 @@ class WrittenExamples:
     """
 
     def __init__(self, *, num_train_shards: int) -> None:
-        self._per_shard = -(-_SAMPLE // num_train_shards)
+        self._per_shard = -(-SAMPLE_SIZE // num_train_shards)
         self._sampled: Counter[int] = Counter()
         self._sample: dict[str, list[str]] = {role: [] for role in _ROLES}
-        self._examples: dict[str, Counter[str]] = defaultdict(Counter)
-        self._history: Counter[int] = Counter()
-        self._threads: Counter[str] = Counter()
+        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
+        self.history: Counter[int] = Counter()
+        self.num_threads: Counter[str] = Counter()
 
     def add_thread(self, split: str) -> None:
         """Counts a thread that gave examples, before equal pairs are dropped."""
-        self._threads[split] += 1
+        self.num_threads[split] += 1
 
     def add(self, split: str, shard: int, example: threads.Example) -> None:
         """Counts an example."""
-        self._examples[example.source][split] += 1
-        self._history[len(example.extra_contexts)] += 1
+        self.examples[example.source][split] += 1
+        self.history[len(example.extra_contexts)] += 1
         if split == "train" and self._sampled[shard] < self._per_shard:
             self._sampled[shard] += 1
             self._sample["context"].append(example.context)
             self._sample["response"].append(example.response)
 
-    def facts(self, vocabulary: str | None) -> dict[str, Any]:
-        """The counts by split and source, the turns of history, the lengths in subwords.
+    def lengths(self, vocabulary: str | None) -> dict[str, Any]:
+        """The sample's lengths, as `subword_lengths` gives them."""
+        return subword_lengths(self._sample, vocabulary)
 
-        Args:
-            vocabulary: file to measure lengths with; None learns one from the sample.
-        """
-        totals = sum(self._examples.values(), Counter())
-        return {
-            "splits": {
-                split: {"examples": totals[split], "threads": self._threads[split]}
-                for split in threads.SPLITS
-            },
-            "examples": {
-                source: {split: numbers[split] for split in threads.SPLITS}
-                for source, numbers in sorted(self._examples.items())
-            },
-            "history": [self._history[turns] for turns in range(MAX_EXTRA_CONTEXTS + 1)],
-            "lengths": subword_lengths(self._sample, vocabulary),
-        }
+
+def assemble(
+    *,
+    rules: Mapping[str, Rules],
+    dev_fraction: float,
+    files: Mapping[str, Sequence[dumps.DumpStats]],
+    bad_lines: dumps.BadLines,
+    counts: Mapping[str, threads.ThreadCounts],
+    examples: Mapping[str, Mapping[str, int]],
+    history: Mapping[int, int],
+    num_threads: Mapping[str, int],
+    lengths: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What `report.json` holds.
+
+    Args:
+        rules: by corpus.
+        dev_fraction: part of all data in the dev split.
+        files: what was read, by kind.
+        bad_lines: the unusable lines of all files.
+        counts: what happened to the turns of each source.
+        examples: how many were written, by source and split.
+        history: how many have so many extra contexts.
+        num_threads: threads that gave examples, before equal pairs were dropped, by split.
+        lengths: what `subword_lengths` gave.
+    """
+    return {
+        "rules": {corpus: dataclasses.asdict(one) for corpus, one in rules.items()},
+        "dev_fraction": dev_fraction,
+        "files": {what: [file_facts(stats) for stats in all] for what, all in files.items() if all},
+        "bad_lines": {"count": bad_lines.count, "first": bad_lines.first},
+        "threads": total_counts(counts.values()).as_dict(),
+        "sources": {source: one.as_dict() for source, one in sorted(counts.items())},
+        "splits": {
+            split: {
+                "examples": sum(numbers.get(split, 0) for numbers in examples.values()),
+                "threads": num_threads.get(split, 0),
+            }
+            for split in threads.SPLITS
+        },
+        "examples": {
+            source: {split: numbers.get(split, 0) for split in threads.SPLITS}
+            for source, numbers in sorted(examples.items())
+        },
+        "history": [history.get(turns, 0) for turns in range(MAX_EXTRA_CONTEXTS + 1)],
+        "lengths": dict(lengths),
+    }
 
 
 def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def place_of(
 def pair_key(example: Example, rules: Rules) -> str:
     """What equal pairs share: a hash of context and response.
 
-    Of equal pairs the one whose `(thread_id, place.key)` is smallest is kept.
+    Of equal pairs the one of the smallest thread id is kept, then the first on disk.
 
     Args:
         example: an example.
