@@ -26,8 +26,10 @@ from convert_tf.data.corpora import CORPORA
 from convert_tf.data.grouping import ExternalSorter
 from convert_tf.data.output_folder import OutputFolder
 from convert_tf.data.progress import Progress
+from convert_tf.data.tokenize import tokenize_records
 
 REPORT_FILES = ("report.json", "report.png")
+TOKEN_IDS = "ids"
 REDDIT = "reddit"
 
 
@@ -91,6 +93,7 @@ def prepare(
     corpora: Mapping[str, Sequence[str]] | None = None,
     options: PrepareOptions | None = None,
     vocabulary: str | None = None,
+    tokenize: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Writes a data folder from dump files and other corpora.
@@ -106,6 +109,7 @@ def prepare(
         corpora: files of other corpora by the corpus's name.
         options: rules, sizes and limits.
         vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
+        tokenize: whether token ids are written too, to `ids/` in the folder, with `vocabulary`.
         overwrite: whether records that are in the folder already may be replaced.
 
     Returns:
@@ -113,10 +117,17 @@ def prepare(
 
     Raises:
         ValueError: there is data in the folder already, another process writes it, there is no
-            example in the input, or there are more unusable lines than allowed.
+            example in the input, there are more unusable lines than allowed, or `tokenize` comes
+            without a vocabulary.
         OSError: a file cannot be read or written; `errno.ENOSPC` when the disk is full.
     """
     options = options or PrepareOptions()
+    if tokenize and vocabulary is None:
+        raise ValueError(
+            "Token ids are made with a vocabulary. Received: --tokenize without --vocab. Learn one "
+            "from the records first (convert_tf.text.learn), then run convert_tf.data.tokenize on "
+            "them, or this command with --vocab."
+        )
     folder = OutputFolder(
         output, data_files=_data_files, temp_dir=options.temp_dir, overwrite=overwrite
     )
@@ -129,13 +140,16 @@ def prepare(
             job.write()
         finished = job.report(vocabulary)
         report.write(folder.written, finished)
+        if tokenize and vocabulary is not None:
+            ids = os.path.join(folder.written, TOKEN_IDS)
+            tokenize_records(folder.written, ids, vocabulary=vocabulary)
         folder.publish()
     return finished
 
 
 def _data_files(folder: str) -> list[str]:
-    reports = (os.path.join(folder, name) for name in REPORT_FILES)
-    return [*records.record_files(folder), *(path for path in reports if os.path.exists(path))]
+    others = (os.path.join(folder, name) for name in (*REPORT_FILES, TOKEN_IDS))
+    return [*records.record_files(folder), *(path for path in others if os.path.exists(path))]
 
 
 class _Job:

@@ -92,6 +92,7 @@ def _run(argv: Sequence[str]) -> int:
             corpora={name: paths for name, paths in files.items() if paths},
             overwrite=values.overwrite,
             vocabulary=values.vocab,
+            tokenize=values.tokenize,
             options=PrepareOptions(
                 rules=Rules(**given),
                 corpus_rules=corpus_rules(given),

@@ -14,7 +14,9 @@ from dump_files import COMPRESSORS, comment, json_lines
 from record_files import read_examples
 
 from convert_tf.data import records
+from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.local_runner import PrepareOptions, prepare
+from convert_tf.text.vocabulary import write_vocabulary
 
 SMALL = {"train": 2, "dev": 1, "test": 1}
 
@@ -138,7 +140,9 @@ def test_max_bad_lines_on_the_command_line(write_dump, tmp_path):
 KILLED = """
     import os, signal, sys
     from convert_tf.data import grouping, local_runner, records
-    from convert_tf.data.local_runner import PrepareOptions, prepare
+    from convert_tf.data.arrays import ArrayFolder
+from convert_tf.data.local_runner import PrepareOptions, prepare
+from convert_tf.text.vocabulary import write_vocabulary
 
     stage, dump, output = sys.argv[1:]
     where = {
@@ -199,14 +203,32 @@ def test_report_counts_sources_lengths_and_history(write_dump, tmp_path):
     assert (tmp_path / "data" / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_lengths_with_a_given_vocabulary(write_dump, tmp_path):
-    vocabulary = tmp_path / "vocab.txt"
-    from convert_tf.text.vocabulary import write_vocabulary
-
+@pytest.fixture
+def vocabulary(tmp_path):
+    """Subwords of one character."""
+    path = tmp_path / "vocab.txt"
     characters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    write_vocabulary(vocabulary, [*characters, *(f"﹏{one}" for one in characters)])
+    write_vocabulary(path, [*characters, *(f"﹏{one}" for one in characters)])
+    return path
+
+
+def test_lengths_with_a_given_vocabulary(write_dump, tmp_path, vocabulary):
     dump = write_dump("RC", _some_comments())
     report = prepare([dump], str(tmp_path / "data"), vocabulary=str(vocabulary))
     assert report["lengths"]["vocabulary"] == "vocab.txt"
     # A subword is a character here; "remark number c100" has 16 beside its spaces.
     assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
+
+
+def test_token_ids_beside_the_records(write_dump, tmp_path, vocabulary):
+    dump, output = write_dump("RC", _some_comments()), tmp_path / "data"
+    options = PrepareOptions(num_shards=SMALL)
+    report = prepare(
+        [dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True
+    )
+    examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
+    assert examples.num_examples == report["splits"]["train"]["examples"]
+    prepare([dump], str(output), options=options, overwrite=True)
+    assert not (output / "ids").exists()  # they would be those of other records
+    with pytest.raises(ValueError, match="without --vocab"):
+        prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)
