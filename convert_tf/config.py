@@ -120,6 +120,7 @@ class ModelConfig(_Config):
       encoding_dim: width of the normalised encodings h.
       embedding_bits: 8 trains the subword table quantization-aware; 32 leaves it alone.
       max_tokens: longest sequence, in subwords, that training reads; longer texts are cut.
+      multi_context: whether the model reads earlier turns too, up to ten joined into one text.
     """
 
     vocab_size: int = 31_476
@@ -141,6 +142,7 @@ class ModelConfig(_Config):
     encoding_dim: int = 512
     embedding_bits: int = 8
     max_tokens: int = 60
+    multi_context: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -352,6 +354,8 @@ class DataConfig(_Config):
         where there are too few examples to rank: the last weights are kept.
       shuffle_buffer: examples held in memory for shuffling.
       row_tokens: tokens in one packed row; several short texts share a row.
+      turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns that a multi-context
+        model reads, 0 for the most recent one; for fine-tuning, from records only.
     """
 
     data: str = ""
@@ -359,6 +363,7 @@ class DataConfig(_Config):
     eval_splits: tuple[str, ...] = ("dev",)
     shuffle_buffer: int = 100_000
     row_tokens: int = 64
+    turn_prefixes: bool = False
 
     def __post_init__(self) -> None:
         _check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)
@@ -475,6 +480,7 @@ def head_train_defaults(head: str) -> dict[str, Any]:
 
 MODEL_PRESETS: dict[str, dict[str, Any]] = {
     "convert": {},
+    "convert_multi_context": {"multi_context": True},
     "tiny": {
         "embedding_dim": 64,
         "max_relative_attention": (3, 48),

@@ -25,6 +25,7 @@ MAX_TOKENS = 512
 
 _TEXTS = tf.TensorSpec([None], tf.string, name="default")
 _CONTEXTS = tf.TensorSpec([None], tf.string, name="context")
+_EXTRA_CONTEXTS = tf.TensorSpec([None], tf.string, name="extra_context")
 _RESPONSES = tf.TensorSpec([None], tf.string, name="response")
 
 
@@ -123,9 +124,12 @@ class EncoderModule(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """h of contexts and of responses, which need not be equally many."""
         return {
-            "context_encoding": self._encode(context, DualEncoder.encode_context),
+            "context_encoding": self._context_encoding(context),
             "response_encoding": self._encode(response, DualEncoder.encode_response),
         }
+
+    def _context_encoding(self, context: tf.Tensor) -> tf.Tensor:
+        return self._encode(context, DualEncoder.encode_context)
 
     @tf.function(input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -162,10 +166,18 @@ class EncoderModule(tf.Module):
     def _encode(
         self, strings: tf.Tensor, encode: Callable[[DualEncoder, tf.Tensor], tf.Tensor]
     ) -> tf.Tensor:
+        ids = self._padded_ids(strings)
+        with self._weights():
+            return encode(self._encoder(), ids)
+
+    def _padded_ids(self, strings: tf.Tensor) -> tf.Tensor:
         ids = self.tokenizer.token_ids(strings)[:, : self.max_tokens]
+        return ids.to_tensor(default_value=self.tokenizer.padding_id)
+
+    def _weights(self) -> keras.StatelessScope:
+        """Where the encoder reads the stored weights."""
         weights = [(v, tf.cast(stored, tf.float32)) for v, stored in self._stored_weights()]
-        with keras.StatelessScope(state_mapping=weights):
-            return encode(self._encoder(), ids.to_tensor(default_value=self.tokenizer.padding_id))
+        return keras.StatelessScope(state_mapping=weights)
 
     def _gather_rows(self, token_ids: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         rows = tf.cast(tf.gather(self.table, token_ids), tf.float32)
@@ -173,6 +185,31 @@ class EncoderModule(tf.Module):
             offset, step = self.table_code
             rows = offset + rows * step
         return rows
+
+
+class MultiContextEncoderModule(EncoderModule):
+    """A multi-context dual encoder: `encode_context` also takes the earlier turns.
+
+    They are one text each, the most recent turn first; `""` is no history. Where a signature has no
+    `extra_context`, contexts have none.
+
+    Reference: arXiv 1911.03688 §2.2.
+    """
+
+    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
+    def encode_context(  # type: ignore[override]
+        self, context: tf.Tensor, extra_context: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """h of contexts with their earlier turns, `[batch, encoding_dim]`, of length 1."""
+        ids = self._padded_ids(context), self._padded_ids(extra_context)
+        with self._weights():
+            return {"default": self._encoder().encode_both(*ids)}
+
+    def _context_encoding(self, context: tf.Tensor) -> tf.Tensor:
+        ids = self._padded_ids(context)
+        with self._weights():
+            encoding = self._encoder().encode_context(ids)
+            return self._encoder().combine(encoding, tf.zeros_like(encoding))
 
 
 def _as_float16(variable: Any) -> np.ndarray:
@@ -263,7 +300,8 @@ def export_module(
     encoder, vocabulary = load_checkpoint(checkpoint)
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
     check_vocabulary(tokenizer, encoder.config)
-    module = EncoderModule(encoder, tokenizer, max_tokens=max_tokens)
+    kind = MultiContextEncoderModule if encoder.config.multi_context else EncoderModule
+    module = kind(encoder, tokenizer, max_tokens=max_tokens)
     card = model_card(encoder.config, training_facts(checkpoint), max_tokens=max_tokens)
 
     temporary = place.with_name(f".{place.name}.new-{os.getpid()}")

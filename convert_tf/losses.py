@@ -5,8 +5,8 @@ from typing import Any
 from keras import ops
 
 
-def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
-    """Mean cross-entropy of picking each context's own response among the batch's.
+def in_batch_softmax_losses(scores: Any, label_smoothing: float = 0.2) -> Any:
+    """Cross-entropy of picking each context's own response among the batch's.
 
     The positive has probability 1 − `label_smoothing`; each of the K − 1 negatives has
     `label_smoothing` / (K − 1).
@@ -16,8 +16,7 @@ def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
       label_smoothing: probability given to the negatives, in [0, 1).
 
     Returns:
-      float32 scalar, in nats per context. The paper's J is a sum to be maximised; this is its mean,
-      negated.
+      float32 `[batch]`, in nats.
 
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7.
     """
@@ -27,7 +26,15 @@ def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
     positive = ops.diagonal(log_probability)
     negatives = ops.sum(log_probability, axis=-1) - positive
     share = label_smoothing / ops.cast(ops.maximum(batch - 1, 1), "float32")
-    return -ops.mean((1.0 - label_smoothing) * positive + share * negatives)
+    return -((1.0 - label_smoothing) * positive + share * negatives)
+
+
+def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
+    """Mean of `in_batch_softmax_losses`, float32 scalar, in nats per context.
+
+    The paper's J is a sum to be maximised; this is its mean, negated.
+    """
+    return ops.mean(in_batch_softmax_losses(scores, label_smoothing))
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:

@@ -22,6 +22,9 @@ def model_card(config: ModelConfig, facts: dict[str, Any], *, max_tokens: int) -
 
     Reference: arXiv 1810.03993 (model cards).
     """
+    encode_context = 'encode_context"](tensor)["default"]'
+    if config.multi_context:
+        encode_context = 'encode_context"](context=tensor, extra_context=earlier)["default"]'
     return "\n".join([
         "# Sentence encoder",
         "",
@@ -32,7 +35,7 @@ def model_card(config: ModelConfig, facts: dict[str, Any], *, max_tokens: int) -
         "import tensorflow_hub as hub, tensorflow_text",
         "module = hub.load(folder)",
         'module(["how do I reset my password?"])',
-        'module.signatures["encode_context"](tensor)["default"]',
+        f'module.signatures["{encode_context}',
         "```",
         "",
         "## Model",
@@ -69,6 +72,13 @@ def _model_rows(
         ("longest text", f"{max_tokens} subwords are read, {config.max_tokens} in training"),
         ("stored", f"subword table in {min(config.embedding_bits, 16)} bits, the rest in 16"),
     ]
+    if config.multi_context:
+        rows.append(
+            (
+                "`extra_context`",
+                'the earlier turns as one text, the most recent first; `""` for none',
+            )
+        )
     rows += [(f"{name} parameters", f"{number:,}") for name, number in sizes.items()]
     return rows
 
@@ -91,7 +101,7 @@ def _evaluation_rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     for split, scores in row.items():
         if isinstance(scores, dict):
             rows += [
-                (f"{split} {name}", f"{value:,}" if name == "examples" else f"{value:.4f}")
+                (f"{split} {name}", f"{value:,}" if name.endswith("examples") else f"{value:.4f}")
                 for name, value in scores.items()
             ]
     return rows

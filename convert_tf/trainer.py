@@ -1,11 +1,12 @@
 """What `keras.Model.fit` trains: a dual encoder under its objective, its optimizer, its precision.
 
-Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §3.1.
+Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §2.2, §3.1.
 """
 
 import math
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -14,7 +15,10 @@ from keras import ops
 
 from convert_tf.config import TrainConfig
 from convert_tf.encoders import DualEncoder
-from convert_tf.losses import annealed_scale, in_batch_softmax_loss
+from convert_tf.losses import annealed_scale, in_batch_softmax_losses
+
+# Of what encoding responses are ranked, all three by a multi-context model.
+OBJECTIVES = ("context", "extra_context", "both")
 
 # bfloat16 has to win clearly: it costs accuracy, and a busy machine makes timings uncertain.
 SPEED_UP_THAT_COUNTS = 1.2
@@ -149,6 +153,11 @@ def make_optimizer(
 class ResponseRanking(keras.Model):
     """A dual encoder under its training objective: pick each context's response from the batch.
 
+    A multi-context model has three such objectives, which are added: given the context (that of a
+    single-context model), given the earlier turns only, and given both. An example without earlier
+    turns has no second one, and the third from its context alone; its response is a negative of the
+    other examples in each.
+
     Args:
       encoder: the dual encoder.
       scale_start, scale_end, scale_anneal_steps: see `TrainConfig`; `scale_end` 0 means
@@ -160,9 +169,11 @@ class ResponseRanking(keras.Model):
       inputs: the packed batch that `DualEncoder` takes.
 
     Returns:
-      dict of both encodings `[batch, encoding_dim]` and the `scale` of their cosines, a scalar.
+      dict of what the encoder returns and the `scale` of the cosines, a scalar.
 
-    Reference: arXiv 1911.03688 §2.1 equation 1, §3.1.
+    Reference: arXiv 1911.03688 §2.1 equation 1, §2.2, §3.1. As J of equation 1 is a sum over
+    examples, each objective here is a sum over the examples that have it, divided by the batch
+    size; the paper leaves open how the three are combined.
     """
 
     def __init__(
@@ -186,8 +197,16 @@ class ResponseRanking(keras.Model):
         self.steps_done = self.add_weight(
             shape=(), initializer="zeros", dtype="int32", trainable=False, name="steps_done"
         )
-        self.accuracy = keras.metrics.Mean(name="batch_accuracy")
-        self.ranking_loss = keras.metrics.Mean(name="ranking_loss")
+        self.objectives = OBJECTIVES if encoder.config.multi_context else OBJECTIVES[:1]
+        prefixes = {name: "" if name == OBJECTIVES[0] else f"{name}_" for name in self.objectives}
+        self.accuracies = {
+            name: keras.metrics.Mean(name=f"{prefix}batch_accuracy")
+            for name, prefix in prefixes.items()
+        }
+        self.ranking_losses = {
+            name: keras.metrics.Mean(name=f"{prefix}ranking_loss")
+            for name, prefix in prefixes.items()
+        }
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
@@ -210,7 +229,10 @@ class ResponseRanking(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        loss = self._ranking_loss(y_pred, self._cosines(y_pred))
+        loss = sum(
+            ops.mean(self._ranking_losses(y_pred, cosines) * counts)
+            for _, cosines, counts in self._objectives(y_pred)
+        )
         if self.l2:
             matrices = [v for v in self.encoder.trainable_variables if len(v.shape) > 1]
             loss = loss + self.l2 * sum(
@@ -221,21 +243,26 @@ class ResponseRanking(keras.Model):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        cosines = self._cosines(y_pred)
-        own = ops.diagonal(cosines)[:, None]
-        is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
-        self.accuracy.update_state(ops.cast(is_first, "float32"))
-        self.ranking_loss.update_state(self._ranking_loss(y_pred, cosines))
+        for name, cosines, counts in self._objectives(y_pred):
+            own = ops.diagonal(cosines)[:, None]
+            is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
+            self.accuracies[name].update_state(ops.cast(is_first, "float32"), counts)
+            self.ranking_losses[name].update_state(self._ranking_losses(y_pred, cosines), counts)
         return self.get_metrics_result()
 
-    def _ranking_loss(self, y_pred: dict[str, Any], cosines: Any) -> Any:
-        return in_batch_softmax_loss(y_pred["scale"] * cosines, self.label_smoothing)
+    def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any) -> Any:
+        return in_batch_softmax_losses(y_pred["scale"] * cosines, self.label_smoothing)
 
-    @staticmethod
-    def _cosines(encodings: dict[str, Any]) -> Any:
-        return ops.matmul(
-            encodings["context_encoding"], ops.transpose(encodings["response_encoding"])
-        )
+    def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """Each one's name, cosines `[batch, batch]`, and 1 or 0 `[batch]`: who has it."""
+        responses = ops.transpose(y_pred["response_encoding"])
+        for name in self.objectives:
+            encoding = y_pred[f"{name}_encoding"]
+            if name == "extra_context":
+                counts = ops.cast(y_pred["has_extra_context"], "float32")
+            else:
+                counts = ops.ones_like(encoding[:, 0])
+            yield name, ops.matmul(encoding, responses), counts
 
 
 def make_ranking_model(

@@ -26,7 +26,14 @@ class Folder(Protocol):
     num_oov_buckets: int
     vocabulary: Path
 
-    def open(self, split: str, *, max_tokens: int, with_extra_contexts: bool = False) -> Examples:
+    def open(
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+    ) -> Examples:
         """The examples of a split; `ValueError` where there is no such one."""
 
 
@@ -95,16 +102,28 @@ def _open_records(data: str, vocabulary: str, model: ModelConfig) -> Folder:
 def open_splits(
     folder: Folder, data: DataConfig, model: ModelConfig, config: TrainConfig
 ) -> dict[str, Examples]:
-    """The splits that a run reads.
+    """The splits that a run reads, with the earlier turns where the model reads them.
 
     Raises:
-      ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on.
+      ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on;
+        or turns are to be numbered that the model does not read or that are not stored one by one.
     """
+    if data.turn_prefixes and not model.multi_context:
+        raise ValueError(
+            "Earlier turns are numbered for a multi-context model, which reads them. Received: "
+            "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
+            "use --model=convert_multi_context."
+        )
     needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
     needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)
     opened = {}
     for split, number in needed.items():
-        opened[split] = folder.open(split, max_tokens=model.max_tokens)
+        opened[split] = folder.open(
+            split,
+            max_tokens=model.max_tokens,
+            with_extra_contexts=model.multi_context,
+            turn_prefixes=data.turn_prefixes,
+        )
         if opened[split].num_examples < number:
             raise ValueError(
                 f"The {split} split needs at least {number} examples. Received: "

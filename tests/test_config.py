@@ -37,6 +37,7 @@ OTHER_MODEL_VALUES = {
     "encoding_dim": 7,
     "embedding_bits": 32,
     "max_tokens": 11,
+    "multi_context": True,
 }
 # These two are read where texts become tokens.
 READ_OUTSIDE_THE_ENCODER = {"tokenizer", "max_tokens"}
@@ -54,6 +55,7 @@ def _shapes_and_output(config, make_encoder) -> tuple[list, np.ndarray]:
     encoder = make_encoder(config)
     texts = [text % 20 for text in random_texts(config, [3, 12, 7, 2])]
     batch = packed_batch(texts[:2], texts[2:], config.num_ids, row_tokens=12)
+    batch["extra_context_slots"] = batch["response_slots"]
     shapes = [(v.path, tuple(v.shape)) for v in encoder.variables]
     return shapes, np.asarray(encoder(batch)["context_encoding"])
 
@@ -94,6 +96,7 @@ def test_presets():
     assert model_preset("convert") == ModelConfig()
     assert model_preset("tiny", vocab_size=7).vocab_size == 7
     assert model_preset("tiny").embedding_dim < 512
+    assert model_preset("convert_multi_context") == ModelConfig(multi_context=True)
     for name in MODEL_PRESETS:
         assert ModelConfig.from_json(model_preset(name).to_json()) == model_preset(name)
 

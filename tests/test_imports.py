@@ -40,6 +40,7 @@ LEVELS = {
     "convert_tf.rankers": 4,
     "convert_tf.checkpoint": 4,
     "convert_tf.callbacks": 5,
+    "convert_tf.dev_evaluation": 5,
     "convert_tf.trainer": 5,
     "convert_tf.summaries": 5,
     "convert_tf.training": 5,

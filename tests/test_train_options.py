@@ -71,6 +71,7 @@ OTHER_DATA_VALUES = {
     "eval_splits": (("dev", "test"), {}),
     "shuffle_buffer": (1, {}),
     "row_tokens": (70, {}),
+    "turn_prefixes": (True, {"multi_context": True}),
 }
 READ_BY_CALLBACKS = {
     "eval_every": 2,
@@ -97,8 +98,9 @@ def folder(tmp_path_factory):
         texts = random_texts(2 * 330, seed=seed)
         splits = ["dev"] * 120 + ["test"] * 100 + ["train"] * 110
         examples = [
-            (split, 0, Example(str(i), str(i), "s", texts[2 * i], texts[2 * i + 1], (), "a", "b"))
+            (split, 0, Example(str(i), str(i), "s", *texts[2 * i : 2 * i + 2], earlier, "a", "b"))
             for i, split in enumerate(splits)
+            for earlier in [tuple(texts[2 * i : 2 * i + 2]) if i % 2 else ()]
         ]
         num_shards = {"dev": 1, "test": 1, "train": 1}
         write_shards(str(root / name), examples, num_shards=num_shards)
@@ -166,8 +168,27 @@ def test_every_train_option_changes_something(folder, base, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", OTHER_DATA_VALUES)
 def test_every_data_option_changes_something(folder, base, tmp_path, monkeypatch, name):
-    value, _ = OTHER_DATA_VALUES[name]
-    assert _observe(folder, tmp_path, monkeypatch, data={name: value}) != base({})
+    value, needs = OTHER_DATA_VALUES[name]
+    other = _observe(folder, tmp_path / "1", monkeypatch, model=_with(needs), data={name: value})
+    expected = base({})
+    if needs:
+        expected = _observe(folder, tmp_path / "2", monkeypatch, model=_with(needs))
+    assert other != expected
+
+
+def _with(needs: dict) -> ModelConfig:
+    return dataclasses.replace(SMALL_MODEL, **needs)
+
+
+def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"turn_prefixes and a model with multi_context=False"):
+        _observe(folder, tmp_path, monkeypatch, data={"turn_prefixes": True})
+
+
+def test_several_contexts_change_something(folder, base, tmp_path, monkeypatch):
+    seen = _observe(folder, tmp_path, monkeypatch, model=_with({"multi_context": True}))
+    assert seen["losses"] != base({})["losses"]
+    assert len(seen["losses"][0]) == len(base({})["losses"][0]) + 4  # two more objectives
 
 
 def test_max_tokens_changes_something(folder, base, tmp_path, monkeypatch):

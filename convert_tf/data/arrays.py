@@ -101,7 +101,12 @@ class ArrayFolder:
             )
 
     def open(
-        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
     ) -> "ArrayExamples":
         """The examples of a split.
 
@@ -109,11 +114,18 @@ class ArrayFolder:
           split: which one.
           max_tokens: longer texts are cut to this many tokens; at most those that are stored.
           with_extra_contexts: whether the earlier turns are there too, as one text.
+          turn_prefixes: must be False: where a turn ends is not stored.
 
         Raises:
-          ValueError: there is no such split, its files do not fit together, or texts were cut
-            shorter.
+          ValueError: there is no such split, its files do not fit together, texts were cut
+            shorter, or turns are to be numbered.
         """
+        if turn_prefixes:
+            raise ValueError(
+                "Turns are numbered in records; token ids hold the earlier turns as one text. "
+                f"Received: turn_prefixes for {str(self.folder)!r}. Train on the records, or "
+                "without --turn_prefixes."
+            )
         if split not in self._facts["splits"]:
             raise ValueError(
                 "A folder of token ids must hold the split that is read. Received: split "

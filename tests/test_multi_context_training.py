@@ -1,0 +1,124 @@
+"""Multi-context runs on records and on token ids, from flags to what they leave behind."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf import checkpoint
+from convert_tf.callbacks import METRICS_FILE
+from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.data.pipeline import RecordFolder, parse_texts, read_texts
+from convert_tf.data.records import list_shards
+from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.training import train
+
+# fmt: off
+MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
+                     encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
+CONFIG = TrainConfig(
+    steps=4, batch_size=30, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    embedding_dropout=0.1, precision="float32", eval_every=4, eval_examples=150, checkpoint_every=2,
+)
+# fmt: on
+DEV = {
+    "R100@1",
+    "MRR",
+    "examples",
+    "context/R100@1",
+    "both_without_history/R100@1",
+    "extra_context/R100@1",
+    "with_history/R100@1",
+    "with_history/context/R100@1",
+    "with_history/examples",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80, num_dev=150)
+
+
+def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, **options):
+    data = DataConfig(data=str(data), shuffle_buffer=32, **options)
+    return train(model, config, data, output=str(output), vocabulary=vocabulary)
+
+
+def weights(folder):
+    return [np.array(v) for v in checkpoint.load_checkpoint(folder)[0].variables]
+
+
+def test_both_kinds_train_the_same_weights_also_resumed(corpus, tmp_path):
+    from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
+    half = run(corpus.arrays, tmp_path / "ids")
+    for file in (half / "checkpoints" / "step-00000004").iterdir():
+        file.unlink()
+    (half / "checkpoints" / "step-00000004").rmdir()  # as if it had been killed after step 2
+    resumed = run(corpus.arrays, half)
+    final = "checkpoints/step-00000004"
+    for a, b in zip(weights(from_records / final), weights(resumed / final), strict=True):
+        np.testing.assert_array_equal(a, b)
+    rows = [json.loads(line) for line in (from_records / METRICS_FILE).read_text().splitlines()]
+    assert [set(row["dev"]) for row in rows] == [DEV, DEV]
+    assert rows[-1]["dev"]["with_history/examples"] == 100
+    for name in ("ranking_loss", "extra_context_ranking_loss", "both_batch_accuracy"):
+        assert np.isfinite(rows[-1][name])
+    board = EventAccumulator(str(from_records / "logs"))
+    board.Reload()
+    assert {f"dev/{name}" for name in DEV} <= set(board.Tags()["scalars"])
+    facts = checkpoint.training_facts(from_records)
+    best = max(rows, key=lambda row: row["dev"]["R100@1"])  # that of both
+    assert facts["evaluation"]["dev"] == best["dev"]
+
+
+def test_numbers_stand_before_the_earlier_turns(corpus, tmp_path):
+    """0 for the most recent; they go into the ids, and decide the result."""
+    (record, *_) = tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).take(1)
+    plain, numbered = (
+        parse_texts(record[None], ["extra_context"], turn_prefixes=turn_prefixes)[0][0].numpy()
+        for turn_prefixes in (False, True)
+    )
+    parsed = tf.io.parse_single_example(
+        record, {f"context/{i}": tf.io.FixedLenFeature([], tf.string, "") for i in range(10)}
+    )
+    turns = [parsed[f"context/{i}"].numpy() for i in range(10)]
+    turns = [turn for turn in turns if turn]
+    assert len(turns) > 1
+    assert plain == b" ".join(turns)
+    assert numbered == b" ".join(b"%d: %s" % (i, turn) for i, turn in enumerate(turns))
+
+    folder = RecordFolder(corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=5)
+    examples = folder.open("dev", max_tokens=60, with_extra_contexts=True, turn_prefixes=True)
+    ids = examples.token_ids(examples.load(np.array([0]), np.array([1])))
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=5)
+    expected = tokenizer.token_ids(tf.constant([numbered]))[:, :60].flat_values.numpy()
+    np.testing.assert_array_equal(ids.flat[ids.row_splits[2] :], expected)
+
+
+def test_a_history_of_nothing_gets_no_number(corpus):
+    texts = read_texts(corpus.records, "dev", ["extra_context"])["extra_context"]
+    records = next(iter(tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).batch(1000)))
+    numbered = parse_texts(records, ["extra_context"], turn_prefixes=True)[0].numpy()
+    assert any(not text for text in texts)
+    assert [not text for text in texts] == [not text for text in numbered]
+
+
+def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"hold the earlier turns as one text.*on the records"):
+        run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
+    assert not (tmp_path / "run").exists()
+    single = dataclasses.replace(MODEL, multi_context=False)
+    with pytest.raises(ValueError, match=r"Leave --turn_prefixes away"):
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, model=single,
+            turn_prefixes=True)  # fmt: skip
+
+
+def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_path):
+    single = dataclasses.replace(MODEL, multi_context=False)
+    folder = run(corpus.arrays, tmp_path / "run", model=single)
+    with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
+        run(corpus.arrays, folder)
