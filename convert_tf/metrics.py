@@ -4,7 +4,7 @@ The protocol is PolyAI's (conversational-datasets): blocks of 100 examples, the 
 of the block are the negatives. A tie with the right response is a miss.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -39,6 +39,36 @@ def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         )
     own = np.take_along_axis(scores, labels[:, None].astype(np.int64), axis=1)
     return (scores >= own).sum(axis=1)
+
+
+def best_rank(scores: np.ndarray, labels: Sequence[int]) -> int:
+    """Rank of the best of several right candidates, from 1.
+
+    It is 1 more than the number of wrong candidates whose score is at least as high; the other
+    right ones do not count. So one of the right candidates is among the first k exactly when this
+    rank is at most k, and a tie with a wrong candidate is a miss.
+
+    Args:
+      scores: float `[candidates]`.
+      labels: the right candidates' places, at least one.
+
+    Raises:
+      ValueError: a score is NaN, or there is no label.
+    """
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or not len(labels):
+        raise ValueError(
+            "A rank needs scores [candidates] and the place of a right candidate. "
+            f"Received: shape {scores.shape} and {len(labels)} places. Check the example."
+        )
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"Scores must be numbers. Received: NaN in {int(np.isnan(scores).sum())} of "
+            f"{len(scores)}. Check the model they come from."
+        )
+    is_right = np.zeros(len(scores), bool)
+    is_right[list(labels)] = True
+    return 1 + int((scores[~is_right] >= scores[is_right].max()).sum())
 
 
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
@@ -104,8 +134,15 @@ def block_ranks(
 
 
 def ranking_metrics(
-    ranks: np.ndarray, *, block_size: int = BLOCK_SIZE, ks: Iterable[int] = (1,)
+    ranks: np.ndarray, *, block_size: int | None = BLOCK_SIZE, ks: Iterable[int] = (1,)
 ) -> dict[str, float]:
-    """The usual names: `R100@1` and so on, `MRR`, and the number of `examples`."""
-    report: dict[str, float] = {f"R{block_size}@{k}": recall_at_k(ranks, k) for k in ks}
+    """The usual names: `R100@1` and so on, `MRR`, and the number of `examples`.
+
+    Args:
+      ranks: int `[contexts]`, from 1.
+      block_size: N of the names; None where contexts have differently many candidates: `R@1`.
+      ks: the k of R_N@k.
+    """
+    n = "" if block_size is None else block_size
+    report: dict[str, float] = {f"R{n}@{k}": recall_at_k(ranks, k) for k in ks}
     return {**report, "MRR": mean_reciprocal_rank(ranks), "examples": len(ranks)}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import app, flags
 
-from convert_tf.evaluate import ModuleEncoder
+from convert_tf.text_encoders import ModuleEncoder
 
 
 def read_candidates(path: str | os.PathLike) -> list[str]:

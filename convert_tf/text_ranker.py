@@ -5,7 +5,7 @@ become one text). Whoever ranks may read all turns or only the newest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -56,6 +56,9 @@ class EncodingRanker:
       encode_contexts: contexts → float `[B, dim]`.
       encode_candidates: texts → float `[C, dim]`.
 
+    Attributes:
+      settings: what a report says of the row, JSON values by name.
+
     Example:
       ranker = EncodingRanker("mine", encode_contexts, encode_candidates)
       ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
@@ -70,6 +73,7 @@ class EncodingRanker:
         self.name = name
         self.encode_contexts = encode_contexts
         self.encode_candidates = encode_candidates
+        self.settings: dict[str, Any] = {}
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
         return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T

@@ -40,12 +40,19 @@ def last_turn(turns: Sequence[str]) -> str:
     return turns[-1] if turns else ""
 
 
-def extra_context(turns: Sequence[str]) -> str:
+def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
     """The up to ten turns before the last one, most recent first, as one text; `""` without any.
 
-    Reference: arXiv 1911.03688 §2.3.
+    Args:
+      turns: oldest first.
+      numbered: whether `0: `, `1: `, … stand before them, 0 for the most recent.
+
+    Reference: arXiv 1911.03688 §2.2; §3.1 for the numbers.
     """
-    return " ".join(reversed(turns[:-1][-MAX_EXTRA_CONTEXTS:]))
+    earlier = [turn for turn in reversed(turns[:-1][-MAX_EXTRA_CONTEXTS:]) if turn]
+    if numbered:
+        earlier = [f"{number}: {turn}" for number, turn in enumerate(earlier)]
+    return " ".join(earlier)
 
 
 def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:

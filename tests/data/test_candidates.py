@@ -1,0 +1,97 @@
+"""Files of given candidates."""
+
+import gzip
+import json
+
+import pytest
+import zstandard
+
+from convert_tf.data.candidates import (
+    CandidateExample,
+    extra_context,
+    joined_context,
+    last_turn,
+    read_candidates,
+)
+
+LINES = (
+    '{"context": ["hi", "how are you?"], "candidates": ["fine", "a fish"], "label": 0, "id": 7}',
+    '{"context": "hello", "candidates": ["x", "y", "x"], "label": [2, 1, 2]}',
+    "",
+    '{"context": [], "candidates": ["only"], "label": [0]}',
+)
+EXAMPLES = [
+    CandidateExample(("hi", "how are you?"), ("fine", "a fish"), (0,)),
+    CandidateExample(("hello",), ("x", "y", "x"), (1, 2)),
+    CandidateExample((), ("only",), (0,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [
+        ("plain.jsonl", bytes),
+        ("packed.jsonl.gz", gzip.compress),
+        ("packed.jsonl.zst", zstandard.ZstdCompressor().compress),
+    ],
+)
+def test_files_are_read_in_order(tmp_path, name, compress):
+    path = tmp_path / name
+    path.write_bytes(compress("\n".join(LINES).encode()))
+    assert list(read_candidates(path)) == EXAMPLES
+
+
+def line(**changes):
+    value = {"context": ["a"], "candidates": ["b", "c"], "label": 0, **changes}
+    return json.dumps({k: v for k, v in value.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{", "Received: .*:3 .not_json"),
+        ("[1]", "Received: .*:3 .not_an_object"),
+        (line(context=None, label=None), "without context, label, at .*:3"),
+        (line(context=[1]), "neither a text nor a list of texts, at .*:3"),
+        (line(candidates=[]), "no list of at least one text, at .*:3"),
+        (line(candidates="b"), "no list of at least one text, at .*:3"),
+        (line(candidates=["b", None]), "no list of at least one text, at .*:3"),
+        (line(label=2), "label 2 for 2 candidates, at .*:3"),
+        (line(label=-1), "label -1 for 2"),
+        (line(label=True), "label True for 2"),
+        (line(label="0"), "label '0' for 2"),
+        (line(label=[]), r"label \[\] for 2"),
+        (line(label=[0, 1.0]), r"label \[0, 1.0\] for 2"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, bad, message):
+    path = tmp_path / "file.jsonl"
+    path.write_text("\n".join([line(), line(), bad, line()]))
+    read = read_candidates(path)
+    next(read)
+    next(read)
+    with pytest.raises(ValueError, match=message):
+        next(read)
+
+
+def test_damaged_and_empty_files(tmp_path):
+    whole = gzip.compress("\n".join([line()] * 500).encode())
+    path = tmp_path / "file.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="truncated_archive"):
+        list(read_candidates(path))
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="without any"):
+        list(read_candidates(path))
+    with pytest.raises(FileNotFoundError):
+        list(read_candidates(tmp_path / "nowhere"))
+
+
+def test_turns_become_texts():
+    turns = tuple(f"t{i}" for i in range(13))
+    assert joined_context(turns) == "t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11 t12"
+    assert last_turn(turns) == "t12"
+    assert extra_context(turns) == "t11 t10 t9 t8 t7 t6 t5 t4 t3 t2"  # ten, most recent first
+    assert extra_context(("one",)) == extra_context(()) == last_turn(()) == joined_context(()) == ""
+    assert extra_context(("a", "", "b", "c")) == "b a"
+    assert extra_context(("a", "b", "c"), numbered=True) == "0: b 1: a"
