@@ -29,7 +29,7 @@ class ExternalSorter:
     Args:
         folder: where rows and spilled runs go; it must exist.
         name: distinguishes the sorters of one folder.
-        memory_limit: DuckDB's limit, such as `"1GB"`.
+        memory_limit: DuckDB's limit, such as `"512MB"`.
 
     Raises:
         ValueError: DuckDB does not understand the memory limit.
@@ -37,7 +37,7 @@ class ExternalSorter:
         MemoryError: the memory limit is too low to sort with.
     """
 
-    def __init__(self, folder: str, *, name: str, memory_limit: str = "1GB") -> None:
+    def __init__(self, folder: str, *, name: str, memory_limit: str = "512MB") -> None:
         self.folder = folder
         self.name = name
         self.memory_limit = memory_limit

@@ -56,7 +56,7 @@ class PrepareOptions:
     num_shards: Mapping[str, int] = dataclasses.field(
         default_factory=lambda: {"train": 16, "dev": 1, "test": 4}
     )
-    memory_limit: str = "1GB"
+    memory_limit: str = "512MB"
     max_line_bytes: int = dumps.MAX_LINE_BYTES
     max_bad_lines: int | None = None
     temp_dir: str = ""

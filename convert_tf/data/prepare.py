@@ -63,7 +63,7 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "vocab", None, "Vocabulary for --tokenize and for the lengths in the report."
     )
-    flags.DEFINE_string("memory_limit", options.memory_limit, "Memory for sorting, as 1GB.")
+    flags.DEFINE_string("memory_limit", options.memory_limit, "Memory for sorting, as 512MB.")
     flags.DEFINE_integer("max_line_bytes", options.max_line_bytes, "Longest dump line in bytes.")
     flags.DEFINE_integer("max_bad_lines", None, "Unusable lines allowed; any number if not given.")
     flags.DEFINE_string("temp_dir", options.temp_dir, "Temporary files; beside --output if empty.")
