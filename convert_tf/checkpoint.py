@@ -115,6 +115,30 @@ def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
         ) from error
 
 
+def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
+    """Reads the weights that a run starts from, of either kind of model.
+
+    A multi-context model takes over all of a single-context one
+    (`DualEncoder.start_from_single_context`), and gives all that a single-context one has.
+
+    Raises:
+      CheckpointError: a file is missing, damaged, or of another shape.
+    """
+    config = load_config(folder)
+    if config.multi_context or not encoder.config.multi_context:
+        load_weights(encoder, folder)
+        return
+    single = DualEncoder(config)
+    load_weights(single, folder)
+    try:
+        encoder.start_from_single_context(single)
+    except ValueError as error:
+        raise CheckpointError(
+            "Initial weights must have the model's shapes. Received: "
+            f"{str(folder)!r}: {error}. Give --model the shapes of that checkpoint, or use another."
+        ) from error
+
+
 def load_checkpoint(
     folder: str | os.PathLike, *, dtype: str = "float32"
 ) -> tuple[DualEncoder, Path]:

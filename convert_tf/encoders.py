@@ -217,11 +217,33 @@ class DualEncoder(keras.Model):
         if self.config.multi_context:
             self.both_side.build((None, self.config.encoding_dim))
             sides.append(self.both_side)
-        for side in sides[1:]:
+        self._start_as_context_side(sides[1:])
+        self.built = True
+
+    def _start_as_context_side(self, sides: list[SideNetwork]) -> None:
+        for side in sides:
             for first, variable in zip(self.context_side.weights, side.weights, strict=True):
                 if first.shape == variable.shape:
                     variable.assign(first)
-        self.built = True
+
+    def start_from_single_context(self, single: "DualEncoder") -> None:
+        """Takes the weights of a single-context model of the same shape over.
+
+        The networks of the earlier turns and of both start as that of the context, where shapes
+        allow.
+
+        Raises:
+          ValueError: this is no multi-context model, or the other one has other shapes.
+        """
+        self._check_multi_context()
+        for own, other in (
+            (self.trunk, single.trunk),
+            (self.reduction, single.reduction),
+            (self.context_side, single.context_side),
+            (self.response_side, single.response_side),
+        ):
+            own.set_weights(other.get_weights())
+        self._start_as_context_side([self.extra_context_side, self.both_side])
 
     def lengths(self, token_ids: Any) -> Any:
         """Tokens of each right-padded text: int32 `[batch, tokens]` → int32 `[batch, 1]`."""

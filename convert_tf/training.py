@@ -160,7 +160,7 @@ def train(
             step = checkpoint.load_training_state(resume_from, model)
             print(f"resuming at step {step} from {resume_from}")
         elif init_from is not None:
-            checkpoint.load_weights(encoder, init_from)
+            checkpoint.load_initial_weights(encoder, init_from)
         if step >= train_config.steps:
             print(f"nothing to do: the run has its {train_config.steps} steps")
             return run

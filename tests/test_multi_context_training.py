@@ -14,6 +14,7 @@ from convert_tf.callbacks import METRICS_FILE
 from convert_tf.config import DataConfig, TrainConfig, model_preset
 from convert_tf.data.pipeline import RecordFolder, parse_texts, read_texts
 from convert_tf.data.records import list_shards
+from convert_tf.encoders import DualEncoder
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training import train
 
@@ -122,3 +123,30 @@ def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_pa
     folder = run(corpus.arrays, tmp_path / "run", model=single)
     with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
         run(corpus.arrays, folder)
+
+
+def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_path):
+    """All that it has is taken over; what is new starts as the context's, where shapes allow."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("﹏a\na\n")
+    config = dataclasses.replace(MODEL, vocab_size=20)
+    single = make_encoder(dataclasses.replace(config, multi_context=False))
+    single.trunk.embedding.quantizer_weights["range_max"].assign(7.0)
+    checkpoint.save_checkpoint(tmp_path / "single", single, vocabulary=vocabulary, training={})
+    encoder = DualEncoder(config)
+    checkpoint.load_initial_weights(encoder, tmp_path / "single")
+    found = {v.path: np.asarray(v) for v in encoder.variables}
+    for variable in single.variables:
+        np.testing.assert_array_equal(found[variable.path], np.asarray(variable))
+    for path, value in found.items():
+        if path.startswith(("extra_context_side", "both_side")):
+            same = np.array_equal(value, found["context_side/" + path.partition("/")[2]])
+            assert same == (path != "both_side/hidden_0/kernel"), path
+    other = DualEncoder(dataclasses.replace(config, encoding_dim=15))
+    with pytest.raises(checkpoint.CheckpointError, match=r"must have the model's shapes"):
+        checkpoint.load_initial_weights(other, tmp_path / "single")
+    checkpoint.save_checkpoint(tmp_path / "multi", encoder, vocabulary=vocabulary, training={})
+    back = DualEncoder(single.config)  # and the other way, without what it has no place for
+    checkpoint.load_initial_weights(back, tmp_path / "multi")
+    for a, b in zip(back.variables, single.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
