@@ -287,6 +287,22 @@ def test_runs_of_map_end_without_improvement(monkeypatch):
     assert counts == [3, 6, 4]
 
 
+def test_the_best_epoch_of_map_is_kept():
+    """The accuracy that it tells is that of the weights it returns, not of the last ones."""
+    x, y = rotated_pairs(500, dim=8, noise=0.5)
+    dev = np.random.default_rng(0).permutation(500)[:100]
+    epochs = []
+    for rate in (0.1, 1.0, 10.0):
+        best = fit_mapping(x, y, learning_rates=(rate,), regularizers=(0.0,), patience=3)
+        assert accuracy(x[dev], best(normalized(y[dev]))) == best.dev_accuracy
+        last = fit_mapping(
+            x, y, learning_rates=(rate,), regularizers=(0.0,), max_epochs=best.epochs + 3
+        )
+        np.testing.assert_array_equal(last.weights, best.weights)
+        epochs.append(best.epochs)
+    assert max(epochs) > 1
+
+
 def test_one_step_of_adagrad():
     """The first step on a single batch: w − rate · g / √(0.1 + g²)."""
     x, y = rotated_pairs(500, dim=4)
