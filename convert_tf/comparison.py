@@ -24,6 +24,7 @@ _CHUNK = 2000  # examples that a ranker gets at a time
 _SECONDS_BETWEEN_LINES = 10.0
 _MAX_PANELS = 4
 _MAX_LABEL = 36  # characters
+_LABEL_START = 6
 _SAME_TASK = ("k", "examples_sha256")
 
 Report = dict[str, Any]
@@ -210,7 +211,10 @@ def chart(report: Report) -> bytes:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _MAX_LABEL else "…" + name[1 - _MAX_LABEL :]
+    """With both ends: the baseline's name stands before a path, and a path differs at its end."""
+    if len(name) <= _MAX_LABEL:
+        return name
+    return f"{name[:_LABEL_START]}…{name[_LABEL_START + 1 - _MAX_LABEL :]}"
 
 
 def write_report(report: Report, folder: str | os.PathLike) -> Report:

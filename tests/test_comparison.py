@@ -201,3 +201,11 @@ def test_charts_grow_with_rows_and_metrics():
     assert size(ks=(1,))[1] < width
     png = chart(report())
     assert png != chart(report(rankers=[Digits("high", -1), LOW]))
+
+
+def test_long_names_keep_both_ends():
+    short = convert_tf.comparison._short
+    assert short("x" * 36) == "x" * 36
+    assert short("SIM /home/somebody/projects/hub_modules/convert/1") == (
+        "SIM /h…rojects/hub_modules/convert/1"
+    )
