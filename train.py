@@ -11,6 +11,14 @@ is prepared on the way:
 ```
 python train.py --data faq.csv --model tiny --output runs/faq
 ```
+
+With `--head` a trained model is fine-tuned as a bi-, poly- or cross-encoder, on records or on a
+file of given candidates:
+
+```
+python train.py --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
+    --dev_data valid.jsonl.gz --negatives_from given --output runs/poly
+```
 """
 
 import dataclasses
@@ -22,10 +30,12 @@ from absl import app, flags, logging
 from convert_tf.config import (
     TRAIN_RECIPES,
     DataConfig,
+    HeadConfig,
     ModelConfig,
     TrainConfig,
     model_preset,
     train_recipe,
+    unread_head_options,
 )
 
 FLAGS = flags.FLAGS
@@ -40,6 +50,11 @@ _RECIPE = flags.DEFINE_enum(
     sorted(TRAIN_RECIPES),
     "Training options to start from; other flags count beyond it. paper: ADADELTA, for half a "
     "billion pairs. small: Adam, for a million or fewer. Default: small for a file, else paper.",
+)
+_DEV_DATA = flags.DEFINE_string(
+    "dev_data",
+    None,
+    "With --head: what is evaluated on. Default: the dev split of a folder of records.",
 )
 _INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
 
@@ -72,6 +87,7 @@ def _define(config_class: type) -> list[str]:
 _MODEL_FLAGS = _define(ModelConfig)
 _TRAIN_FLAGS = _define(TrainConfig)
 _DATA_FLAGS = _define(DataConfig)
+_HEAD_FLAGS = _define(HeadConfig)
 
 
 def _given(names: list[str], config_class: type) -> dict:
@@ -88,10 +104,60 @@ def _given(names: list[str], config_class: type) -> dict:
     return values
 
 
+def _train_head(values: dict) -> None:
+    """The run of a ranker; `values` are the flags of its head."""
+    foreign = [_MODEL, _VOCAB, _RECIPE]
+    unread = [flag.name for flag in foreign if flag.value is not None]
+    unread += [*_given(_MODEL_FLAGS, ModelConfig)]
+    unread += [name for name in _given(_DATA_FLAGS, DataConfig) if name != "data"]
+    if "head" not in values or unread:
+        raise ValueError(
+            "Flags of a head go with --head, and with none of another model or of packed data. "
+            f"Received: {sorted(unread or values)}. "
+            f"{'Leave them out' if unread else 'Add --head=bi, poly or cross'}."
+        )
+    data, dev_data = FLAGS["data"].value, _DEV_DATA.value
+    if dev_data is None and data and os.path.isdir(data):
+        dev_data = data
+    if not data or not dev_data or not _INIT_FROM.value:
+        raise ValueError(
+            "A head is trained with --init_from, --data and --dev_data (a folder of records, which "
+            "has a dev split, or a file of given candidates). Received: "
+            f"init_from {_INIT_FROM.value!r}, data {data!r}, dev_data {dev_data!r}."
+        )
+    if values["head"] == "cross" and "negatives_from" not in values:
+        values["negatives_from"] = "sampled" if os.path.isdir(data) else "given"
+    ignored = unread_head_options(values)
+    if ignored:
+        raise ValueError(
+            f"Each flag must be read by the head that is trained. Received: {', '.join(ignored)} "
+            "with other flags under which nothing reads them. Leave them out."
+        )
+    head = HeadConfig.from_dict(values)
+    train_flags = _given(_TRAIN_FLAGS, TrainConfig)
+    for name, other in (("steps", "epochs"), ("eval_every", "evaluations_per_epoch")):
+        if name in train_flags and other in values:
+            raise ValueError(f"Either --{name} or --{other} is given. Received: both.")
+    from convert_tf.ranker_training import train_ranker
+
+    train_ranker(
+        head,
+        train_flags,
+        data=data,
+        dev_data=dev_data,
+        init_from=_INIT_FROM.value,
+        output=_OUTPUT.value,
+    )
+
+
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
     try:
+        head_flags = _given(_HEAD_FLAGS, HeadConfig)
+        if head_flags:
+            _train_head(head_flags)
+            return
         model_flags = _given(_MODEL_FLAGS, ModelConfig)
         if _MODEL.value is None and model_flags:
             raise ValueError(f"Model flags need --model. Received: {sorted(model_flags)}.")

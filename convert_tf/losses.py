@@ -55,3 +55,33 @@ def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) ->
         return ops.convert_to_tensor(end, dtype="float32")
     progress = ops.minimum(ops.cast(step, "float32") / float(anneal_steps), 1.0)
     return start + (end - start) * progress
+
+
+def candidate_softmax_loss(
+    scores: Any, labels: Any, candidate_mask: Any, label_smoothing: float = 0.0
+) -> Any:
+    """Mean cross-entropy of picking each context's right candidate among its own.
+
+    The positive has probability 1 − `label_smoothing`; the negatives share the rest equally.
+
+    Args:
+      scores: float `[batch, candidates]`.
+      labels: int `[batch]`, the right candidate's column.
+      candidate_mask: bool `[batch, candidates]`, false where there is none.
+      label_smoothing: probability given to the negatives, in [0, 1).
+
+    Returns:
+      float32 scalar, in nats per context.
+
+    Reference: arXiv 1905.01969 §4.2, §4.3.
+    """
+    real = ops.cast(candidate_mask, "float32")
+    scores = ops.where(candidate_mask, ops.cast(scores, "float32"), -1e30)
+    log_probability = ops.log_softmax(scores, axis=-1)
+    is_right = ops.one_hot(labels, ops.shape(scores)[1], dtype="float32")
+    # Where masked, the logarithm is as large as the mask's: it must not be multiplied by 0 alone.
+    log_probability = ops.where(candidate_mask, log_probability, 0.0)
+    positive = ops.sum(log_probability * is_right, axis=-1)
+    negatives = ops.sum(log_probability * real, axis=-1) - positive
+    share = label_smoothing / ops.maximum(ops.sum(real, axis=-1) - 1.0, 1.0)
+    return -ops.mean((1.0 - label_smoothing) * positive + share * negatives)

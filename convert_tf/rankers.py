@@ -10,14 +10,10 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
-from convert_tf.config import HeadConfig, ModelConfig
-from convert_tf.encoders import DualEncoder, segments_of
+from convert_tf.config import BertConfig, HeadConfig, ModelConfig
+from convert_tf.convert_trunk import ConvertTrunk, make_convert_trunk
 from convert_tf.heads import BiHead, CrossHead, PolyHead
 from convert_tf.layers import SqrtNReduction
-
-# What attention to the other text starts with: as much lower than within a text that pre-trained
-# blocks, which never saw another one, begin close to what they are.
-ACROSS_BIAS = -2.0
 
 
 class RankerTrunk(Protocol):
@@ -54,141 +50,6 @@ class RankerTrunk(Protocol):
         """As `project_context`, for candidates."""
 
 
-class ConvertTrunk(keras.layers.Layer):
-    """A ConveRT dual encoder as what heads stand on.
-
-    Contexts and candidates go through one trunk, as in ConveRT, and their vectors through the side
-    network of their side. A vector that is no reduced encoding r, but as wide as one output, is
-    repeated to the width of r: the two heads of the pre-trained reduction weigh the same outputs.
-    The encodings have length 1.
-
-    Joint sequences are [S] context [S] candidate [S]. Pre-trained windows and biases hold within a
-    text; between the texts, and to and from each [S], attention is full, with one learned bias per
-    block and head. Positions begin anew with the candidate, so that each text alone is what it was
-    in pre-training. Segment vectors start at zero, and so do the three of [S], whose first
-    attention thereby is the mean of all tokens.
-
-    Masking: padding is never read; an empty text has zeros as its reduced encoding.
-
-    Args:
-      encoder: the dual encoder.
-      reads_jointly: whether it has what joint sequences need; a cross-encoder's needs it.
-
-    Example:
-      trunk = ConvertTrunk(encoder)
-      sequence, mask = trunk.sequence(token_ids)
-
-    Reference: arXiv 1911.03688 §2.1; arXiv 1905.01969 §4.1 to §4.3.
-    """
-
-    def __init__(self, encoder: DualEncoder, *, reads_jointly: bool = False, **kwargs: Any):
-        super().__init__(dtype=encoder.dtype_policy, **kwargs)
-        self.encoder = encoder
-        self.reads_jointly = reads_jointly
-        self.dim = encoder.config.embedding_dim
-        self.padding_id = encoder.config.num_ids
-        self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        if not self.reads_jointly:
-            return
-        config = self.encoder.config
-        self.special_vectors = self.add_weight(
-            shape=(3, self.dim), initializer="zeros", name="special_vectors"
-        )
-        self.segment_table = self.add_weight(
-            shape=(2, self.dim), initializer="zeros", name="segment_table"
-        )
-        self.across_bias = self.add_weight(
-            shape=(len(self.blocks), config.num_heads),
-            initializer=keras.initializers.Constant(ACROSS_BIAS),
-            autocast=False,
-            name="across_bias",
-        )
-
-    @property
-    def embedding(self) -> keras.layers.Layer:
-        return self.encoder.trunk.embedding
-
-    @property
-    def embedding_table(self) -> Any:
-        return self.encoder.trunk.embedding.table
-
-    @property
-    def blocks(self) -> list[keras.layers.Layer]:
-        return self.encoder.trunk.blocks
-
-    @property
-    def reduction(self) -> SqrtNReduction:
-        return self.encoder.reduction
-
-    def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Outputs for texts; see `RankerTrunk`."""
-        lengths = self.encoder.lengths(token_ids)
-        _, positions, attention_mask = segments_of(lengths, ops.shape(token_ids)[1])
-        sequence = self.encoder.trunk(token_ids, positions, attention_mask, training=training)
-        return sequence, token_ids != self.padding_id
-
-    def joint_sequence(
-        self, context_ids: Any, candidate_ids: Any, *, training: bool = False
-    ) -> tuple[Any, Any]:
-        """Outputs for pairs; see `RankerTrunk`.
-
-        Raises:
-          ValueError: the trunk was made without `reads_jointly`.
-        """
-        if not self.reads_jointly:
-            raise ValueError(
-                "Only a trunk that reads jointly has [S] and segments. Received: one made with "
-                "reads_jointly=False. Pass reads_jointly=True."
-            )
-        special_vectors, segments = (
-            ops.cast(table, self.compute_dtype)
-            for table in (self.special_vectors, self.segment_table)
-        )
-        parts, masks, texts = [], [], []
-        for number, token_ids in enumerate((context_ids, candidate_ids)):
-            embedded = self.embedding(token_ids, training=training)
-            is_real = token_ids != self.padding_id
-            special = ops.ones_like(embedded[:, :1]) * special_vectors[number]
-            parts += [special, embedded + segments[number]]
-            masks += [ops.ones_like(token_ids[:, :1], dtype="bool"), is_real]
-            texts += [
-                ops.zeros_like(token_ids[:1, :1]),
-                ops.full_like(token_ids[:1], number + 1),
-            ]
-        parts.append(ops.ones_like(parts[0]) * special_vectors[2])
-        masks.append(masks[0])
-        texts.append(texts[0])
-        x, mask, text = (ops.concatenate(each, axis=1) for each in (parts, masks, texts))
-        is_apart = ops.logical_or(text[:, :, None] != text[:, None, :], text[:, None, :] == 0)
-        biases = ops.convert_to_tensor(self.across_bias)
-        for number, block in enumerate(self.blocks):
-            x = block(
-                x,
-                attention_mask=mask[:, None, :],
-                across_mask=is_apart,
-                across_bias=biases[number],
-                training=training,
-            )
-        return x, mask
-
-    def project_context(self, vectors: Any) -> Any:
-        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
-        return self._project(vectors, self.encoder.context_side)
-
-    def project_candidate(self, vectors: Any) -> Any:
-        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
-        return self._project(vectors, self.encoder.response_side)
-
-    def _project(self, vectors: Any, side: keras.layers.Layer) -> Any:
-        *leading, width = ops.shape(vectors)
-        flat = ops.reshape(vectors, (-1, width))
-        if width != self.encoder.config.reduced_dim:
-            flat = ops.tile(flat, (1, self.encoder.config.reduction_heads))
-        return ops.reshape(side(flat), (*leading, self.encoder.config.encoding_dim))
-
-
 @dataclasses.dataclass(frozen=True)
 class RankerConfig:
     """What a ranker is, as `config.json` of its checkpoint has it.
@@ -196,7 +57,7 @@ class RankerConfig:
     Attributes:
       model: of the trunk.
       head: of the head, with the scale that is used in place of 0.
-      trunk: kind of trunk; `convert` is a dual encoder.
+      trunk: kind of trunk: `convert`, a dual encoder, or `bert`.
     """
 
     model: Any
@@ -207,6 +68,30 @@ class RankerConfig:
     def tokenizer(self) -> str:
         """Kind of the vocabulary."""
         return self.model.tokenizer
+
+    @classmethod
+    def from_json(cls, text: str) -> "RankerConfig":
+        """What `to_json` wrote.
+
+        Raises:
+          ValueError: the text is something else.
+        """
+        values = json.loads(text)
+        if not isinstance(values, dict) or set(values) != {"trunk", "model", "head"}:
+            raise ValueError(
+                "A ranker's configuration has the keys head, model and trunk. Received: "
+                f"{text[:80]!r}. Name a checkpoint that train.py --head wrote."
+            )
+        if values["trunk"] not in TRUNKS:
+            raise ValueError(
+                f"A trunk must be one of {', '.join(TRUNKS)}. Received: {values['trunk']!r}."
+            )
+        model_class: Any = TRUNKS[values["trunk"]][0]
+        return cls(
+            model_class.from_dict(values["model"]),
+            HeadConfig.from_dict(values["head"]),
+            values["trunk"],
+        )
 
     def to_json(self) -> str:
         values = {
@@ -361,7 +246,7 @@ def _joined_rows(token_ids: Any) -> Any:
 
 def make_head(config: HeadConfig, trunk: Any, *, scale: float = 1.0) -> keras.layers.Layer:
     """The head of a configuration; `sqrt_n` is the trunk's own where it has one."""
-    shared = trunk.reduction if config.reduction == "sqrt_n" else None
+    shared = getattr(trunk, "reduction", None) if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
         "reduction": config.reduction,
         "reduction_tokens": config.reduction_tokens,
@@ -377,21 +262,32 @@ def make_head(config: HeadConfig, trunk: Any, *, scale: float = 1.0) -> keras.la
     return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)
 
 
-def convert_trunk(
-    config: ModelConfig, head: HeadConfig, *, dtype: str = "float32", **dropout: float
-) -> ConvertTrunk:
-    """A new ConveRT trunk; `dropout` are the rates that `DualEncoder` takes."""
-    encoder = DualEncoder(config, dtype=dtype, **dropout)
-    return ConvertTrunk(encoder, reads_jointly=head.head == "cross", name="trunk")
+def _bert_trunk(
+    config: Any,
+    head: HeadConfig,
+    *,
+    dtype: str = "float32",
+    embedding_dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    quantizer_update_steps: int = 0,
+) -> Any:
+    """A new BERT-shaped trunk, whose one drop rate is the larger of the two."""
+    from convert_tf.bert import BertTrunk
+
+    dropout = max(embedding_dropout, attention_dropout)
+    return BertTrunk(config, dropout=dropout, dtype=dtype, name="trunk")
 
 
-def make_ranker(config: RankerConfig, make_trunk: Any = convert_trunk, **options: Any) -> Ranker:
+TRUNKS = {"convert": (ModelConfig, make_convert_trunk), "bert": (BertConfig, _bert_trunk)}
+
+
+def make_ranker(config: RankerConfig, **options: Any) -> Ranker:
     """A new ranker.
 
     Args:
       config: what it is.
-      make_trunk: `(model, head, **options)` → trunk; that of ConveRT unless told else.
-      **options: of `make_trunk`, as dropout rates and `dtype`.
+      **options: drop rates (`embedding_dropout`, `attention_dropout`), `quantizer_update_steps` and
+        `dtype`.
 
     Returns:
       The ranker, its weights new.
@@ -399,15 +295,21 @@ def make_ranker(config: RankerConfig, make_trunk: Any = convert_trunk, **options
     Raises:
       ValueError: context vectors and candidate vectors would differ in width.
     """
+    make_trunk: Any = TRUNKS[config.trunk][1]
     trunk = make_trunk(config.model, config.head, **options)
-    other = (
-        make_trunk(config.model, config.head, **options) if config.head.separate_trunks else None
-    )
-    head = make_head(config.head, trunk, scale=config.head.scale)
-    is_widened = config.head.reduction == "sqrt_n" and trunk.reduction is None
-    if config.head.head == "poly" and is_widened:
+    other = None
+    if config.head.separate_trunks:
+        other = make_trunk(config.model, config.head, **options)
+    head = make_head(config.head, trunk, scale=config.head.scale or 1.0)
+    if isinstance(trunk, ConvertTrunk):
+        reads_reduction = config.head.reduction == "sqrt_n"
+        sides = () if config.head.head == "cross" else ("context_side", "response_side")
+        trunk.train_only(sides=sides[: 1 if other else 2], reduction=reads_reduction)
+        if other is not None:
+            other.train_only(sides=sides[1:], reduction=False)
+    elif isinstance(head, PolyHead) and head.reduce.width(trunk.dim) != trunk.dim:
         raise ValueError(
             "The candidates of a poly-encoder must be as wide as one output. Received: the "
-            "reduction sqrt_n on a trunk without pre-trained side networks. Use first or mean."
+            "reduction sqrt_n on a trunk without side networks. Use first or mean."
         )
     return Ranker(trunk, head, config=config, candidate_trunk=other, dtype=trunk.dtype_policy)

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from absl import flags
 
-KINDS = ("string", "multi_string", "list", "integer", "bool", "enum")
+KINDS = ("string", "multi_string", "list", "integer", "float", "bool", "boolean", "enum")
 
 
 def call_script(

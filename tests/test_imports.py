@@ -21,6 +21,8 @@ LEVELS = {
     "convert_tf.config": 0,
     "convert_tf.metrics": 0,
     "convert_tf.text_ranker": 0,
+    "convert_tf.candidate_cache": 0,
+    "convert_tf.candidate_scoring": 0,
     "convert_tf.baselines": 1,
     "convert_tf.vector_baselines": 1,
     "convert_tf.ranking": 1,
@@ -40,10 +42,25 @@ LEVELS = {
     "convert_tf.quantization": 1,
     "convert_tf.losses": 1,
     "convert_tf.layers": 2,
+    "convert_tf.data.pretraining_batches": 1,
     "convert_tf.encoders": 3,
+    "convert_tf.bert": 3,
     "convert_tf.heads": 3,
+    "convert_tf.convert_trunk": 3,
     "convert_tf.rankers": 4,
+    "convert_tf.ranker_scoring": 4,
+    "convert_tf.ranker_checkpoint": 5,
+    "convert_tf.ranker_mining": 5,
+    "convert_tf.ranker_texts": 5,
+    "convert_tf.ranker_trainer": 5,
+    "convert_tf.ranker_training": 5,
+    "convert_tf.plateau": 4,
     "convert_tf.checkpoint": 4,
+    "convert_tf.huggingface": 4,
+    "convert_tf.bert_checkpoint": 4,
+    "convert_tf.pretraining": 5,
+    "convert_tf.pretraining_run": 5,
+    "convert_tf.pretrain": 5,
     "convert_tf.callbacks": 5,
     "convert_tf.dev_evaluation": 5,
     "convert_tf.trainer": 5,
@@ -56,6 +73,9 @@ LEVELS = {
     "convert_tf.evaluate": 5,
     "convert_tf.intent": 5,
     "convert_tf.index": 5,
+    "convert_tf.index_encoders": 5,
+    "convert_tf.faiss_index": 5,
+    "convert_tf.reranked_index": 5,
     "convert_tf.nearest": 6,
     "convert_tf.model_card": 6,
     "convert_tf.hub": 6,
@@ -99,8 +119,10 @@ STANDARD_LIBRARY_AND_NUMPY_ONLY = (
     "convert_tf.data.order",
     "convert_tf.data.packing",
     "convert_tf.data.prefetch",
+    "convert_tf.data.pretraining_batches",
     "convert_tf.data.record_index",
     "convert_tf.data.pairs",
+    "convert_tf.data.ranking_batches",
     "convert_tf.data.streams",
     "convert_tf.data.threads",
 )
@@ -268,7 +290,10 @@ def test_workers_of_a_cluster_read_without_tensorflow():
 
 def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
-    statements = "from convert_tf import callbacks, checkpoint, encoders, trainer, quantization"
+    statements = (
+        "from convert_tf import callbacks, checkpoint, encoders, trainer, quantization\n"
+        "from convert_tf import pretraining_run"
+    )
     assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}
 
 

@@ -15,7 +15,8 @@ from model_cases import fill_weights, one_per_row, random_texts
 
 import convert_tf
 from convert_tf.config import POLY_VARIANTS, REDUCTIONS, HeadConfig
-from convert_tf.rankers import ConvertTrunk, RankerConfig, make_ranker
+from convert_tf.convert_trunk import ConvertTrunk
+from convert_tf.rankers import RankerConfig, make_ranker
 
 LENGTHS = [5, 0, 1, 12, 3]
 CANDIDATE_LENGTHS = [3, 7, 1, 0]

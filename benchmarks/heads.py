@@ -1,0 +1,241 @@
+"""Bi-, poly- and cross-encoder fine-tuned from one trunk, seed by seed.
+
+```
+python benchmarks/heads.py --task given --trunk runs/small --data train.jsonl.gz \
+    --eval_data valid.jsonl.gz --output given.json
+python benchmarks/heads.py --task records --trunk runs/small --data data/ --eval_data data/ \
+    --output records.json
+python benchmarks/heads.py --tables given.json,records.json
+```
+
+`given` trains on and ranks the candidates of files; `records` trains bi and poly against the other
+responses of the batch, cross against sampled ones, and ranks each response among the 100 of its
+block. Every run goes into the output when it is done, and is not done again. The third command
+prints means and standard deviations over seeds.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+_TASK = flags.DEFINE_enum("task", "given", ["given", "records"], "What is trained and ranked.")
+_TRUNK = flags.DEFINE_string("trunk", None, "Model directory of a dual encoder.")
+_DATA = flags.DEFINE_string("data", None, "Candidates file, or folder of records (train split).")
+_EVAL = flags.DEFINE_string("eval_data", None, "Likewise; of a folder the test split.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file; runs that are in it are not repeated.")
+_HEADS = flags.DEFINE_list("heads", [], "Names of heads; all but the extra ones unless given.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ….")
+_EXAMPLES = flags.DEFINE_integer("examples", 1_200, "Examples that are trained on, once each.")
+_EVALUATED = flags.DEFINE_integer("evaluated", 1_000, "Contexts ranked by bi and poly, in blocks.")
+_JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts ranked by cross, in blocks.")
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Contexts of a step.")
+_RATE = flags.DEFINE_float("learning_rate", 1e-3, "Peak; Adamax, cosine decay to a tenth.")
+_TOKENS = flags.DEFINE_integer("max_context_tokens", 96, "Of a context, the last ones.")
+_NEGATIVES = flags.DEFINE_integer("negatives", 3, "Of given and sampled candidates.")
+_PRECISION = flags.DEFINE_string("precision", "auto", "See train.py.")
+_TABLES = flags.DEFINE_list("tables", [], "Outputs to print; nothing is trained.")
+
+HEADS: dict[str, dict[str, Any]] = {
+    "bi": {"head": "bi"},
+    **{
+        f"poly {m} {variant}": {"head": "poly", "poly_codes": m, "poly_variant": variant}
+        for m in (16, 64)
+        for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
+    },
+    "cross": {"head": "cross"},
+}
+EXTRA: dict[str, dict[str, Any]] = {
+    "untrained bi": {"head": "bi"},
+    "bi learnt scale": {"head": "bi", "learn_scale": True},
+    "poly 64 learnt learnt scale": {"head": "poly", "learn_scale": True},
+    "bi first": {"head": "bi", "reduction": "first"},
+    "bi mean": {"head": "bi", "reduction": "mean"},
+    "cross first": {"head": "cross", "reduction": "first"},
+    "bi all layers": {"head": "bi", "freeze": "nothing"},
+    "bi top block": {"head": "bi", "freeze": "all_but_top_k"},
+    "cross across 0": {"head": "cross"},
+    "cross across -4": {"head": "cross"},
+}
+
+
+class Runs:
+    """The models of a task, each compiled once and set back for every seed."""
+
+    def __init__(self) -> None:
+        from convert_tf.config import HeadConfig
+        from convert_tf.ranker_checkpoint import initial_ranker
+        from convert_tf.ranker_texts import make_tokenize
+        from convert_tf.trainer import choose_precision
+
+        self.precision = choose_precision(_PRECISION.value)
+        ranker, vocabulary = initial_ranker(_TRUNK.value, HeadConfig())
+        self.tokenize = make_tokenize(vocabulary, ranker.config)
+        self.train = self._read(_DATA.value, "train", _EXAMPLES.value)
+        self.evaluated = self._read(_EVAL.value, "test", _EVALUATED.value)
+        self.models: dict[str, Any] = {}
+
+    def _read(self, data: str, split: str, number: int) -> Any:
+        from convert_tf.data.ranking_batches import tokenize_examples
+        from convert_tf.ranker_training import read_examples
+
+        return tokenize_examples(
+            read_examples(data, split, max_examples=number),
+            self.tokenize,
+            max_context_tokens=_TOKENS.value,
+            max_candidate_tokens=40,
+        )
+
+    def head(self, name: str) -> Any:
+        from convert_tf.config import HeadConfig
+
+        values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
+        source = "given" if _TASK.value == "given" else "sampled"
+        if _TASK.value == "records" and values["head"] != "cross":
+            source = "in_batch"
+        return HeadConfig(**values, negatives=_NEGATIVES.value, negatives_from=source)
+
+    def run(self, name: str, seed: int) -> dict[str, Any]:
+        from convert_tf.config import TrainConfig
+        from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
+        from convert_tf.ranker_checkpoint import initial_ranker
+        from convert_tf.ranker_trainer import make_ranker_training
+        from convert_tf.training import set_seed
+
+        head = self.head(name)
+        set_seed(seed)
+        ranker, _ = initial_ranker(_TRUNK.value, head, dtype=self.precision)
+        if name.startswith("cross across"):
+            bias = ranker.trunk.across_bias
+            bias.assign(np.full(bias.shape, float(name.split()[-1])))
+        steps = self.train.num_examples // _BATCH.value
+        if name not in self.models:
+            config = TrainConfig(
+                steps=steps,
+                batch_size=_BATCH.value,
+                optimizer="adamax",
+                learning_rate=_RATE.value,
+                final_learning_rate=_RATE.value / 10,
+                warmup_steps=max(1, steps // 10),
+                label_smoothing=0.0,
+                l2=0.0,
+                embedding_clip=0.0,
+            )
+            model = make_ranker_training(ranker, config, head, precision=self.precision)
+            self.models[name] = model, [np.asarray(v).copy() for v in model.optimizer.variables]
+        model, optimizer_start = self.models[name]
+        for variable, value in zip(model.optimizer.variables, optimizer_start, strict=True):
+            variable.assign(value)
+        for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
+            variable.assign(fresh)
+        sampler = None
+        if head.negatives_from != "in_batch":
+            sampler = NegativeSampler(
+                self.train, source=head.negatives_from, count=_NEGATIVES.value
+            )
+        batches = iter(
+            RankingBatches(
+                self.train,
+                batch_size=_BATCH.value,
+                padding_id=ranker.padding_id,
+                seed=seed,
+                sampler=sampler,
+            )
+        )
+        start, losses = time.perf_counter(), []
+        for _ in range(0 if name.startswith("untrained") else steps):
+            logs = model.train_on_batch(next(batches), return_dict=True)
+            losses.append(float(logs["loss"]))
+        trained = time.perf_counter()
+        ranks = self._ranks(model.encoder)
+        return {
+            "head": name,
+            "seed": seed,
+            "loss_first_last": [float(np.mean(losses[:5])), float(np.mean(losses[-5:]))]
+            if losses
+            else None,
+            "ranks": ranks,
+            "train_seconds": round(trained - start, 1),
+            "eval_seconds": round(time.perf_counter() - trained, 1),
+            "batch_size": _BATCH.value,
+            "examples": self.train.num_examples,
+            "learning_rate": _RATE.value,
+            "max_context_tokens": _TOKENS.value,
+            "precision": self.precision,
+        }
+
+    def _ranks(self, ranker: Any) -> list[int]:
+        from convert_tf.data.packing import TokenIds
+        from convert_tf.ranker_scoring import score_lists
+        from convert_tf.ranker_training import with_dev_candidates
+
+        examples = self.evaluated
+        if _TASK.value == "records":
+            number = _JOINT.value if ranker.is_joint else examples.num_examples
+            splits = examples.contexts.row_splits[: number + 1]
+            examples = examples._replace(
+                contexts=TokenIds(examples.contexts.flat[: splits[-1]], splits),
+                candidates=examples.candidates[:number],
+                labels=examples.labels[:number],
+            )
+            examples = with_dev_candidates(examples, is_joint=False)
+        scores = score_lists(ranker, examples.contexts, examples.pool, examples.candidates)
+        ranks = []
+        for own, labels in zip(scores, examples.labels, strict=True):
+            wrong = np.delete(own, labels)
+            ranks.append(1 + int((wrong >= own[labels].max()).sum()))
+        return ranks
+
+
+def print_table(path: str) -> None:
+    """R@1, R@2 and MRR of each head: mean ± standard deviation over seeds."""
+    rows = json.loads(Path(path).read_text())
+    subset = min(len(row["ranks"]) for row in rows)
+    print(f"\n{path}\n\n| head | seeds | R@1 | R@2 | MRR | R@1 of the first {subset} | train s |")
+    print("|---|---|---|---|---|---|---|")
+    for name in dict.fromkeys(row["head"] for row in rows):
+        own = [row for row in rows if row["head"] == name]
+        ranks = [np.array(row["ranks"]) for row in own]
+        columns = [
+            [100 * np.mean(r <= 1) for r in ranks],
+            [100 * np.mean(r <= 2) for r in ranks],
+            [100 * np.mean(1 / r) for r in ranks],
+            [100 * np.mean(r[:subset] <= 1) for r in ranks],
+        ]
+        cells = [
+            f"{np.mean(c):.1f} ± {np.std(c, ddof=1) if len(c) > 1 else 0:.1f}" for c in columns
+        ]
+        seconds = np.mean([row["train_seconds"] for row in own])
+        print(f"| {name} | {len(own)} | {' | '.join(cells)} | {seconds:.0f} |")
+
+
+def main(argv: list[str]) -> None:
+    if _TABLES.value:
+        for path in _TABLES.value:
+            print_table(path)
+        return
+    output = Path(_OUTPUT.value)
+    done = json.loads(output.read_text()) if output.exists() else []
+    runs = Runs()
+    for seed in range(_SEEDS.value):
+        for name in _HEADS.value or HEADS:
+            if any(row["head"] == name and row["seed"] == seed for row in done):
+                continue
+            done.append(runs.run(name, seed))
+            output.write_text(json.dumps(done))
+            ranks = np.array(done[-1]["ranks"])
+            print(
+                f"{name}  seed {seed}  R@1 {100 * np.mean(ranks <= 1):.2f}  "
+                f"MRR {100 * np.mean(1 / ranks):.2f}  loss {done[-1]['loss_first_last']}  "
+                f"{done[-1]['train_seconds']} + {done[-1]['eval_seconds']} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,252 @@
+"""Contexts with candidates as token ids, and padded batches of them for rankers; numpy alone."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.data.candidates import CandidateExample, joined_context
+from convert_tf.data.packing import TokenIds, joined_ranges
+
+PAD_MULTIPLE = 8
+SORTED_BATCHES = 16  # batches whose examples are sorted by length together
+
+# Texts, the most tokens of each, and whether the last rather than the first of them stay.
+Tokenize = Callable[[Sequence[str], int, bool], TokenIds]
+
+
+class RankingExamples(NamedTuple):
+    """Contexts and candidates as token ids; equal candidate texts are kept once.
+
+    Attributes:
+      contexts: the joined turns of each context.
+      pool: the candidate texts, each once.
+      candidates: for each context, int64 places in the pool.
+      labels: for each context, int64 places in its candidates: the right ones.
+    """
+
+    contexts: TokenIds
+    pool: TokenIds
+    candidates: list[np.ndarray]
+    labels: list[np.ndarray]
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.candidates)
+
+    def right(self, example: int) -> np.ndarray:
+        """Places in the pool of an example's right candidates."""
+        return self.candidates[example][self.labels[example]]
+
+
+def tokenize_examples(
+    examples: Iterable[CandidateExample],
+    tokenize: Tokenize,
+    *,
+    max_context_tokens: int,
+    max_candidate_tokens: int,
+) -> RankingExamples:
+    """Texts to token ids; contexts keep their last tokens, candidates their first.
+
+    Raises:
+      ValueError: there are no examples.
+    """
+    places: dict[str, int] = {}
+    contexts, candidates, labels = [], [], []
+    for example in examples:
+        contexts.append(joined_context(example.turns))
+        own = [places.setdefault(text, len(places)) for text in example.candidates]
+        candidates.append(np.array(own, np.int64))
+        labels.append(np.array(example.labels, np.int64))
+    if not contexts:
+        raise ValueError("A ranker needs at least one example. Received: none. Name other data.")
+    return RankingExamples(
+        tokenize(contexts, max_context_tokens, True),
+        tokenize(list(places), max_candidate_tokens, False),
+        candidates,
+        labels,
+    )
+
+
+def padded(
+    token_ids: TokenIds, texts: np.ndarray, padding_id: int, *, multiple: int = PAD_MULTIPLE
+) -> np.ndarray:
+    """Some of the texts, one to a row.
+
+    Args:
+      token_ids: ragged texts.
+      texts: int `[n]`, which ones; −1 gives a row of padding.
+      padding_id: id of padding.
+      multiple: the width is a multiple of this, at least one of it.
+
+    Returns:
+      int32 `[n, tokens]`, right-padded.
+    """
+    texts = np.asarray(texts, np.int64)
+    kept = np.maximum(texts, 0)
+    starts = token_ids.row_splits[kept].astype(np.int64)
+    lengths = np.where(texts < 0, 0, token_ids.row_splits[kept + 1] - starts)
+    longest = int(lengths.max(initial=1))
+    width = -(-max(longest, 1) // multiple) * multiple
+    rows = np.full(len(texts) * width, padding_id, np.int32)
+    places = joined_ranges(np.arange(len(texts)) * width, lengths)
+    rows[places] = token_ids.flat[joined_ranges(starts, lengths)]
+    return rows.reshape(len(texts), width)
+
+
+class NegativeSampler:
+    """Draws wrong candidates for an example.
+
+    Args:
+      examples: what is trained on.
+      source: `given`, `sampled` or `mined`.
+      count: how many; fewer where fewer were given.
+      mined: int `[examples, top]`, places in the pool, for `mined`.
+
+    Attributes:
+      most: how many at most are drawn for any example.
+
+    Raises:
+      ValueError: an example has no wrong candidate to draw.
+    """
+
+    def __init__(
+        self,
+        examples: RankingExamples,
+        *,
+        source: str,
+        count: int,
+        mined: np.ndarray | None = None,
+    ):
+        self.examples = examples
+        self.source = source
+        self.count = count
+        self.mined = mined
+        rights = [examples.right(i) for i in range(examples.num_examples)]
+        self._all_right = np.unique(np.concatenate(rights))
+        self.most = 0
+        for i in range(examples.num_examples):
+            self.most = max(self.most, min(count, len(self._choices(i))))
+            if not len(self._choices(i)):
+                raise ValueError(
+                    "Each context needs a wrong candidate to be trained against. Received: none "
+                    f"for context {i} with negatives_from={source}. Use data that gives some, "
+                    "other negatives, or more data."
+                )
+
+    def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
+        """int64 `[up to count]` places in the pool, none of them right for the example."""
+        choices = self._choices(example)
+        if len(choices) <= self.count:
+            return random.permutation(choices)
+        return random.choice(choices, self.count, replace=False)
+
+    def _choices(self, example: int) -> np.ndarray:
+        if self.source == "given":
+            choices = self.examples.candidates[example]
+        elif self.source == "mined":
+            assert self.mined is not None
+            choices = self.mined[example]
+        else:
+            return _without(self._all_right, self.examples.right(example))
+        return choices[~np.isin(choices, self.examples.right(example))]
+
+
+def _without(sorted_values: np.ndarray, removed: np.ndarray) -> np.ndarray:
+    places = np.searchsorted(sorted_values, removed)
+    return np.delete(sorted_values, np.unique(places))
+
+
+class RankingBatches:
+    """Endless padded batches; what a batch holds depends on the seed and its number alone.
+
+    Examples are permuted in every epoch, sorted by the length of their contexts within some batches
+    at a time, and batches are permuted again. An epoch's last partial batch is left out.
+
+    Args:
+      examples: what is trained on.
+      batch_size: contexts of a batch; all of the data where it has fewer.
+      padding_id: id of padding.
+      seed: seed of the order and of the negatives.
+      sampler: draws the negatives; None for the other right candidates of the batch.
+      skip_batches: batches that a run before this one has seen.
+
+    Attributes:
+      batches_per_epoch: how many.
+
+    Yields:
+      dict of `context_ids` int32 `[B, T]`; `candidate_ids` int32 `[B, T]`, or `[B, K, T]` with
+      drawn negatives; `labels` int32 `[B]`, the right column; `candidate_mask` bool `[B, B]` or
+      `[B, K]`, false where there is no candidate, or another one that is right, too.
+    """
+
+    def __init__(
+        self,
+        examples: RankingExamples,
+        *,
+        batch_size: int,
+        padding_id: int,
+        seed: int,
+        sampler: NegativeSampler | None = None,
+        skip_batches: int = 0,
+    ):
+        self.examples = examples
+        self.batch_size = min(batch_size, examples.num_examples)
+        self.padding_id = padding_id
+        self.seed = seed
+        self.sampler = sampler
+        self.skip_batches = skip_batches
+        self.batches_per_epoch = examples.num_examples // self.batch_size
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        number = self.skip_batches
+        while True:
+            epoch, first = divmod(number, self.batches_per_epoch)
+            for batch in self._epoch(epoch)[first:]:
+                yield self._batch(batch, np.random.default_rng([self.seed, number]))
+                number += 1
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        """int64 `[batches, batch_size]`."""
+        random = np.random.default_rng([self.seed, 1 << 32, epoch])
+        order = random.permutation(self.examples.num_examples)
+        order = order[: self.batches_per_epoch * self.batch_size]
+        lengths = np.diff(self.examples.contexts.row_splits)
+        size = SORTED_BATCHES * self.batch_size
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        by_length = [group[np.argsort(lengths[group], kind="stable")] for group in groups]
+        batches = np.concatenate(by_length).reshape(-1, self.batch_size)
+        return batches[random.permutation(len(batches))]
+
+    def _batch(self, batch: np.ndarray, random: np.random.Generator) -> dict[str, np.ndarray]:
+        examples, size = self.examples, len(batch)
+        right = np.array([random.choice(examples.right(i)) for i in batch])
+        result = {"context_ids": padded(examples.contexts, batch, self.padding_id)}
+        if self.sampler is None:
+            is_right = np.array([np.isin(right, examples.right(i)) for i in batch])
+            result["candidate_ids"] = padded(examples.pool, right, self.padding_id)
+            result["labels"] = np.arange(size, dtype=np.int32)
+            result["candidate_mask"] = ~is_right | np.eye(size, dtype=bool)
+            return result
+        columns = 1 + self.sampler.most
+        candidates = np.full((size, columns), -1, np.int64)
+        for row, example in enumerate(batch):
+            negatives = self.sampler.draw(example, random)
+            candidates[row, 0] = right[row]
+            candidates[row, 1 : 1 + len(negatives)] = negatives
+        # The right one must not be known by its place.
+        order = random.permuted(np.tile(np.arange(columns), (size, 1)), axis=1)
+        candidates = np.take_along_axis(candidates, order, axis=1)
+        flat = padded(examples.pool, candidates.ravel(), self.padding_id)
+        result["candidate_ids"] = flat.reshape(size, columns, -1)
+        result["labels"] = np.argmin(order, axis=1).astype(np.int32)
+        result["candidate_mask"] = candidates >= 0
+        return result
+
+
+def length_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Places of `lengths` in batches of similar length, the shortest first."""
+    order = np.argsort(lengths, kind="stable")
+    for number in range(math.ceil(len(order) / batch_size)):
+        yield order[number * batch_size : (number + 1) * batch_size]
