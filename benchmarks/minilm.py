@@ -86,9 +86,9 @@ def main(argv: list[str]) -> None:
             by_source=_BY_SOURCE.value,
             **common,
         )
+    print(table(report), flush=True)
     if _OUTPUT.value:
-        report = write_report(report, _OUTPUT.value)
-    print(table(report))
+        write_report(report, _OUTPUT.value)
 
 
 if __name__ == "__main__":

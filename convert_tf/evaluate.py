@@ -222,11 +222,11 @@ def _run(argv: Sequence[str]) -> None:
         raise app.UsageError(f"--k is a list of numbers, as 1,3,10. Received: {values.k}.")
     try:
         report = _report(values)
+        print(table(report), flush=True)  # before what may fail
         if values.output and values.output.endswith(".json"):
             write_file(values.output, json.dumps(_flat(report), indent=2) + "\n")
         elif values.output:
-            report = write_report(report, values.output)
-        print(table(report))
+            write_report(report, values.output)
     except (ValueError, OSError) as error:
         sys.exit(f"evaluate: {' '.join(str(error).split())}")
 

@@ -15,10 +15,13 @@ from tiny_checkpoint import random_texts, write_checkpoint, write_records
 
 import convert_tf.evaluate
 import convert_tf.nearest
+from convert_tf.checkpoint import save_checkpoint
+from convert_tf.config import HeadConfig
 from convert_tf.data.pipeline import read_pairs
 from convert_tf.evaluate import evaluate
 from convert_tf.hub import export_module
 from convert_tf.nearest import nearest_responses, read_candidates
+from convert_tf.ranker_checkpoint import initial_ranker
 from convert_tf.text_encoders import CheckpointEncoder, ModuleEncoder, encoder_ranker
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -539,3 +542,31 @@ def test_multi_context_checkpoints(tmp_path, monkeypatch):
     expected = encoder.encode_contexts(["train"], ["0: help"])[0]
     np.testing.assert_allclose(numbered[2], expected, atol=1e-5)
     assert np.abs(numbered[0] - found[0]).max() > 1e-4
+
+
+def test_rows_of_rankers(paths, given, tmp_path, monkeypatch, capsys):
+    """A bi-encoder that was not trained ranks as the dual encoder it was made from."""
+    folders = {}
+    for head in ("bi", "poly", "cross"):
+        ranker, vocabulary = initial_ranker(
+            paths["checkpoint"],
+            HeadConfig(head=head, max_context_tokens=60, negatives_from="given"),
+        )
+        folders[head] = str(tmp_path / head)
+        save_checkpoint(folders[head], ranker, vocabulary=vocabulary, training={})
+    report, _ = run_report(
+        monkeypatch, capsys, tmp_path, f"--candidates={given}", "--k=1", "--history=joined",
+        *(f"--checkpoint={folder}" for folder in [paths["checkpoint"], *folders.values()]),
+    )  # fmt: skip
+    rows = report["rows"]
+    assert [row["name"] for row in rows] == [paths["checkpoint"], *folders.values()]
+    assert rows[1]["groups"] == rows[0]["groups"]
+    assert rows[3]["settings"] == {"checkpoint": folders["cross"], "precision": "float32"}
+
+
+def test_results_are_printed_before_they_cannot_be_written(given, tmp_path, monkeypatch, capsys):
+    arguments = (f"--candidates={given}", "--baselines=bm25", f"--train_data={given}")
+    (tmp_path / "evaluation.json").write_text("{}")
+    message = error_line(monkeypatch, convert_tf.evaluate, *arguments, f"--output={tmp_path}")
+    assert "must be what an evaluation wrote" in message
+    assert "BM25" in capsys.readouterr().out
