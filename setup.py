@@ -12,10 +12,11 @@ VERSION = re.search(
 
 EXTRAS = {
     "beam": ["apache-beam>=2.73"],
+    "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
-EXTRAS["test"] = ["pytest>=8", "hypothesis>=6.100", *EXTRAS["beam"], *EXTRAS["jax"]]
+EXTRAS["test"] = ["pytest>=8", "hypothesis>=6.100", *EXTRAS["beam"], *EXTRAS["faiss"], *EXTRAS["jax"]]
 EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["lint"]]
 
 setup(

@@ -1,0 +1,198 @@
+"""Milliseconds to rank cached candidates for one context: bi-, poly- and cross-encoder.
+
+```
+python benchmarks/candidates.py --output candidates.json
+```
+
+Repeats Table 5 of arXiv 1905.01969 with the ConveRT trunk. Contexts are encoded one at a time by
+the real network with random weights; candidates are random vectors of length 1, as only their shape
+matters. The rows take turns, so that what else the machine does falls on all of them alike; medians
+are printed, and ratios to the bi-encoder of the same turn. A cross-encoder is timed with 1,000
+candidates, the rest follows from them. What the machine can do at most, the bytes of the vectors
+over the rate at which memory is read and the multiplications over the rate of a large matrix
+product, is measured in the same turns.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+from convert_tf.candidate_cache import DTYPES, CandidateCache, write_cache
+from convert_tf.config import HeadConfig, model_preset
+from convert_tf.index import BUFFER_BYTES, CandidateIndex
+from convert_tf.rankers import Ranker, RankerConfig, make_ranker
+
+_COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
+_MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 24_000, "Of the trunk.")
+_CONTEXT_TOKENS = flags.DEFINE_integer("context_tokens", 60, "Of each context.")
+_CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "For the cross-encoder.")
+_DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the cached vectors.")
+_BUFFER_BYTES = flags.DEFINE_integer("buffer_bytes", BUFFER_BYTES, "Of the search.")
+_TURNS = flags.DEFINE_integer("turns", 15, "Measurements of each row.", lower_bound=1)
+_CROSS_TURNS = flags.DEFINE_integer("cross_turns", 3, "Measurements of the cross-encoder.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
+
+TOP_K = 10
+CROSS_BATCH = 100
+FINGERPRINT = "random vectors"
+
+
+class TimedEncoder:
+    """Encodes contexts of token ids with a ranker, and notes the seconds."""
+
+    fingerprint = FINGERPRINT
+
+    def __init__(self, ranker: Ranker, scale: float):
+        self.ranker = ranker
+        self.scale = np.float32(scale)
+        self.seconds = 0.0
+        self.vectors = 0
+
+    def encode_candidates(self, texts):
+        raise NotImplementedError
+
+    def encode_contexts(self, contexts):
+        start = time.perf_counter()
+        vectors, mask = self.ranker.predict_on_batch({"context_ids": np.stack(contexts)})
+        result = np.asarray(vectors, np.float32) * self.scale, np.asarray(mask)
+        self.seconds = time.perf_counter() - start
+        self.vectors = int(result[1].sum())
+        return result
+
+
+def heads() -> dict[str, HeadConfig]:
+    """The rows of the table, by name."""
+    common = {"reduction": "sqrt_n", "scale": 512**0.5}
+    rows = {"bi": HeadConfig(head="bi", **common)}
+    for variant in ("learnt", "first_m"):
+        for codes in (16, 64, 360):
+            rows[f"poly {codes} {variant}"] = HeadConfig(
+                head="poly", poly_codes=codes, poly_variant=variant, **common
+            )
+    return rows
+
+
+def random_cache(folder: Path, count: int, dim: int) -> CandidateCache:
+    """A cache of random vectors of length 1."""
+    rng = np.random.default_rng(count)
+
+    def encode(texts):
+        vectors = rng.standard_normal((len(texts), dim), dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return write_cache(
+        folder, map(str, range(count)), encode, fingerprint=FINGERPRINT, dtype=_DTYPE.value
+    )
+
+
+def timed(function) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+class Machine:
+    """The rates that bound any search: bytes/s of reading memory, FLOP/s of a matrix product."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        # Read as a matrix times a vector, what a bi-encoder's search is.
+        self._read = rng.standard_normal((2**17, 512), dtype=np.float32)
+        self._vector = np.ones(512, np.float32)
+        self._square = rng.standard_normal((2048, 2048), dtype=np.float32)
+        self._out = np.empty((2048, 2048), np.float32)
+
+    def measure(self) -> dict[str, float]:
+        reading = min(timed(lambda: self._read @ self._vector) for _ in range(2))
+        product = timed(lambda: np.matmul(self._square, self._square, out=self._out))
+        return {"bytes_per_s": self._read.nbytes / reading, "flop_per_s": 2 * 2048**3 / product}
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    counts = [int(count) for count in _COUNTS.value]
+    config = model_preset(_MODEL.value, vocab_size=_VOCAB_SIZE.value)
+    rng = np.random.default_rng(0)
+    context = rng.integers(0, config.num_ids, _CONTEXT_TOKENS.value).astype(np.int32)
+    encoders = {
+        name: TimedEncoder(make_ranker(RankerConfig(config, head)), head.scale)
+        for name, head in heads().items()
+    }
+    report: dict[str, dict] = {}
+    rates: dict[str, list[float]] = {"bytes_per_s": [], "flop_per_s": []}
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {n: random_cache(Path(folder) / str(n), n, config.encoding_dim) for n in counts}
+        row_bytes = caches[counts[0]].stored(0, 1)[0].nbytes
+        machine = Machine()
+        samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        for turn in range(-2, _TURNS.value):  # the first two warm up
+            for key, value in machine.measure().items():
+                rates[key] += [value] * (turn >= 0)
+            for name, encoder in encoders.items():
+                for count, cache in caches.items():
+                    index = CandidateIndex(cache, encoder, buffer_bytes=_BUFFER_BYTES.value)
+                    total = timed(lambda i=index: i.search([context], top_k=TOP_K))
+                    if turn >= 0:
+                        samples.setdefault((name, count), []).append((encoder.seconds, total))
+    peak = {key: max(values) for key, values in rates.items()}
+    print(
+        f"{_DTYPE.value}, {_CONTEXT_TOKENS.value} context tokens; memory read at "
+        f"{peak['bytes_per_s'] / 1e9:.1f} GB/s, matrix product {peak['flop_per_s'] / 1e9:.0f} "
+        "GFLOP/s (best of the run)"
+    )
+    print(f"{'':<18}{'candidates':>11}{'encode':>9}{'score':>9}{'total':>9}{'× bi':>7}{'floor':>9}")
+    for (name, count), pairs in samples.items():
+        encode, total = (1e3 * statistics.median(column) for column in zip(*pairs, strict=True))
+        score = 1e3 * statistics.median(t - e for e, t in pairs)
+        of_bi = zip(pairs, samples["bi", count], strict=True)
+        ratio = statistics.median(own[1] / bi[1] for own, bi in of_bi)
+        vectors = encoders[name].vectors
+        flops = 2 * count * config.encoding_dim * vectors
+        floor = 1e3 * max(count * row_bytes / peak["bytes_per_s"], flops / peak["flop_per_s"])
+        report[f"{name}, {count}"] = {
+            "encode_ms": encode,
+            "score_ms": score,
+            "total_ms": total,
+            "ratio_to_bi": ratio,
+            "floor_of_score_ms": floor,
+            "context_vectors": vectors,
+        }
+        print(
+            f"{name:<18}{count:>11,}{encode:9.1f}{score:9.1f}{total:9.1f}{ratio:7.2f}{floor:9.1f}"
+        )
+    report |= time_cross(config, context, counts, rng)
+    report["rates"] = {key: statistics.median(values) for key, values in rates.items()}
+    if _OUTPUT.value:
+        Path(_OUTPUT.value).write_text(json.dumps(report, indent=2) + "\n")
+
+
+def time_cross(config, context, counts, rng) -> dict[str, dict]:
+    """The cross-encoder's row: 1,000 candidates measured, in batches."""
+    if not _CROSS_TURNS.value:
+        return {}
+    head = HeadConfig(head="cross", reduction="sqrt_n", negatives_from="sampled")
+    ranker = make_ranker(RankerConfig(config, head))
+    shape = (1, CROSS_BATCH, _CANDIDATE_TOKENS.value)
+    ids = rng.integers(0, config.num_ids, shape).astype(np.int32)
+    inputs = {"context_ids": context[None], "candidate_ids": ids}
+    ranker.predict_on_batch(inputs)
+    seconds = [
+        sum(timed(lambda: ranker.predict_on_batch(inputs)) for _ in range(1000 // CROSS_BATCH))
+        for _ in range(_CROSS_TURNS.value)
+    ]
+    rows = {}
+    for count in counts:
+        total = 1e3 * statistics.median(seconds) * count / 1000
+        rows[f"cross, {count}"] = {"total_ms": total, "is_measured": count == 1000}
+        print(f"{'cross':<18}{count:>11,}{total:27.0f}{'' if count == 1000 else '  inferred'}")
+    return rows
+
+
+if __name__ == "__main__":
+    app.run(main)
