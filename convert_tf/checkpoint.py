@@ -23,7 +23,13 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 TRAINING_FILE = "training.json"
 STATE_FILE = "training_state.npz"
-VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model"}
+VOCABULARY_FILES = {
+    "subword": "vocab.txt",
+    "sentencepiece": "vocab.model",
+    "wordpiece": "vocab.txt",
+}
+# Beside a WordPiece vocabulary: whether letters are lower-cased.
+TOKENIZER_FILE = "tokenizer_config.json"
 CHECKPOINTS_FOLDER = "checkpoints"
 
 
@@ -57,7 +63,7 @@ def save_checkpoint(
     Args:
       folder: made when it is not there.
       encoder: whose weights and configuration are written.
-      vocabulary: the vocabulary file, which is copied.
+      vocabulary: the vocabulary file, which is copied, with the settings of WordPiece beside it.
       training: facts about the training, JSON values by name.
 
     Raises:
@@ -70,6 +76,9 @@ def save_checkpoint(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_file(vocabulary_path(folder, encoder.config), vocabulary_bytes)
+        settings = Path(vocabulary).with_name(TOKENIZER_FILE)
+        if encoder.config.tokenizer == "wordpiece" and settings.is_file():
+            write_file(folder / TOKENIZER_FILE, settings.read_bytes())
         write_file(folder / CONFIG_FILE, encoder.config.to_json())
         encoder.save_weights(temporary)
         os.replace(temporary, folder / WEIGHTS_FILE)
@@ -287,7 +296,7 @@ def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
         if [v.shape for v in variables] == [v.shape for v in found]:
             for i, variable in enumerate(variables):
                 variable.assign(values[f"{kind}_{i}"])
-        elif kind == "optimizer":
+        elif kind != "dropout":
             raise CheckpointError(
                 "A run must resume with the optimizer it began with. Received: a state of "
                 f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
@@ -303,7 +312,10 @@ def _state(model: keras.Model) -> dict[str, list[Any]]:
     starts them anew.
     """
     dropouts = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dropout)]
+    own = {id(v) for v in model.encoder.trainable_variables}
     return {
         "optimizer": [model.steps_done, *model.optimizer.variables],
+        # What an objective trains beside the encoder, as the output layer of a language model.
+        "objective": [v for v in model.trainable_variables if id(v) not in own],
         "dropout": [v for layer in dropouts for v in layer.variables],
     }

@@ -167,7 +167,7 @@ class RecordFolder:
         self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
         self.tokenizer_name = self._tokenizer.name
         self.vocab_size = self._tokenizer.vocab_size
-        self.num_oov_buckets = num_oov_buckets
+        self.num_oov_buckets = self._tokenizer.num_oov_buckets  # WordPiece has none
         self.vocabulary = Path(vocabulary)
 
     def open(
