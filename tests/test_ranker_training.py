@@ -12,6 +12,7 @@ import keras
 import naive
 import numpy as np
 import pytest
+from model_cases import fill_weights
 from tiny_checkpoint import random_texts, write_checkpoint, write_records
 
 import convert_tf
@@ -174,6 +175,7 @@ def test_outputs_are_rescaled_to_the_standard_deviation(small_config):
     ranker = make_ranker(
         RankerConfig(small_config, HeadConfig(head="poly", poly_variant="first_m"))
     )
+    fill_weights(ranker.trunk.variables)
     random = np.random.RandomState(0)
     lengths = random.randint(1, 12, size=40)
     ids = random.randint(0, small_config.num_ids, size=lengths.sum()).astype("int32")
