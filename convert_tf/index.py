@@ -18,13 +18,14 @@ from typing import Protocol
 import numpy as np
 from absl import app, flags
 
-from convert_tf.candidate_cache import DTYPES, CandidateCache, read_candidate_lines, write_cache
+from convert_tf.candidate_cache import DTYPES, CandidateCache
 from convert_tf.candidate_scoring import (
     BestCandidates,
     best_candidates,
     exact_scores,
     real_vectors,
 )
+from convert_tf.candidate_writer import read_candidate_lines, write_cache
 from convert_tf.text_ranker import Turns
 
 # Chunks of candidates with their scores that stay in the processor's caches.

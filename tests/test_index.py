@@ -14,15 +14,9 @@ import pytest
 from index_stubs import DIM, StubEncoder, StubRanker, brute_force
 from tiny_checkpoint import random_texts
 
-from convert_tf.candidate_cache import (
-    DTYPES,
-    CandidateCache,
-    read_candidate_lines,
-    stored_vectors,
-    widen_float16,
-    write_cache,
-)
+from convert_tf.candidate_cache import DTYPES, CandidateCache, widen_float16
 from convert_tf.candidate_scoring import _ChunkScorer, best_candidates, exact_scores
+from convert_tf.candidate_writer import read_candidate_lines, stored_vectors, write_cache
 from convert_tf.index import CandidateIndex
 from convert_tf.reranked_index import RerankedIndex
 
@@ -401,7 +395,7 @@ def test_a_killed_build_leaves_nothing_that_loads(tmp_path, is_there_before):
     code = (
         "import os, signal, sys\n"
         "import numpy as np\n"
-        "from convert_tf.candidate_cache import write_cache\n"
+        "from convert_tf.candidate_writer import write_cache\n"
         "def texts():\n"
         "    yield from map(str, range(1000))\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"

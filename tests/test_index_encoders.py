@@ -12,7 +12,8 @@ from script_calls import call_script
 from tiny_checkpoint import random_texts, write_checkpoint
 
 import convert_tf.index
-from convert_tf.candidate_cache import CandidateCache, write_cache
+from convert_tf.candidate_cache import CandidateCache
+from convert_tf.candidate_writer import write_cache
 from convert_tf.checkpoint import save_checkpoint
 from convert_tf.config import HeadConfig
 from convert_tf.hub import export_module
