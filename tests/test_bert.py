@@ -308,5 +308,5 @@ def test_a_backbone_of_keras_hub_is_our_trunk(tmp_path):
         _arrays(t.joint_sequence(contexts, candidates)) for t in (trunk, carrier)
     )
     np.testing.assert_allclose(theirs[mask], ours[mask], atol=2e-5)
-    assert carrier.embedding_table.shape == (len(backbone.token_embedding.embeddings), 8)
+    assert carrier.embedding_table.shape == backbone.token_embedding.embeddings.shape
     assert len(carrier.blocks) == 2

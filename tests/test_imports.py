@@ -296,7 +296,7 @@ def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
     statements = (
         "from convert_tf import callbacks, checkpoint, encoders, trainer, quantization\n"
-        "from convert_tf import pretraining_run"
+        "from convert_tf import pretraining_run, ranker_training"
     )
     assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}
 
