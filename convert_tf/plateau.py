@@ -2,25 +2,22 @@
 
 from typing import Any
 
-import keras
 
-
-def decay_on_plateau(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """An optimizer like `optimizer`, not yet built, with a factor on its learning rate.
+def decaying_on_plateau(base: Any) -> Any:
+    """A subclass of an optimizer's class, with a factor on the learning rate.
 
     The factor is one of the optimizer's variables: it is saved and resumed with the others, and a
     compiled step sees it change.
 
     Args:
-      optimizer: not built; its schedule is kept and multiplied.
+      base: a class of `keras.optimizers`.
 
     Returns:
-      An optimizer whose variable `plateau_factor`, 1 at first, multiplies its learning rate.
+      The class. Its variable `plateau_factor`, 1 at first, multiplies the learning rate, and
       `decay(factor)` multiplies that variable.
 
     Reference: arXiv 1905.01969 §5.1.
     """
-    base: Any = type(optimizer)
 
     class DecayingOnPlateau(base):
         def build(self, variables: Any) -> None:
@@ -36,4 +33,4 @@ def decay_on_plateau(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.
             return super()._get_current_learning_rate() * self.plateau_factor
 
     DecayingOnPlateau.__name__ = base.__name__
-    return DecayingOnPlateau.from_config(optimizer.get_config())
+    return DecayingOnPlateau

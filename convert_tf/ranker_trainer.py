@@ -20,7 +20,7 @@ from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples, padded
 from convert_tf.files import write_file
 from convert_tf.losses import candidate_softmax_loss
-from convert_tf.plateau import decay_on_plateau
+from convert_tf.plateau import decaying_on_plateau
 from convert_tf.ranker_scoring import ranking_report, score_lists
 from convert_tf.rankers import Ranker
 from convert_tf.trainer import compiles_shapes, make_optimizer
@@ -159,7 +159,9 @@ def make_ranker_training(
     freeze(ranker, head.freeze, trainable_blocks=head.trainable_blocks)
     model = RankerTraining(ranker, label_smoothing=train.label_smoothing, l2=train.l2)
     table = getattr(ranker.trunk, "embedding_table", None)
-    optimizer = decay_on_plateau(make_optimizer(train, embedding_table=table, precision=precision))
+    optimizer = make_optimizer(
+        train, embedding_table=table, precision=precision, extend=decaying_on_plateau
+    )
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
     return model

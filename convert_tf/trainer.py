@@ -6,7 +6,7 @@ Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization")
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -122,7 +122,11 @@ def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
 
 
 def make_optimizer(
-    config: TrainConfig, *, embedding_table: Any, precision: str
+    config: TrainConfig,
+    *,
+    embedding_table: Any,
+    precision: str,
+    extend: Callable[[Any], Any] | None = None,
 ) -> keras.optimizers.Optimizer:
     """The optimizer of a run.
 
@@ -130,6 +134,7 @@ def make_optimizer(
       config: reads optimizer, learning rates, steps, rho, weight decay, clip and loss scale.
       embedding_table: the variable whose gradient is clipped.
       precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+      extend: what makes a subclass of the optimizer's class, or None.
 
     Returns:
       A Keras optimizer.
@@ -143,6 +148,8 @@ def make_optimizer(
         "adamax": (keras.optimizers.Adamax, {}),
     }
     base, options = classes[config.optimizer]
+    if extend is not None:
+        base = extend(base)
     return _with_embedding_clip(base, embedding_table, config.embedding_clip)(
         learning_rate=learning_rate_schedule(config),
         loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,

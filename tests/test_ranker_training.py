@@ -22,7 +22,7 @@ from convert_tf.config import HeadConfig, TrainConfig, head_train_defaults
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.losses import candidate_softmax_loss
-from convert_tf.plateau import decay_on_plateau
+from convert_tf.plateau import decaying_on_plateau
 from convert_tf.ranker_checkpoint import (
     initial_ranker,
     is_ranker,
@@ -85,7 +85,7 @@ def test_report_parity_with_loop():
 
 def test_plateau_factor_is_part_of_the_step():
     """After a decay by 0.4 a plain gradient step is 0.4 as long; the factor is a saved variable."""
-    optimizer = decay_on_plateau(keras.optimizers.SGD(learning_rate=0.5))
+    optimizer = decaying_on_plateau(keras.optimizers.SGD)(learning_rate=0.5)
     variable = keras.Variable(np.array([1.0], "float32"))
     optimizer.build([variable])
     assert any(v is optimizer.plateau_factor for v in optimizer.variables)
@@ -98,7 +98,7 @@ def test_plateau_factor_is_part_of_the_step():
 
 def test_the_schedule_is_kept_under_the_factor():
     schedule = keras.optimizers.schedules.CosineDecay(0.0, 10, warmup_target=1.0, warmup_steps=4)
-    optimizer = decay_on_plateau(keras.optimizers.Adamax(learning_rate=schedule))
+    optimizer = decaying_on_plateau(keras.optimizers.Adamax)(learning_rate=schedule)
     optimizer.build([keras.Variable(np.zeros(1, "float32"))])
     optimizer.iterations.assign(2)
     assert float(np.asarray(optimizer._get_current_learning_rate())) == pytest.approx(0.5)
@@ -466,3 +466,73 @@ def test_the_papers_defaults():
         assert config.final_learning_rate == config.learning_rate
     head = HeadConfig()
     assert (head.negatives, head.plateau_decay, head.evaluations_per_epoch) == (15, 0.4, 2)
+
+
+_ON_JAX = """
+import sys
+import numpy as np
+from convert_tf.config import HeadConfig, ModelConfig, TrainConfig
+from convert_tf.ranker_trainer import make_ranker_training
+from convert_tf.rankers import RankerConfig, make_ranker
+
+folder = sys.argv[1]
+batch = dict(np.load(folder + "/batch.npz"))
+model_config = ModelConfig.from_json(open(folder + "/model.json").read())
+train = TrainConfig.from_json(open(folder + "/train.json").read())
+results = {}
+for kind in ("poly", "cross"):
+    head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
+    ranker = make_ranker(RankerConfig(model_config, head))
+    ranker.load_weights(folder + f"/{kind}.weights.h5")
+    model = make_ranker_training(ranker, train, head, precision="float32")
+    losses = [model.train_on_batch(batch)]
+    model.optimizer.decay(0.5)
+    losses += [model.train_on_batch(batch) for _ in range(2)]
+    results[kind] = np.array(losses)
+    results[kind + "_scores"] = np.asarray(
+        ranker.score(batch["context_ids"], batch["candidate_ids"]))
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+np.savez(folder + "/jax.npz", **results)
+"""
+
+
+def test_jax_trains_alike(small_config, tmp_path):
+    """Three steps with a decay in between, from one weights file, without TensorFlow."""
+    train = TrainConfig(
+        steps=9, batch_size=8, optimizer="adamax", learning_rate=0.02, warmup_steps=0, l2=0.0
+    )
+    batch = _eight_pairs(small_config)
+    batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
+    np.savez(tmp_path / "batch.npz", **batch)
+    (tmp_path / "model.json").write_text(small_config.to_json())
+    (tmp_path / "train.json").write_text(train.to_json())
+    expected = {}
+    for kind in ("poly", "cross"):
+        (tmp_path / f"{kind}.json").write_text(KINDS[kind].to_json())
+        ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
+        fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
+        ranker.save_weights(tmp_path / f"{kind}.weights.h5")
+        model = make_ranker_training(ranker, train, KINDS[kind], precision="float32")
+        losses = [model.train_on_batch(batch)]
+        model.optimizer.decay(0.5)
+        losses += [model.train_on_batch(batch) for _ in range(2)]
+        scores = np.asarray(ranker.score(batch["context_ids"], batch["candidate_ids"]))
+        expected[kind] = np.array(losses), scores
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_JAX, str(tmp_path)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    on_jax = np.load(tmp_path / "jax.npz")
+    for kind, (losses, scores) in expected.items():
+        np.testing.assert_allclose(on_jax[kind], losses, rtol=1e-3)
+        np.testing.assert_allclose(on_jax[f"{kind}_scores"], scores, atol=2e-2)
