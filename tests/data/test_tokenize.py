@@ -189,6 +189,15 @@ def test_files_hold_the_ids_of_the_texts(corpus):
             np.testing.assert_array_equal(ids[offsets[index] : offsets[index + 1]], expected)
 
 
+def test_size_of_the_batches_leaves_no_trace(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenize, "BATCH_SIZE", 10)
+    output = str(tmp_path / "ids")
+    tokenize_records(corpus.records, output, vocabulary=corpus.vocabulary,
+                     num_oov_buckets=NUM_OOV_BUCKETS)  # fmt: skip
+    for name in os.listdir(corpus.arrays):
+        assert Path(output, name).read_bytes() == Path(corpus.arrays, name).read_bytes()
+
+
 def test_large_vocabularies_have_32_bits(corpus, tmp_path):
     assert arrays.dtype_of_ids(65_535) == "uint16"  # the id of padding is never stored, but fits
     assert arrays.dtype_of_ids(65_536) == "int32"
