@@ -207,7 +207,8 @@ def print_table(path: str) -> None:
             [100 * np.mean(r[:subset] <= 1) for r in ranks],
         ]
         cells = [
-            f"{np.mean(c):.1f} ± {np.std(c, ddof=1) if len(c) > 1 else 0:.1f}" for c in columns
+            f"{np.mean(c):.1f}" + (f" ± {np.std(c, ddof=1):.1f}" if len(c) > 1 else "")
+            for c in columns
         ]
         seconds = np.mean([row["train_seconds"] for row in own])
         print(f"| {name} | {len(own)} | {' | '.join(cells)} | {seconds:.0f} |")
