@@ -96,7 +96,7 @@ class SpecialTokenTrunk(keras.Model):
       reduction: None; there is no pre-trained one.
     """
 
-    embedding: keras.layers.Layer | None
+    embedding: Any
     embedding_table: Any
     blocks: list[keras.layers.Layer]
     reduction: None = None

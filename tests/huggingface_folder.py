@@ -10,7 +10,7 @@ import numpy as np
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
     *string.ascii_lowercase, *"0123456789!?.,'-", *(f"##{c}" for c in string.ascii_lowercase),
-    "the", "cat", "sat", "hello", "##ing", "em", "##bed", "how", "are", "you", "中",
+    "the", "cat", "sat", "hello", "##ing", "em", "##bed", "how", "are", "you", "中", "σασ",
 ]  # fmt: skip
 VOCABULARY = [*SPECIAL, *WORDS]
 CONFIG = {

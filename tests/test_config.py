@@ -8,13 +8,15 @@ from model_cases import packed_batch, random_texts
 from convert_tf.checkpoint import vocabulary_path
 from convert_tf.config import (
     MODEL_PRESETS,
+    BertConfig,
     DataConfig,
     ModelConfig,
+    PretrainConfig,
     TrainConfig,
     model_preset,
 )
 
-CONFIGS = (ModelConfig, TrainConfig, DataConfig)
+CONFIGS = (ModelConfig, TrainConfig, DataConfig, BertConfig, PretrainConfig)
 
 # Another value for each field of ModelConfig. A new field without one fails the tests below.
 OTHER_MODEL_VALUES = {
