@@ -24,6 +24,7 @@ python train.py --init_from runs/convert --head poly --poly_codes 64 --data trai
 import dataclasses
 import os
 import sys
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -180,7 +181,7 @@ def main(argv: list[str]) -> None:
                 learns_vocabulary=not _INIT_FROM.value,
             )
             vocabulary = own.vocabulary
-            changes = {"data": own.data}
+            changes: dict[str, Any] = {"data": own.data}
             if FLAGS["eval_splits"].value is None:
                 changes["eval_splits"] = own.eval_splits
             data = dataclasses.replace(data, **changes)
