@@ -13,6 +13,7 @@ why the others were dropped. `--tokenize` writes token ids too, to `data/ids/`, 
 without TensorFlow can train from.
 """
 
+import dataclasses
 import errno
 import sys
 import time
@@ -22,10 +23,15 @@ from typing import Any
 from absl import app, flags
 
 from convert_tf.data import dumps, report, threads
-from convert_tf.data.comments import Rules
+from convert_tf.data.comments import DEDUPLICATE, PRESETS, Rules
 from convert_tf.data.corpora import CORPORA
 from convert_tf.data.local_runner import PrepareOptions, prepare
-from convert_tf.data.rule_flags import define_rule_flags, given_rules
+
+# Flags that set several fields.
+_TOGETHER = {
+    "min_length": ("min_context_length", "min_response_length"),
+    "max_length": ("max_context_length", "max_response_length", "max_extra_length"),
+}
 
 
 def define_input_flags() -> None:
@@ -42,6 +48,45 @@ def define_input_flags() -> None:
     )
     for split, number in PrepareOptions().num_shards.items():
         flags.DEFINE_integer(f"num_shards_{split}", number, f"Files of the {split} split.")
+
+
+def define_rule_flags() -> None:
+    """Defines `--preset` and a flag for each field of `Rules`."""
+    defaults = Rules()
+    flags.DEFINE_enum(
+        "preset",
+        "polyai",
+        sorted(PRESETS),
+        "Rules to start from; other flags count beyond it. clean turns on: "
+        f"{', '.join(PRESETS['clean'])}.",
+    )
+    for name, fields in _TOGETHER.items():
+        flags.DEFINE_integer(name, None, f"Sets --{', --'.join(fields)}.")
+    explained = Rules.explanations()
+    for field in dataclasses.fields(Rules):
+        default = getattr(defaults, field.name)
+        text = f"{explained[field.name]} Default: {default!r}."
+        if isinstance(default, bool):
+            flags.DEFINE_bool(field.name, None, text)
+        elif field.name == "deduplicate":
+            flags.DEFINE_enum(field.name, None, DEDUPLICATE, text)
+        elif isinstance(default, tuple):
+            flags.DEFINE_list(field.name, None, text)
+        else:
+            flags.DEFINE_integer(field.name, None, text)
+
+
+def given_rules(values: flags.FlagValues) -> dict[str, Any]:
+    """The fields of `Rules` that the preset and the flags set, flags last."""
+    given: dict[str, Any] = dict(PRESETS[values.preset])
+    for name, fields in _TOGETHER.items():
+        if values[name].value is not None:
+            given.update(dict.fromkeys(fields, values[name].value))
+    for field in dataclasses.fields(Rules):
+        value = values[field.name].value
+        if value is not None:
+            given[field.name] = tuple(value) if isinstance(value, list) else value
+    return given
 
 
 def corpus_rules(given: Mapping[str, Any]) -> dict[str, Rules]:

@@ -23,8 +23,13 @@ from convert_tf.data.beam_runner import prepare
 from convert_tf.data.comments import Rules
 from convert_tf.data.corpora import CORPORA
 from convert_tf.data.local_runner import PrepareOptions
-from convert_tf.data.prepare import corpus_rules, define_input_flags, num_shards
-from convert_tf.data.rule_flags import define_rule_flags, given_rules
+from convert_tf.data.prepare import (
+    corpus_rules,
+    define_input_flags,
+    define_rule_flags,
+    given_rules,
+    num_shards,
+)
 
 
 def _define_flags() -> None:
