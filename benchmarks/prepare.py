@@ -13,7 +13,6 @@ the first.
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -32,10 +31,11 @@ _FOLDER = flags.DEFINE_string("folder", None, "Where dumps and data go.", requir
 _COPIES = flags.DEFINE_list("copies", ["1", "10"], "How often the dumps are repeated.")
 _OPTIONS = flags.DEFINE_list("options", [], "Further flags of prepare, as --preset=clean.")
 _IDS = ("id", "link_id", "parent_id")
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
 
 
 def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
-    """One zstd file of all objects, `copies` times, the ids of each copy with an ending of its own."""
+    """One zstd file of all objects, `copies` times; the ids of each copy have their own ending."""
     partial = output.with_suffix(".tmp")
     with open(partial, "wb") as file, zstandard.ZstdCompressor(3).stream_writer(file) as writer:
         for copy in range(copies):
@@ -84,14 +84,9 @@ def measure(command: list[str], temporary: Path) -> dict[str, float]:
     return {
         "seconds": time.monotonic() - started,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_gib": usage.ru_maxrss / (2**30 / resource_unit()),
+        "peak_gib": usage.ru_maxrss * RSS_UNIT / 2**30,
         "disk_gb": largest / 1e9,
     }
-
-
-def resource_unit() -> int:
-    """Bytes in a unit of `ru_maxrss`."""
-    return 1 if sys.platform == "darwin" else 1024
 
 
 def main(argv: list[str]) -> None:
@@ -125,7 +120,8 @@ def main(argv: list[str]) -> None:
     first = rows[0][2]
     for copies, _, figures in rows[1:]:
         print(
-            f"{copies} copies against {rows[0][0]}: time × {figures['seconds'] / first['seconds']:.1f}, "
+            f"{copies} copies against {rows[0][0]}: "
+            f"time × {figures['seconds'] / first['seconds']:.1f}, "
             f"memory × {figures['peak_gib'] / first['peak_gib']:.2f}"
         )
 

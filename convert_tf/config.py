@@ -558,9 +558,7 @@ def train_recipe(name: str, **overrides: Any) -> TrainConfig:
       ValueError: `name` is no recipe, or an override names no field.
     """
     if name not in TRAIN_RECIPES:
-        raise ValueError(
-            f"A recipe must be one of {sorted(TRAIN_RECIPES)}. Received: {name!r}."
-        )
+        raise ValueError(f"A recipe must be one of {sorted(TRAIN_RECIPES)}. Received: {name!r}.")
     return TrainConfig.from_dict({**TRAIN_RECIPES[name], **overrides})
 
 
