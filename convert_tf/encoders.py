@@ -224,7 +224,8 @@ class DualEncoder(keras.Model):
         for side in sides:
             for first, variable in zip(self.context_side.weights, side.weights, strict=True):
                 if first.shape == variable.shape:
-                    variable.assign(first)
+                    # Through numpy: on JAX the two would share a buffer, which cannot be donated.
+                    variable.assign(ops.convert_to_numpy(first))
 
     def start_from_single_context(self, single: "DualEncoder") -> None:
         """Takes the weights of a single-context model of the same shape over.

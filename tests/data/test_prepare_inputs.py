@@ -140,9 +140,7 @@ def test_max_bad_lines_on_the_command_line(write_dump, tmp_path):
 KILLED = """
     import os, signal, sys
     from convert_tf.data import grouping, local_runner, records
-    from convert_tf.data.arrays import ArrayFolder
-from convert_tf.data.local_runner import PrepareOptions, prepare
-from convert_tf.text.vocabulary import write_vocabulary
+    from convert_tf.data.local_runner import PrepareOptions, prepare
 
     stage, dump, output = sys.argv[1:]
     where = {
