@@ -29,6 +29,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from convert_tf.config import (
+    MODEL_PRESETS,
     TRAIN_RECIPES,
     DataConfig,
     HeadConfig,
@@ -151,6 +152,17 @@ def _train_head(values: dict) -> None:
     )
 
 
+def _import_own_file() -> Any:
+    try:
+        from convert_tf.own_file import prepare_own_file
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "A file is prepared with TensorFlow and TensorFlow Text. Received: neither "
+            f"({error}). Install them, or train on token ids that convert_tf.data.tokenize wrote."
+        ) from error
+    return prepare_own_file
+
+
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
@@ -171,9 +183,15 @@ def main(argv: list[str]) -> None:
                 "--data must name a folder of records or of token ids, or a file of pairs or "
                 "dialogues. Received: none."
             )
+        if not os.path.exists(data.data):
+            raise ValueError(f"--data must exist. Received: {data.data!r}. Check the path.")
+        if model is None and not _INIT_FROM.value:
+            raise ValueError(
+                "Training needs a model. Received: none. "
+                f"Give --model ({', '.join(MODEL_PRESETS)}), or --init_from."
+            )
         if os.path.isfile(data.data):
-            from convert_tf.own_file import prepare_own_file
-
+            prepare_own_file = _import_own_file()
             own = prepare_own_file(
                 data.data,
                 _OUTPUT.value,
@@ -185,8 +203,9 @@ def main(argv: list[str]) -> None:
             if FLAGS["eval_splits"].value is None:
                 changes["eval_splits"] = own.eval_splits
             data = dataclasses.replace(data, **changes)
-            train_flags = {**own.sizes(), **train_flags}
             recipe = _RECIPE.value or "small"
+            if recipe == "small":
+                train_flags = {**own.sizes(train_flags.get("batch_size")), **train_flags}
         train_config = train_recipe(recipe, **train_flags)
         from convert_tf.training import train
 

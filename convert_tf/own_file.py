@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +46,16 @@ class OwnFile:
     eval_splits: tuple[str, ...]
     num_train: int
 
-    def sizes(self) -> dict[str, int]:
-        """Batch size and steps for so many examples: ten epochs, at least 300 steps."""
+    def sizes(self, batch_size: int | None = None) -> dict[str, int]:
+        """Batch size, steps and intervals of the recipe `small` for so many examples.
+
+        Ten epochs, but from 300 to 4,000 steps.
+
+        Args:
+            batch_size: pairs of a batch; by default 128, or half the examples where that is less.
+        """
         recipe = TRAIN_RECIPES["small"]
-        batch_size = max(2, min(recipe["batch_size"], self.num_train // 2))
+        batch_size = batch_size or max(2, min(recipe["batch_size"], self.num_train // 2))
         steps = math.ceil(EPOCHS * self.num_train / batch_size)
         steps = min(max(steps, MIN_STEPS), recipe["steps"])
         interval = max(1, min(recipe["eval_every"], steps // 4))
@@ -82,10 +90,11 @@ def prepare_own_file(
     source = {"file": os.path.basename(path), "sha256": _sha256(path)}
     known = folder / SOURCE_FILE
     is_prepared = (data / "report.json").is_file()
-    if is_prepared and json.loads(known.read_text()) != source:
+    before = json.loads(known.read_text()) if known.is_file() else None
+    if is_prepared and before != source:
         raise ValueError(
             "A run keeps the file that it began with. Received: "
-            f"{path!r}, which is not the one in {str(known)!r} or has changed. "
+            f"{path!r}, which is not the one that {str(data)!r} was made of or has changed since. "
             "Choose another --output."
         )
     if not is_prepared:
@@ -94,7 +103,8 @@ def prepare_own_file(
     report = json.loads((data / "report.json").read_text())
     numbers = {split: one["examples"] for split, one in report["splits"].items()}
     total = sum(numbers.values())
-    print(f"{path}: {total:,} pairs → {data} ({_listed(numbers)})")
+    print(f"{path}: {total:,} pairs → {data} ({_listed(numbers)}; dev and test are held out)")
+    _print_what_was_left_out(report)
     if vocabulary is None and learns_vocabulary:
         learnt = folder / "vocab.txt"
         if not learnt.is_file():
@@ -112,17 +122,32 @@ def prepare_own_file(
     return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
 
 
-def _prepare(path: str, data: str) -> dict[str, Any]:
+def _prepare(path: str, data: str) -> None:
     corpus = CORPORA["dialogues" if _holds_json(path) else "pairs"]
+    # All that a user wrote is meant to be learnt: no limits, also for dialogues.
+    rules = Rules(**CORPORA["pairs"].rules)
     stats = dumps.DumpStats(path)
     pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(path, stats))
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
-    options = PrepareOptions(
-        corpus_rules={corpus.name: Rules(**corpus.rules)},
-        dev_fraction=fraction if fraction <= MAX_DEV_FRACTION else 0.0,
-        num_shards=_ONE_SHARD,
-    )
-    return prepare([], data, corpora={corpus.name: [path]}, options=options)
+    for dev_fraction in (fraction if fraction <= MAX_DEV_FRACTION else 0.0, 0.0):
+        options = PrepareOptions(
+            corpus_rules={corpus.name: rules}, dev_fraction=dev_fraction, num_shards=_ONE_SHARD
+        )
+        corpora = {corpus.name: [path]}
+        report = prepare([], data, corpora=corpora, options=options, overwrite=True)
+        if report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
+            return
+
+
+def _print_what_was_left_out(report: Mapping[str, Any]) -> None:
+    skipped = Counter(report["threads"]["dropped"])
+    for files in report["files"].values():
+        for one in files:
+            skipped.update(one["skipped"])
+    if skipped:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in skipped.most_common())
+        first = report["bad_lines"]["first"]
+        print(f"not used: {reasons}" + (f"; the first: {', '.join(first)}" if first else ""))
 
 
 def _holds_json(path: str) -> bool:

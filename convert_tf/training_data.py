@@ -125,10 +125,12 @@ def open_splits(
             turn_prefixes=data.turn_prefixes,
         )
         if opened[split].num_examples < number:
+            remedy = "Prepare more data, or lower --batch_size."
+            if split != data.train_split:
+                remedy = "Prepare more data, or give prepare a larger --dev_fraction."
             raise ValueError(
                 f"The {split} split needs at least {number} examples. Received: "
-                f"{opened[split].num_examples} in {data.data!r}. Prepare more data, or give "
-                "prepare a larger --dev_fraction."
+                f"{opened[split].num_examples} in {data.data!r}. {remedy}"
             )
     return opened
 

@@ -72,9 +72,26 @@ def test_few_pairs_are_all_for_training(tmp_path, capsys):
     assert "no evaluation" in capsys.readouterr().out
 
 
-def test_dialogues(tmp_path):
+def test_rows_that_are_not_used_are_named(tmp_path, capsys):
+    path = tmp_path / "faq.csv"
+    path.write_text("question,answer\n" + "why?,because\nhow?,so, and so\n" * 20)
+    _prepare(path, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "20 too_many_columns" in printed and f"{path}:3 (too_many_columns)" in printed
+    assert "19 duplicate_pair" in printed
+
+
+def test_data_that_another_command_made_is_refused(tmp_path):
+    path = _faq(tmp_path / "faq.csv", 50)
+    _prepare(path, tmp_path / "run")
+    (tmp_path / "run" / "source.json").unlink()
+    with pytest.raises(ValueError, match="keeps the file that it began with"):
+        _prepare(path, tmp_path / "run")
+
+
+def test_dialogues_without_limits(tmp_path):
     path = tmp_path / "chats.jsonl"
-    turns = [[f"opening number {n}", f"an answer to {n}", f"more on {n}"] for n in range(40)]
+    turns = [[f"opening number {n}", f"no {n}", "yes " * 99 + str(n)] for n in range(40)]
     path.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
     own = _prepare(path, tmp_path / "run")
     report = json.loads((Path(own.data) / "report.json").read_text())
@@ -96,6 +113,7 @@ def test_sizes(num_train):
     epochs = math.ceil(10 * num_train / config.batch_size)
     assert config.steps == min(max(300, epochs), 4_000)
     assert config.warmup_steps < config.steps
+    assert OwnFile("data", None, (), num_train).sizes(2)["batch_size"] == 2
     assert config.eval_every == config.checkpoint_every <= config.steps // 4
 
 

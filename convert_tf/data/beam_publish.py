@@ -21,6 +21,7 @@ from convert_tf.data.shards import is_shard_name, shard_name
 
 REDDIT = "reddit"
 REPORT = "report.json"
+TOKEN_IDS = "ids"
 _REPORT_FILES = (REPORT, "report.png")
 _MAX_PARTS = 4096
 _PART_BYTES = 64 * 2**20
@@ -135,6 +136,9 @@ class Publish(beam.DoFn):
         old = [FileSystems.join(job.output, name) for name in _REPORT_FILES]
         old += [path for path in record_files(job.output) if path not in kept]
         _delete(old)
+        token_ids = FileSystems.join(job.output, TOKEN_IDS)  # those of the records before
+        if FileSystems.exists(FileSystems.join(token_ids, "arrays.json")):
+            delete_folder(token_ids)
         for target, source in moves:
             if not source:
                 create_file(target).close()

@@ -24,8 +24,17 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 # `>!` begins a spoiler, `>:(` and `>.>` are faces.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
 _MAY_HOLD_URL = re.compile(r"://|www\.|\]\(", re.IGNORECASE)
-_MARKDOWN_LINK = re.compile(r"\[([^\[\]]*)\]\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*\)")
-_BARE_URL = re.compile(r"<?\b(?:https?|ftp)://[^\s<>]+>?|\bwww\.[^\s<>]+", re.IGNORECASE)
+# A link's text may hold brackets, its address parentheses, and a title may follow.
+_MARKDOWN_LINK = re.compile(
+    r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"
+    r"\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
+)
+# What ends a sentence or closes a parenthesis is not part of a URL; parentheses in pairs are.
+_BARE_URL = re.compile(
+    r"<(?:https?|ftp)://[^\s<>]+>"
+    r"|\b(?:(?:https?|ftp)://|www\.)(?:[^\s<>()]|\([^\s<>()]*\))+(?<![.,;:!?'\"])",
+    re.IGNORECASE,
+)
 _SPACES = re.compile(r"[ \t]+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -61,6 +70,11 @@ class UnusableLineError(ValueError):
         self.is_bad = is_bad
 
 
+def _bare_subreddit(name: str) -> str:
+    """`cooking` for `/r/Cooking`."""
+    return name.strip().lower().removeprefix("/").removeprefix("r/")
+
+
 @dataclass(frozen=True)
 class Rules:
     """Which turns make examples. The defaults are PolyAI's rules for Reddit.
@@ -71,7 +85,8 @@ class Rules:
         min_response_length: shortest response, in characters.
         max_response_length: longest response.
         max_extra_length: extra contexts are trimmed to so many characters, at the end of a word.
-        max_path_length: most comments in one path, response and context included (2 to 11).
+        max_path_length: most comments in one path, response and context included (2 to 11); a
+            conversation, which has no title, may have one turn more.
         unescape_html: whether HTML entities become characters before texts are measured. PolyAI
             keeps them; people who embed text do not write `&gt;`.
         strip_quotes: whether quoted lines (`> ...`) are taken out of texts.
@@ -129,7 +144,8 @@ class Rules:
                 f"Received: {self.deduplicate!r}. The default is no."
             )
         for name in ("subreddits", "exclude_subreddits"):
-            lowered = tuple(sorted({one.strip().lower() for one in getattr(self, name)} - {""}))
+            names = {_bare_subreddit(one) for one in getattr(self, name)}
+            lowered = tuple(sorted(names - {""}))
             object.__setattr__(self, name, lowered)
         both = set(self.subreddits) & set(self.exclude_subreddits)
         if both:
@@ -182,9 +198,6 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     thread_id = _normalised_id(fields, "link_id")
     parent_id = _text(fields, "parent_id")
     body = _text(fields, "body")
-    score = fields.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | None):
-        raise UnusableLineError("wrong_type_score")
     subreddit = _subreddit(fields, rules)
     return make_turn(
         body,
@@ -194,7 +207,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         parent_id=_normalised_parent(parent_id, thread_id),
         author=_name(fields, "author"),
         subreddit=subreddit,
-        score=score,
+        score=_score(fields.get("score")),
         changed=changed,
     )
 
@@ -280,6 +293,14 @@ def _normalised_parent(parent_id: str, thread_id: str) -> str:
     if bare == thread_id and (kind is None or kind.group() == "t3_"):
         return TITLE_ID
     return parent_id if kind and kind.group() != "t1_" else bare
+
+
+def _score(value: Any) -> int | None:
+    """A score, which some exports hold as text; None where there is none."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:

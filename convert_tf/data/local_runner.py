@@ -217,12 +217,14 @@ class _Job:
 
     def _read_corpus(self, name: str, paths: Sequence[str]) -> None:
         rules = self.rules[name] = self.options.rules_of(name)
-        with Progress(f"{name} conversations", total_bytes=_total_bytes(paths)) as progress:
+        with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
             for stats, before in self._open(name, paths):
                 for conversation in CORPORA[name].read(
                     stats.path, stats, max_line_bytes=self.options.max_line_bytes
                 ):
-                    progress.add(bytes_done=before + stats.compressed_bytes)
+                    progress.add(
+                        len(conversation.turns), bytes_done=before + stats.compressed_bytes
+                    )
                     source = conversation.source
                     counts = self.counts.setdefault(source, threads.ThreadCounts())
                     comments = threads.comments_of(conversation, rules, changed=counts.changed)

@@ -29,7 +29,6 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 
 import codecs
 import io
-import os
 import re
 from collections.abc import Iterator
 
@@ -51,7 +50,6 @@ def read(
     *,
     max_line_bytes: int = _MAX_LINE_BYTES,
     open_file: dumps.OpenFile = dumps.open_local,
-    root: str = "",
 ) -> Iterator[Conversation]:
     """Yields the lines of one file as one conversation, or one per 100,000 lines.
 
@@ -61,13 +59,8 @@ def read(
             `nothing_said`: lines that are empty, or are so after the rules.
         max_line_bytes: longer lines are dropped; at most 10,000, whatever is given.
         open_file: gives the binary stream of a path.
-        root: folder from which the path is part of the id, for collections whose files have the
-            same names in several folders. By default the id is the file's name, as PolyAI's.
     """
     file_id = base_name(path)
-    if root:
-        folder = os.path.relpath(os.path.dirname(path) or ".", root)
-        file_id = os.path.normpath(os.path.join(folder, file_id)).replace(os.sep, "/")
     file_id = clean_name(file_id)
     turns: list[Turn] = []
     start = 0  # lines of the file before those in `turns`

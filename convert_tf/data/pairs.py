@@ -40,9 +40,13 @@ COLUMN_NAMES = (
     ("query", "reply"),
     ("input", "output"),
     ("prompt", "response"),
+    ("prompt", "completion"),
+    ("questions", "answers"),
+    ("q", "a"),
 )
 _DELIMITERS = {".csv": (",", ";", "\t"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";")
+_SEPARATOR_LINE = re.compile(r"sep=.?")
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -88,6 +92,8 @@ def read(
         columns = None
         for row in _rows(lines, delimiter, stats):
             if columns is None:
+                if _SEPARATOR_LINE.fullmatch(row[0]):
+                    continue  # a spreadsheet's note of the delimiter
                 columns = _columns(path, row, delimiter)
                 if columns.is_header:
                     continue

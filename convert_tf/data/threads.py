@@ -24,11 +24,12 @@ TRAIN_FRACTION = 0.9
 _DELETED_BODIES = frozenset({"[deleted]", "[removed]"})
 _DELETED_TITLES = _DELETED_BODIES | {"[deleted by user]"}
 _SPLIT_BUCKETS = 4096
-# Bots by their names, whole or by an ending that no other word has, and by what they say.
+# Bots by their names, whole or by their ending, and by what they say of themselves.
 _BOT_NAMES = frozenset({"automoderator", "autotldr", "totesmessenger", "tweetposter"})
-_BOT_NAME = re.compile(r"[a-z0-9]Bot[0-9]*$|[_-][Bb]ot[0-9]*$|^[Bb]ot[_-]")
+_BOT_NAME = re.compile(r"bot[0-9]*$|^bot[_-]", re.IGNORECASE)
+_NO_BOT_NAME = re.compile(r"(?:ab|tal|ro|tur|bur|hal|sab|jum|cu|gi)bot[0-9]*$", re.IGNORECASE)
 _BOT_SAYS = re.compile(
-    r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b|\bbeep,? boop\b|\bperformed automatically\b"
+    r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b(?!\?)|\bbeep,? boop\b|\bperformed automatically\b"
     r"|\bcontact the moderators of this subreddit\b",
     re.IGNORECASE,
 )
@@ -308,7 +309,7 @@ def is_bot(turn: Comment) -> bool:
     author = turn.author
     return (
         author.lower() in _BOT_NAMES
-        or _BOT_NAME.search(author) is not None
+        or (_BOT_NAME.search(author) is not None and _NO_BOT_NAME.search(author) is None)
         or _BOT_SAYS.search(turn.body) is not None
     )
 

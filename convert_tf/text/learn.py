@@ -211,16 +211,28 @@ def learn(
 
         model = train_sentencepiece(_some(sentences, paths), vocab_size=vocab_size)
         write_file(output, model)
+        _warn_of_a_limit(sentences, max_sentences)
         pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
         return f"wrote {output}: {sentences.num_sentences:,} sentences, {pieces:,} subwords"
     counter = WordCounter(max_words, max_word_length=max_word_length)
     counts = count_words(_some(sentences, paths), counter).counts()
+    _warn_of_a_limit(sentences, max_sentences)
     subwords = learn_subwords(counts, config)
     write_vocabulary(output, subwords)
     return (
         f"wrote {output}: {sentences.num_sentences:,} sentences, {len(counts):,} words, "
         f"{len(subwords):,} subwords"
     )
+
+
+def _warn_of_a_limit(sentences: _Progress, max_sentences: int) -> None:
+    """Says that what was learnt depends on which texts came first."""
+    if sentences.num_sentences == max_sentences:
+        print(
+            f"warning: {max_sentences:,} sentences were read and the rest was not, so the order of "
+            "the input counts; --max_sentences allows more",
+            file=sys.stderr,
+        )
 
 
 def _some(sentences: Iterable[bytes], paths: Sequence[str]) -> Iterator[bytes]:

@@ -82,6 +82,10 @@ def test_clean_turns_on_every_rule_that_needs_no_list():
             "a [note](no link) and  spaces",
         ),
         ("strip_urls", "http is a protocol", "http is a protocol"),
+        ("strip_urls", "see (https://a.b/Foo_(bar)).", "see ()."),
+        ("strip_urls", "look at https://a.b/c, then go", "look at , then go"),
+        ("strip_urls", "[this](http://a.b 'title') is nice", "this is nice"),
+        ("strip_urls", "[a [nested] one](http://a.b) here", "a [nested] one here"),
     ],
 )
 def test_cleaning(rule, text, expected):
@@ -109,7 +113,11 @@ def _turn(turn_id, parent_id, body, **fields):
         ("xkcd_bot", "comic 1", True),
         ("some-Bot2", "text", True),
         ("autotldr", "text", True),
+        ("sneakpeekbot", "text", True),
+        ("AutoWikiBot", "text", True),
         ("abbot", "text", False),
+        ("turbot", "text", False),
+        ("x", "Do you really think I'm a bot?", False),
         ("Talbot", "text", False),
         ("robotics_fan", "I like bots", False),
         ("", "Beep boop, I'm a bot", True),
@@ -213,6 +221,7 @@ def test_impossible_rules(wrong):
     [
         ({}, True),
         ({"subreddits": ("TESTS", "more")}, True),
+        ({"subreddits": ("/r/Tests",)}, True),
         ({"subreddits": ("more",)}, False),
         ({"exclude_subreddits": ("Tests",)}, False),
         ({"exclude_subreddits": ("more",)}, True),
@@ -235,8 +244,8 @@ def test_scores_come_from_the_dump():
     line = comment("a", "t3_5h6yvl", "a body of text", score=-3)
     assert parse_comment(line, Rules(), changed=Counter()).score == -3
     assert parse_comment({**line, "score": None}, Rules(), changed=Counter()).score is None
-    with pytest.raises(ValueError, match="wrong_type_score"):
-        parse_comment({**line, "score": "many"}, Rules(), changed=Counter())
+    assert parse_comment({**line, "score": "-3"}, Rules(), changed=Counter()).score == -3
+    assert parse_comment({**line, "score": "many"}, Rules(), changed=Counter()).score is None
 
 
 def test_pair_keys():
