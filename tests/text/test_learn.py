@@ -183,7 +183,7 @@ def test_folder_without_records_is_an_error(tmp_path):
 def test_a_limit_that_leaves_text_out_is_told(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("one sentence\n" * 20)
     paths, config = [str(tmp_path / "text.txt")], SubwordConfig(min_count=2, alphabet_min_count=1)
-    learn.learn(paths, str(tmp_path / "a.txt"), config=config, max_sentences=21)
+    learn(paths, str(tmp_path / "a.txt"), config=config, max_sentences=21)
     assert "warning" not in capsys.readouterr().err
-    learn.learn(paths, str(tmp_path / "b.txt"), config=config, max_sentences=20)
+    learn(paths, str(tmp_path / "b.txt"), config=config, max_sentences=20)
     assert "20 sentences were read" in capsys.readouterr().err
