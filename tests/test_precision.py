@@ -1,5 +1,8 @@
 """Which precision a run takes."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -33,3 +36,21 @@ def test_other_requests_are_followed_in_silence(requested):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert trainer.choose_precision(requested) == requested
+
+
+def test_jax_on_a_machine_without_a_gpu():
+    program = (
+        "from convert_tf.trainer import choose_precision, has_gpu; "
+        "print(has_gpu(), choose_precision('auto'))"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found, precision = done.stdout.split()
+    assert found == "False" and precision in ("float32", "mixed_bfloat16")
