@@ -255,7 +255,8 @@ def draw(report: Mapping[str, Any]) -> bytes:
                 label=role,
             )
     lengths.set(title="Lengths", xlabel="subwords", ylabel="% of a sample of texts")
-    lengths.legend()
+    if report["lengths"]:
+        lengths.legend()
 
     history.bar(np.arange(len(report["history"])), report["history"])
     history.set(title="Turns before the context", xlabel="extra contexts", ylabel="examples")
