@@ -29,14 +29,6 @@ def in_batch_softmax_losses(scores: Any, label_smoothing: float = 0.2) -> Any:
     return -((1.0 - label_smoothing) * positive + share * negatives)
 
 
-def in_batch_softmax_loss(scores: Any, label_smoothing: float = 0.2) -> Any:
-    """Mean of `in_batch_softmax_losses`, float32 scalar, in nats per context.
-
-    The paper's J is a sum to be maximised; this is its mean, negated.
-    """
-    return ops.mean(in_batch_softmax_losses(scores, label_smoothing))
-
-
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
     """The factor of the cosine at a step: linear from `start` to `end` over `anneal_steps`.
 

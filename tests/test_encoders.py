@@ -7,12 +7,13 @@ import naive
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 from model_cases import one_per_row, outputs_of, packed, packed_batch, random_texts
 
 import convert_tf
 from convert_tf.config import ModelConfig
 from convert_tf.encoders import DualEncoder, count_parameters, segments_of
-from convert_tf.losses import in_batch_softmax_loss
+from convert_tf.losses import in_batch_softmax_losses
 
 LENGTHS = [1, 7, 12, 3, 2]
 CONTEXT_GOLDEN = [0.385622, 0.323667, -0.101779, 0.067198, -0.697787, -0.494726]
@@ -158,7 +159,7 @@ def _loss_gradients(encoder, batch) -> dict[str, np.ndarray]:
         scores = tf.matmul(
             outputs["context_encoding"], outputs["response_encoding"], transpose_b=True
         )
-        loss = in_batch_softmax_loss(10.0 * scores)
+        loss = ops.mean(in_batch_softmax_losses(10.0 * scores))
     variables = encoder.trainable_variables
     gradients = tape.gradient(loss, [v.value for v in variables])
     return {

@@ -257,4 +257,7 @@ def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
 
 def test_defaults_are_train_options():
     for head in ("bi", "poly", "cross"):
-        TrainConfig(**head_train_defaults(head))
+        config = TrainConfig(**head_train_defaults(head))
+        assert config.optimizer == "adamax"
+        assert config.learning_rate == config.final_learning_rate == 5e-5
+        assert config.warmup_steps == (1_000 if head == "cross" else 100)

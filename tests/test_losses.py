@@ -4,8 +4,14 @@ import naive
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
-from convert_tf.losses import annealed_scale, in_batch_softmax_loss
+from convert_tf.losses import annealed_scale, in_batch_softmax_losses
+
+
+def in_batch_softmax_loss(scores, label_smoothing=0.2):
+    """The mean over the batch, which training minimises."""
+    return ops.mean(in_batch_softmax_losses(scores, label_smoothing))
 
 
 def _scores(k: int, seed: int = 0) -> np.ndarray:
@@ -68,8 +74,6 @@ def test_rows_are_contexts():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_it_is_computed_in_float32(dtype):
     """Of 300 equal scores, log(300) needs more digits than 16 bits have."""
-    from keras import ops
-
     loss = in_batch_softmax_loss(ops.zeros((300, 300), dtype))
     assert loss.dtype == "float32"
     assert float(loss) == pytest.approx(math.log(300), rel=1e-5)

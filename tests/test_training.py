@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from token_corpus import pair_batches
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import METRICS_FILE, NonFiniteError
@@ -20,7 +21,7 @@ from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.dumps import find_files
 from convert_tf.data.local_runner import PrepareOptions, prepare
 from convert_tf.data.packing import padding_share
-from convert_tf.data.pipeline import PairBatches, RecordFolder, read_pairs
+from convert_tf.data.pipeline import RecordFolder, read_pairs
 from convert_tf.data.sample import write_sample
 from convert_tf.encoders import DualEncoder
 from convert_tf.text.learn import SubwordConfig, learn
@@ -336,7 +337,7 @@ def test_batches_are_drawn_without_regard_to_length(corpus):
     """Lengths vary as much within batches as in the corpus, which bucketing would prevent."""
     contexts, responses = read_pairs(corpus[0], "train")
     tokenizer = load_tokenizer(corpus[1])
-    every = [b["segment_lengths"] for b in PairBatches(contexts, responses, tokenizer=tokenizer)]
+    every = [b["segment_lengths"] for b in pair_batches(contexts, responses, tokenizer=tokenizer)]
     lengths = np.concatenate([s[s > 0] for s in every])
     spreads = [
         batch["segment_lengths"][batch["segment_lengths"] > 0].std()

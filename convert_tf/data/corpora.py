@@ -87,16 +87,3 @@ CORPORA: dict[str, Corpus] = {
         ),
     )
 }
-
-
-def corpus_named(name: str) -> Corpus:
-    """The corpus of a name.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if name not in CORPORA:
-        raise ValueError(
-            f"A corpus is one of {', '.join(CORPORA)}. Received: {name!r}. Correct the name."
-        )
-    return CORPORA[name]

@@ -1,6 +1,6 @@
 """From records or texts to packed batches of token ids, with TensorFlow."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
-from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.packing import TokenIds
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import list_shards
 from convert_tf.text.tokenizer import load_tokenizer
@@ -236,60 +236,3 @@ def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueErr
         f"The {split} records must be whole. Received: {reason} in {str(data)!r}. "
         "Run convert_tf.data.prepare again."
     )
-
-
-class PairBatches:
-    """Packed batches of given texts, made anew at every iteration, in order.
-
-    Args:
-      contexts, responses: texts, equally many.
-      tokenizer: a tokenizer of `convert_tf.text`.
-      extra_contexts: equally many texts, each the earlier turns joined, or None.
-      batch_size: pairs of a batch; the last one may be smaller.
-      max_tokens: longer texts are cut to this many tokens.
-      row_tokens: tokens of a packed row.
-      row_multiple: batches have a multiple of this many rows.
-
-    Yields:
-      The dicts of `packing.pack_batch`.
-    """
-
-    def __init__(
-        self,
-        contexts: Sequence[bytes | str],
-        responses: Sequence[bytes | str],
-        *,
-        tokenizer: Any,
-        extra_contexts: Sequence[bytes | str] | None = None,
-        batch_size: int = 128,
-        max_tokens: int = 60,
-        row_tokens: int = 64,
-        row_multiple: int = 1,
-    ):
-        if len(contexts) != len(responses):
-            raise ValueError(
-                "There must be one response to each context. "
-                f"Received: {len(contexts)} contexts, {len(responses)} responses."
-            )
-        if extra_contexts is not None and len(extra_contexts) != len(contexts):
-            raise ValueError(
-                "There must be one extra context to each context, empty where there is none. "
-                f"Received: {len(contexts)} contexts, {len(extra_contexts)} extra contexts."
-            )
-        self.names = PAIR if extra_contexts is None else PAIR_AND_EXTRA_CONTEXT
-        self.batch_size = batch_size
-        self._columns = [contexts, responses, extra_contexts or []][: len(self.names)]
-        self._packing = {
-            "row_tokens": row_tokens,
-            "padding_id": tokenizer.padding_id,
-            "row_multiple": row_multiple,
-        }
-        self._token_ids = _strings(lambda texts: _cut(tokenizer, texts, max_tokens))
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for start in range(0, len(self._columns[0]), self.batch_size):
-            batch = slice(start, start + self.batch_size)
-            texts = [text for column in self._columns for text in column[batch]]
-            flat, row_splits = self._token_ids(tf.constant(texts))
-            token_ids = TokenIds(flat.numpy(), row_splits.numpy())
-            yield pack_batch(token_ids, self.names, **self._packing)

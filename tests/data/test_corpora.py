@@ -1,7 +1,7 @@
 import pytest
 
 from convert_tf.data.comments import Rules
-from convert_tf.data.corpora import CORPORA, NO_LIMIT, corpus_named
+from convert_tf.data.corpora import CORPORA, NO_LIMIT
 from convert_tf.data.dumps import DumpStats
 
 FILES = {
@@ -17,7 +17,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_every_corpus_is_read_in_the_same_way(write_dump, name):
-    corpus = corpus_named(name)
+    corpus = CORPORA[name]
     path = write_dump(*FILES[name])
     stats = DumpStats(path)
     opened = []
@@ -57,8 +57,3 @@ def test_rules_of_each_corpus(name, shortest, longest):
     assert rules.min_context_length == rules.min_response_length == shortest
     assert rules.max_context_length == rules.max_response_length == longest
     assert rules.deduplicate == ("exact" if name in ("pairs", "amazon_qa") else "no")
-
-
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"dialogues, pairs, amazon_qa, opensubtitles\. Received"):
-        corpus_named("twitter")
