@@ -14,13 +14,13 @@ A candidate's id is its place, from 0.
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+from convert_tf.files import read_facts
 
 FACTS_FILE = "candidates.json"
 FORMAT_VERSION = 1
@@ -62,7 +62,14 @@ class CandidateCache:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
-        facts = _read_facts(self.folder / FACTS_FILE)
+        facts = read_facts(
+            self.folder / FACTS_FILE,
+            what="candidate cache",
+            version=FORMAT_VERSION,
+            kinds=_FACTS,
+            dtypes=DTYPES,
+            remedy=_AGAIN,
+        )
         self.count: int = facts["count"]
         self.dim: int = facts["dim"]
         self.dtype: str = facts["dtype"]
@@ -135,25 +142,3 @@ def widen_float16(values: np.ndarray, out: np.ndarray) -> None:
     bits <<= 13
     bits &= _NO_SIGN_COPIES
     out *= _EXPONENT_OF_FLOAT16
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"A candidate cache must hold {FACTS_FILE}. Received: {path} ({error}). {_AGAIN}"
-        ) from error
-    version = facts.get("version") if isinstance(facts, dict) else None
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"Candidate caches are read in version {FORMAT_VERSION} of their format. Received: "
-            f"version {version!r} in {path}. {_AGAIN}"
-        )
-    wrong = [name for name, kind in _FACTS.items() if not isinstance(facts.get(name), kind)]
-    if wrong or facts["dtype"] not in DTYPES:
-        raise ValueError(
-            f"{FACTS_FILE} must say what the vectors are. Received: {path}, with "
-            f"{', '.join(wrong or ['dtype'])} missing or of another kind. {_AGAIN}"
-        )
-    return facts

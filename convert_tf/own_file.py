@@ -129,7 +129,8 @@ def _prepare(path: str, data: str) -> None:
     stats = dumps.DumpStats(path)
     pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(path, stats))
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
-    for dev_fraction in (fraction if fraction <= MAX_DEV_FRACTION else 0.0, 0.0):
+    # Dev examples that turn out too few to rank are trained on instead.
+    for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
         options = PrepareOptions(
             corpus_rules={corpus.name: rules}, dev_fraction=dev_fraction, num_shards=_ONE_SHARD
         )

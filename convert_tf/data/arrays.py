@@ -15,15 +15,14 @@ Ids have 16 bits where that holds them all, that of padding included, else 32.
 """
 
 import hashlib
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.packing import TokenIds, joined_ranges
+from convert_tf.files import read_facts
 
 FACTS_FILE = "arrays.json"
 FORMAT_VERSION = 1
@@ -82,7 +81,14 @@ class ArrayFolder:
 
     def __init__(self, folder: str):
         self.folder = folder
-        facts = _read_facts(Path(folder) / FACTS_FILE)
+        facts = read_facts(
+            Path(folder) / FACTS_FILE,
+            what="folder of token ids",
+            version=FORMAT_VERSION,
+            kinds=_FACTS,
+            dtypes=DTYPES,
+            remedy=_AGAIN,
+        )
         self.tokenizer_name: str = facts["tokenizer"]
         self.vocab_size: int = facts["vocab_size"]
         self.num_oov_buckets: int = facts["num_oov_buckets"]
@@ -243,25 +249,3 @@ def _mapped(path: Path, dtype: str) -> np.ndarray:
         )
     # As a plain array, whose slices are not subclasses with a file to keep.
     return np.asarray(array)
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"A folder of token ids must hold {FACTS_FILE}. Received: {path} ({error}). {_AGAIN}"
-        ) from error
-    version = facts.get("version") if isinstance(facts, dict) else None
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"Token ids are read in version {FORMAT_VERSION} of their format. Received: version "
-            f"{version!r} in {path}. {_AGAIN}"
-        )
-    wrong = [name for name, kind in _FACTS.items() if not isinstance(facts.get(name), kind)]
-    if wrong or facts["dtype"] not in DTYPES:
-        raise ValueError(
-            f"{FACTS_FILE} must say what the token ids are. Received: {path}, with "
-            f"{', '.join(wrong or ['dtype'])} missing or of another kind. {_AGAIN}"
-        )
-    return facts

@@ -248,7 +248,7 @@ def _edit_facts(folder: Path, **changes) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "in version 1 of their format. Received: version 2"),
+        ({"version": 2}, "in version 1 of its format. Received: version 2"),
         ({"padding_id": "9"}, "with padding_id missing or of another kind"),
         ({"dtype": "float32"}, "with dtype missing or of another kind"),
         ({"vocabulary_sha256": "0"}, "vocab.txt', which is another one"),
