@@ -279,6 +279,8 @@ class TrainConfig(_Config):
       l2: factor of the sum of squared matrix weights added to the loss.
       embedding_clip: largest L2 norm of the subword table's gradient; 0 turns clipping off.
       embedding_dropout, attention_dropout: drop rates after the embedding and after self-attention.
+      history_dropout: share of the examples whose encoding of both texts is made without the
+        earlier turns; read by multi-context models only.
       quantizer_update_steps: steps between updates of the embedding range.
       precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does
         fast).
@@ -306,6 +308,7 @@ class TrainConfig(_Config):
     embedding_clip: float = 1.0
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
+    history_dropout: float = 0.0
     quantizer_update_steps: int = 100
     precision: str = "auto"
     loss_scale: float = 128.0
@@ -337,7 +340,8 @@ class TrainConfig(_Config):
         for name in ("final_learning_rate", "warmup_steps", "weight_decay", "scale_end",
                      "scale_anneal_steps", "l2", "embedding_clip"):  # fmt: skip
             _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
-        for name in ("label_smoothing", "embedding_dropout", "attention_dropout"):
+        for name in ("label_smoothing", "embedding_dropout", "attention_dropout",
+                     "history_dropout"):  # fmt: skip
             _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
 
 

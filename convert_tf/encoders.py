@@ -136,6 +136,8 @@ class DualEncoder(keras.Model):
     Args:
       config: the model.
       embedding_dropout, attention_dropout: drop rates in training.
+      history_dropout: share of the examples whose encoding of both is made without history in
+        training. Their history is still encoded by itself. Single-context models have none.
       quantizer_update_steps: training calls between updates of the embedding range.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         float32 in each.
@@ -168,11 +170,15 @@ class DualEncoder(keras.Model):
         *,
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        history_dropout: float = 0.0,
         quantizer_update_steps: int = 100,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.config = config
+        self.history_dropout = history_dropout
+        if history_dropout:
+            self.history_seed = keras.random.SeedGenerator(name="history_seed")
         policy = self.dtype_policy
         self.trunk = Trunk(
             config,
@@ -367,10 +373,17 @@ class DualEncoder(keras.Model):
         extra_context_encoding = self._extra_context_encoding(
             reduced_of("extra_context"), has_extra_context
         )
+        kept = extra_context_encoding
+        if training and self.history_dropout:
+            is_kept = (
+                keras.random.uniform(ops.shape(has_extra_context), seed=self.history_seed)
+                >= self.history_dropout
+            )
+            kept = ops.where(is_kept[:, None], kept, 0.0)
         return {
             **encodings,
             "extra_context_encoding": extra_context_encoding,
-            "both_encoding": self.combine(encodings["context_encoding"], extra_context_encoding),
+            "both_encoding": self.combine(encodings["context_encoding"], kept),
             "has_extra_context": has_extra_context,
         }
 

@@ -46,7 +46,7 @@ _HEAD_OF_A_RUN = (
     "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
     "separate_trunks", "freeze", "trainable_blocks",
 )  # fmt: skip
-_UNREAD = {"scale_start", "scale_end", "scale_anneal_steps"}
+_UNREAD = {"scale_start", "scale_end", "scale_anneal_steps", "history_dropout"}
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
 
 
@@ -135,7 +135,7 @@ def train_ranker(
     unread = sorted(_UNREAD & set(train_options))
     if unread:
         raise ValueError(
-            "A head's factor is --scale and --learn_scale. "
+            "A head's factor is --scale and --learn_scale, and it reads no earlier turns apart. "
             f"Received: {', '.join(unread)}, which it does not read. Leave them out."
         )
     run = Path(output)

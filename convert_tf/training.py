@@ -145,6 +145,7 @@ def train(
             model_config,
             embedding_dropout=train_config.embedding_dropout,
             attention_dropout=train_config.attention_dropout,
+            history_dropout=train_config.history_dropout,
             quantizer_update_steps=train_config.quantizer_update_steps,
             dtype=precision,
         )

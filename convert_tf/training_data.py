@@ -106,13 +106,20 @@ def open_splits(
 
     Raises:
       ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on;
-        or turns are to be numbered that the model does not read or that are not stored one by one.
+        or turns are to be numbered or dropped that the model does not read, or numbered that are
+        not stored one by one.
     """
     if data.turn_prefixes and not model.multi_context:
         raise ValueError(
             "Earlier turns are numbered for a multi-context model, which reads them. Received: "
             "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
             "use --model=convert_multi_context."
+        )
+    if config.history_dropout and not model.multi_context:
+        raise ValueError(
+            "The earlier turns are dropped from what a multi-context model reads. Received: "
+            f"history_dropout={config.history_dropout:g} and a model with multi_context=False. "
+            "Leave --history_dropout away, or use --model=convert_multi_context."
         )
     needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
     needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)

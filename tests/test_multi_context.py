@@ -144,6 +144,26 @@ def test_padding_and_batch_mates_do_not_matter(encoder, texts, width):
     np.testing.assert_allclose(packed_both["both_encoding"], together, atol=3e-6)
 
 
+def test_history_is_dropped_from_the_encoding_of_both_alone(config, make_encoder, texts):
+    dropping = make_encoder(config, history_dropout=0.5)
+    inputs = batch_of(texts, config)
+    dropping(inputs, training=True)  # sets the quantization range, the next time after 100 calls
+    seen, trained = dropping(inputs), dropping(inputs, training=True)
+    for name in ("context_encoding", "extra_context_encoding", "response_encoding"):
+        np.testing.assert_allclose(trained[name], seen[name], atol=1e-6)
+    context = np.asarray(seen["context_encoding"])
+    alone = dropping.combine(context, np.zeros_like(context))
+    drawn = np.array([
+        [np.allclose(row, one, atol=1e-6) for row, one in zip(both, alone, strict=True)]
+        for both in (dropping(inputs, training=True)["both_encoding"] for _ in range(40))
+    ])  # fmt: skip
+    had_history = np.asarray(seen["has_extra_context"])
+    assert drawn[:, ~had_history].all()
+    assert 0.3 < drawn[:, had_history].mean() < 0.7
+    assert not np.array_equal(drawn[0], drawn[1]) or not np.array_equal(drawn[0], drawn[2])
+    np.testing.assert_array_equal(dropping(inputs)["both_encoding"], seen["both_encoding"])
+
+
 def test_it_contains_the_single_context_model(encoder, small_config, make_encoder, texts):
     """Weights are filled by path: the same ones encode contexts and responses alike."""
     single = make_encoder(small_config)

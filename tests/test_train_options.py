@@ -59,6 +59,7 @@ OTHER_TRAIN_VALUES = {
     "embedding_clip": (0.001, {}),
     "embedding_dropout": (0.5, {}),
     "attention_dropout": (0.5, {}),
+    "history_dropout": (0.9, {"multi_context": True}),
     "quantizer_update_steps": (1, {}),
     "precision": ("mixed_bfloat16", {}),
     "loss_scale": (2.0, {"precision": "mixed_float16"}),
@@ -148,11 +149,13 @@ def base(folder, tmp_path_factory):
     """What a run with given further options does, each run once."""
     known = {}
 
-    def observe(train: dict) -> dict:
-        key = json.dumps(train)
+    def observe(train: dict, of_model: dict | None = None) -> dict:
+        key = json.dumps([train, of_model or {}])
         if key not in known:
+            output = tmp_path_factory.mktemp("base")
             with pytest.MonkeyPatch.context() as patch:
-                known[key] = _observe(folder, tmp_path_factory.mktemp("base"), patch, train=train)
+                model = _with(of_model or {})
+                known[key] = _observe(folder, output, patch, model=model, train=train)
         return known[key]
 
     return observe
@@ -162,18 +165,18 @@ def base(folder, tmp_path_factory):
 @pytest.mark.parametrize("name", OTHER_TRAIN_VALUES)
 def test_every_train_option_changes_something(folder, base, tmp_path, monkeypatch, name):
     value, needs = OTHER_TRAIN_VALUES[name]
-    other = _observe(folder, tmp_path, monkeypatch, train={**needs, name: value})
-    assert other != base(needs)
+    of_model = {"multi_context": needs["multi_context"]} if "multi_context" in needs else {}
+    needs = {key: needs[key] for key in needs.keys() - of_model.keys()}
+    model = _with(of_model)
+    other = _observe(folder, tmp_path, monkeypatch, model=model, train={**needs, name: value})
+    assert other != base(needs, of_model)
 
 
 @pytest.mark.parametrize("name", OTHER_DATA_VALUES)
 def test_every_data_option_changes_something(folder, base, tmp_path, monkeypatch, name):
     value, needs = OTHER_DATA_VALUES[name]
-    other = _observe(folder, tmp_path / "1", monkeypatch, model=_with(needs), data={name: value})
-    expected = base({})
-    if needs:
-        expected = _observe(folder, tmp_path / "2", monkeypatch, model=_with(needs))
-    assert other != expected
+    other = _observe(folder, tmp_path, monkeypatch, model=_with(needs), data={name: value})
+    assert other != base({}, needs)
 
 
 def _with(needs: dict) -> ModelConfig:
@@ -185,8 +188,13 @@ def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypat
         _observe(folder, tmp_path, monkeypatch, data={"turn_prefixes": True})
 
 
-def test_several_contexts_change_something(folder, base, tmp_path, monkeypatch):
-    seen = _observe(folder, tmp_path, monkeypatch, model=_with({"multi_context": True}))
+def test_turns_are_dropped_only_where_they_are_read(folder, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"history_dropout=0.1 and a model with multi_context=F"):
+        _observe(folder, tmp_path, monkeypatch, train={"history_dropout": 0.1})
+
+
+def test_several_contexts_change_something(base):
+    seen = base({}, {"multi_context": True})
     assert seen["losses"] != base({})["losses"]
     assert len(seen["losses"][0]) == len(base({})["losses"][0]) + 4  # two more objectives
 
