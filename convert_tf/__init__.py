@@ -14,6 +14,7 @@ _LAZY_NAMES = {
     "DataConfig": "convert_tf.config",
     "HeadConfig": "convert_tf.config",
     "DualEncoder": "convert_tf.encoders",
+    "SentenceEncoder": "convert_tf.client",
     "load_checkpoint": "convert_tf.checkpoint",
     "load_ranker": "convert_tf.ranker_checkpoint",
     "RankerTexts": "convert_tf.ranker_texts",

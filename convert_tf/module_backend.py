@@ -1,0 +1,82 @@
+"""An exported module as a backend of `convert_tf.client`: read through its signatures alone."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+
+from convert_tf.text_batches import Columns
+
+
+class ModuleBackend:
+    """A TF Hub module.
+
+    Args:
+      uri: a folder, or what `tensorflow_hub.resolve` takes, with `://` in it.
+
+    Attributes:
+      outputs: what it encodes: names of signatures, and `default` if it can be called.
+      reads_history: whether `encode_context` takes `extra_context`.
+
+    Raises:
+      ValueError: the folder is no module, or a damaged one.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str]):
+        self.uri = os.fspath(uri)
+        folder = self.uri
+        try:
+            if "://" in folder:
+                import tensorflow_hub  # which imports tf_keras: seconds that a folder does without
+
+                folder = tensorflow_hub.resolve(folder)
+            self._module = tf.saved_model.load(folder)
+        except Exception as error:  # its reader meets damage with errors of any kind
+            raise self._unusable(error) from error
+        self._signatures = dict(getattr(self._module, "signatures", {}))
+        self.outputs = set(self._signatures) | ({"default"} if callable(self._module) else set())
+        self.reads_history = "extra_context" in self._inputs("encode_context")
+
+    def check_outputs(self, outputs: Iterable[str]) -> None:
+        """Raises `ValueError` unless the module has all of these."""
+        if missing := sorted(set(outputs) - self.outputs):
+            raise ValueError(
+                "A module must encode contexts and responses. "
+                f"Received: {self.uri!r}, without {', '.join(missing)}. "
+                "Name a module that export.py wrote, or a signature that it has "
+                f"({', '.join(sorted(self._signatures)) or 'it has none'})."
+            )
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encodes a batch: float `[rows, dim]`."""
+        inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
+        try:
+            return np.asarray(self._call(output, inputs))
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError(
+                f"{len(columns[0])} texts at once: pass a lower batch_size"
+            ) from error
+        except tf.errors.OpError as error:
+            raise self._unusable(error) from error
+
+    def _call(self, output: str, inputs: list[Any]) -> Any:
+        if output not in self._signatures:
+            return self._module(*inputs)
+        encode = self._signatures[output]
+        if len(inputs) > 1:
+            return encode(context=inputs[0], extra_context=inputs[1])["default"]
+        return encode(*inputs)["default"]
+
+    def _inputs(self, signature: str) -> set[str]:
+        if signature not in self._signatures:
+            return set()
+        return set(self._signatures[signature].structured_input_signature[1])
+
+    def _unusable(self, error: Exception) -> ValueError:
+        return ValueError(
+            "A module is a folder that export.py wrote. "
+            f"Received: {self.uri!r} ({error}). Name such a folder, or export it again."
+        )

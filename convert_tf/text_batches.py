@@ -1,0 +1,180 @@
+"""Texts into batches of similar length, each text once, and encodings back in the texts' order."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+# A batch is padded to its longest text: at most this many bytes then, padding included. 64 KiB are
+# about 16,000 subwords of English.
+BATCH_BYTES = 2**16
+# Of texts that come one by one so many batches are sorted together.
+WINDOW_BATCHES = 64
+_WINDOW_BYTES = 2**24
+
+Columns = Sequence[Sequence[bytes]]
+Run = Callable[[Columns], np.ndarray]
+
+
+def is_text(value: Any) -> bool:
+    """Whether something is one text."""
+    return isinstance(value, str | bytes)
+
+
+def is_stream(texts: Any) -> bool:
+    """Whether texts come one by one, how many is not known."""
+    return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
+
+
+def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
+    """Texts of any container as UTF-8, one by one.
+
+    Args:
+      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, an iterator.
+      what: they are called in messages.
+
+    Raises:
+      ValueError: one of them is no text, or they have no order.
+    """
+    if is_text(texts) or isinstance(texts, Mapping | Set) or not _is_iterable(texts):
+        raise ValueError(
+            f"{what} are a list of str, or anything that yields them in order. "
+            f"Received: {type(texts).__name__}. Pass a list."
+        )
+    if hasattr(texts, "__array__"):  # numpy, pandas, and what else becomes an array
+        array = np.asarray(texts)
+        if array.ndim != 1:
+            raise ValueError(
+                f"{what} are one column. Received: an array of shape {array.shape}. Pass one of "
+                "its columns."
+            )
+        texts = array.tolist()
+    for position, text in enumerate(texts):
+        if isinstance(text, str):
+            # A surrogate without its pair is no Unicode text, as bytes may be no UTF-8.
+            yield text.encode("utf-8", "surrogatepass")
+        elif isinstance(text, bytes):
+            yield bytes(text)
+        else:
+            raise ValueError(
+                f"{what} are str or bytes. Received: {text!r} ({type(text).__name__}) at position "
+                f"{position}. Remove it, or put '' in its place."
+            )
+
+
+def encode_columns(
+    columns: Columns,
+    run: Run,
+    *,
+    batch_size: int,
+    on_batch: Callable[[int], None] = lambda number: None,
+) -> np.ndarray:
+    """Encodes texts in batches of similar length, those that are equal once.
+
+    Args:
+      columns: the texts; more than one column if a row is encoded from several.
+      run: encodes a batch, float `[rows, dim]`; without rows `[0, dim]`.
+      batch_size: most rows of a batch; fewer where texts are long (`BATCH_BYTES`).
+      on_batch: is told after each batch how many rows, equal ones included, are done.
+
+    Returns:
+      float32 `[rows, dim]`, in the order of the rows.
+    """
+    keys: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    if not keys:
+        return np.asarray(run(columns), np.float32)
+    # The position where each text comes first: what comes last in reverse order.
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
+    times = np.bincount(source, minlength=len(keys))
+    lengths = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+    encodings = None
+    for batch in _batches(sorted(first.values(), key=lengths.__getitem__), lengths, batch_size):
+        vectors = run([[column[i] for i in batch] for column in columns])
+        if vectors.ndim != 2 or len(vectors) != len(batch):
+            raise ValueError(
+                "An encoding is one vector for each text. "
+                f"Received: shape {vectors.shape} for {len(batch)} texts. Use another signature."
+            )
+        if encodings is None:
+            encodings = np.empty((len(keys), vectors.shape[1]), np.float32)
+        encodings[batch] = vectors
+        on_batch(int(times[batch].sum()))
+    assert encodings is not None
+    (repeated,) = np.nonzero(source != np.arange(len(keys)))
+    encodings[repeated] = encodings[source[repeated]]
+    return encodings
+
+
+def _batches(order: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Divides positions, sorted by the lengths of their texts."""
+    batch: list[int] = []
+    for position in order:
+        is_full = len(batch) == batch_size or (len(batch) + 1) * lengths[position] > BATCH_BYTES
+        if batch and is_full:
+            yield batch
+            batch = []
+        batch.append(position)
+    yield batch
+
+
+def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
+    """Columns side by side.
+
+    Raises:
+      ValueError: one column has fewer or more rows than another; when its end is reached.
+    """
+    for number, row in enumerate(zip_longest(*columns)):
+        if None in row:
+            raise ValueError(
+                "Each text has one extra context, which may be ''. Received: one of the two ends "
+                f"after {number}, the other goes on. Pass as many as there are texts."
+            )
+        yield row
+
+
+def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
+    """Columns of texts that come one by one, in pieces that are sorted as one.
+
+    A piece has `WINDOW_BATCHES` batches, fewer where texts are long.
+    """
+    window: list[tuple[bytes, ...]] = []
+    num_bytes = 0
+    for row in rows_of(columns):
+        window.append(row)
+        num_bytes += sum(map(len, row))
+        if len(window) == WINDOW_BATCHES * batch_size or num_bytes >= _WINDOW_BYTES:
+            yield list(zip(*window, strict=True))
+            window, num_bytes = [], 0
+    if window:
+        yield list(zip(*window, strict=True))
+
+
+def in_memory(columns: Sequence[Iterator[bytes]]) -> Columns:
+    """Columns of texts that are all in memory, as one piece."""
+    if len(columns) == 1:
+        return [list(columns[0])]
+    return list(zip(*rows_of(columns), strict=True)) or [[]] * len(columns)
+
+
+def joined(pieces: Iterable[np.ndarray]) -> np.ndarray:
+    """Rows of pieces as one array; each piece is given up as it is copied.
+
+    `np.concatenate` would hold all of them twice.
+    """
+    waiting = list(pieces)
+    if len(waiting) == 1:
+        return waiting[0]
+    rows = sum(map(len, waiting))
+    whole = np.empty((rows, waiting[0].shape[1]), waiting[0].dtype)
+    end = rows
+    while waiting:
+        piece = waiting.pop()
+        whole[end - len(piece) : end] = piece
+        end -= len(piece)
+    return whole
+
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") or hasattr(value, "__array__")
