@@ -97,6 +97,25 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
     return codes, float(offset), float(step)
 
 
+def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix as signed bytes, symmetric about 0, with a scale for each output channel.
+
+    Args:
+      kernel: float array `[inputs, outputs]`.
+
+    Returns:
+      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`;
+      `codes * scales` is at most half a scale from the kernel.
+
+    Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).
+    """
+    kernel = ops.convert_to_numpy(kernel).astype(np.float32)
+    scales = np.abs(kernel).max(axis=0) / 127
+    # A column of zeros has the scale 0 and the codes 0.
+    codes = np.rint(kernel / np.where(scales > 0, scales, 1))
+    return codes.astype(np.int8), scales
+
+
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     """8-bit fake quantization of the embedding rows that a batch uses.
 

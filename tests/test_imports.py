@@ -87,6 +87,7 @@ LEVELS = {
     "convert_tf.reranked_index": 5,
     "convert_tf.nearest": 6,
     "convert_tf.model_card": 6,
+    "convert_tf.stored_weights": 6,
     "convert_tf.hub": 6,
 }
 MAY_IMPORT_TENSORFLOW = (

@@ -1,0 +1,157 @@
+"""Weights of a network inside a saved module: small in the file, ready to compute with once loaded.
+
+The file holds each weight as 16-bit floats, or as 8-bit codes with a scale per output channel.
+Loading unpacks them, once, into float32 variables of the same shapes, of which the file holds
+nothing: these are what the network computes with and what a user may train. A module that was
+trained and saved again holds them too, and keeps them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.quantization import pack_kernel
+
+NETWORK_BITS = (16, 8)
+# Kernels with a shorter side stay in 16 bits: they are few bytes, and tables of positions and of
+# relative biases, whose columns have no common scale, are among them.
+SMALLEST_SIDE = 64
+
+
+class StoredWeights(tf.Module):
+    """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
+
+    An attribute of the module that is saved. The model itself must be kept where `tf.Module` does
+    not find its variables, behind a function, say.
+
+    Args:
+      variables: of the model; their values are copied.
+      bits: 16 stores float16; 8 stores matrices of at least 64 × 64 as 8-bit codes, one float32
+        scale for each column, and the rest as float16.
+
+    Attributes:
+      trainable_variables: float32 variables with the shapes of `variables`, in their order.
+      variables: these and what is stored.
+
+    Raises:
+      ValueError: a weight is no number or too large for 16 bits, or `bits` is neither 16 nor 8.
+
+    Example:
+      class Module(tf.Module):
+          def __init__(self, model, bits):
+              super().__init__()
+              self._model = lambda: model
+              self.weights = StoredWeights(model.trainable_variables, bits=bits)
+              self.variables = self.weights.variables
+              self.trainable_variables = self.weights.trainable_variables
+
+          @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+          def __call__(self, ids):
+              with self.weights.scope():
+                  return self._model()(ids)
+
+    Reference: arXiv 1911.03688 §2.1, "Quantization" (16 bits); arXiv 1712.05877 §2 (8 bits; there
+    one scale for a whole matrix).
+    """
+
+    def __init__(self, variables: Sequence[Any], *, bits: int = 16):
+        super().__init__(name="stored_weights")
+        if bits not in NETWORK_BITS:
+            raise ValueError(f"Weights are stored in 16 or 8 bits. Received: bits={bits!r}.")
+        self._sources = lambda: list(variables)
+        self._stored: list[list[tf.Variable]] = []
+        self._computed: list[tf.Variable] = []
+        for variable in variables:
+            stored = _stored(variable, bits)
+            self._stored.append(stored)
+            self._computed.append(unsaved_variable(_unpacked(stored), name=variable.path))
+        self._unpacking = _Unpacking(self._stored, self._computed)
+
+    def scope(self) -> keras.StatelessScope:
+        """Where the model's variables have the values of `trainable_variables`."""
+        return keras.StatelessScope(
+            state_mapping=list(zip(self._sources(), self._computed, strict=True))
+        )
+
+
+def _stored(variable: Any, bits: int) -> list[tf.Variable]:
+    """`[float16 values]`, or `[int8 codes, float32 scales]`."""
+    as_float16 = float16_values(variable)  # refuses what codes would hide
+    if bits == 16 or as_float16.ndim != 2 or min(as_float16.shape) < SMALLEST_SIDE:
+        return [tf.Variable(as_float16, trainable=False, name=f"{variable.path}/float16")]
+    codes, scales = pack_kernel(keras.ops.convert_to_numpy(variable))
+    return [
+        tf.Variable(codes, trainable=False, name=f"{variable.path}/codes"),
+        tf.Variable(scales, trainable=False, name=f"{variable.path}/scales"),
+    ]
+
+
+def _unpacked(stored: Sequence[tf.Variable]) -> tf.Tensor:
+    values = tf.cast(stored[0], tf.float32)
+    return values * stored[1] if len(stored) == 2 else values
+
+
+def float16_values(variable: Any) -> np.ndarray:
+    """The values of a variable in 16 bits.
+
+    Raises:
+      ValueError: one of them is no number, or too large.
+    """
+    with np.errstate(over="ignore"):
+        values = keras.ops.convert_to_numpy(variable).astype(np.float16)
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "The weights of a module must be numbers that 16 bits hold, up to 65,504. "
+            f"Received: others in {variable.path}. Export an earlier checkpoint of the run."
+        )
+    return values
+
+
+def unsaved_variable(value: Any, **kwargs: Any) -> tf.Variable:
+    """A variable whose shape is saved with a module, and whose value is not.
+
+    Args:
+      value: initial value.
+      **kwargs: of `tf.Variable`.
+    """
+    variable = tf.Variable(value, **kwargs)
+    export = variable._export_to_saved_model_graph
+
+    def export_without_value(object_map: Any = None, **kwargs: Any) -> Any:
+        exported = export(object_map=object_map, **kwargs)
+        object_map[variable]._serialize_to_tensors = dict  # what TensorFlow 1 and Serving restore
+        return exported
+
+    # There is no public way. A saved variable without a value could instead be an empty array of
+    # unknown shape, with which neither optimizers nor the summary of a model can work.
+    variable._serialize_to_tensors = dict
+    variable._export_to_saved_model_graph = export_without_value
+    return variable
+
+
+class _Unpacking(tf.saved_model.experimental.TrackableResource):
+    """Fills those of `computed` that the file has no values of, when a module is loaded."""
+
+    def __init__(self, stored: Sequence[Sequence[tf.Variable]], computed: Sequence[tf.Variable]):
+        super().__init__()
+        self._stored = stored
+        self._computed = computed
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", container="")
+
+    def _initialize(self) -> None:
+        for stored, computed in zip(self._stored, self._computed, strict=True):
+            tf.cond(
+                tf.raw_ops.VarIsInitializedOp(resource=computed.handle),
+                lambda: False,
+                lambda stored=stored, computed=computed: _fill(computed, _unpacked(stored)),
+            )
+
+
+def _fill(variable: tf.Variable, value: tf.Tensor) -> bool:
+    variable.assign(value)
+    return True
