@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from convert_tf.data.candidates import extra_context, joined_context, last_turn
+from convert_tf.text_batches import Columns, encode_columns, in_memory, text_bytes
 from convert_tf.text_ranker import EncodingRanker, Turns
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -85,75 +86,32 @@ class ModuleEncoder:
     def __init__(
         self, folder: str | os.PathLike, *, batch_size: int = 64, signature: str | None = None
     ):
-        import tensorflow_hub as hub
-        import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+        from convert_tf.module_backend import ModuleBackend
 
-        self.folder = os.fspath(folder)
-        try:
-            self._module = hub.load(self.folder)
-        except Exception as error:  # its reader meets damage with errors of any kind
-            raise self._unusable(error) from error
-        signatures = getattr(self._module, "signatures", {})
+        self._module = ModuleBackend(folder)
         self._context = signature or "encode_context"
         self._response = signature or "encode_response"
-        missing = {self._context, self._response} - set(signatures)
-        if missing and not (signature == "default" and callable(self._module)):
-            raise ValueError(
-                "A module must encode contexts and responses. "
-                f"Received: {self.folder!r}, without {', '.join(sorted(missing))}. "
-                "Name a module that export.py wrote, or a signature that it has "
-                f"({', '.join(sorted(signatures)) or 'it has none'})."
-            )
-        self.reads_history = not missing and "extra_context" in self._inputs(self._context)
+        self._module.check_outputs((self._context, self._response))
+        self.reads_history = self._module.reads_history and self._context == "encode_context"
         self.batch_size = batch_size
 
     def encode_contexts(self, texts: Texts, extra_contexts: Texts | None = None) -> np.ndarray:
         """float32 `[len(texts), dim]`, of length 1."""
         if not self.reads_history:
-            return self._encode(self._context, [(text,) for text in texts])
-        history: Sequence[Any] = [""] * len(texts) if extra_contexts is None else extra_contexts
-        return self._encode(self._context, list(zip(texts, history, strict=True)))
+            return self._encode(self._context, texts)
+        history = [""] * len(texts) if extra_contexts is None else extra_contexts
+        return self._encode(self._context, texts, history)
 
     def encode_responses(self, texts: Texts) -> np.ndarray:
         """float32 `[len(texts), dim]`, of length 1."""
-        return self._encode(self._response, [(text,) for text in texts])
+        return self._encode(self._response, texts)
 
-    def _inputs(self, signature: str) -> set[str]:
-        return set(self._module.signatures[signature].structured_input_signature[1])
+    def _encode(self, signature: str, *columns: Texts) -> np.ndarray:
+        def run(batch: Columns) -> np.ndarray:
+            return self._module.run(signature, batch)
 
-    def _unusable(self, error: Exception) -> ValueError:
-        return ValueError(
-            "A module is a folder that export.py wrote. "
-            f"Received: {self.folder!r} ({error}). Name such a folder, or export it again."
-        )
-
-    def _call(self, signature: str, columns: Sequence[Any]) -> np.ndarray:
-        if signature not in self._module.signatures:
-            return np.asarray(self._module(columns[0]))
-        encode = self._module.signatures[signature]
-        if len(columns) > 1:
-            outputs = encode(context=columns[0], extra_context=columns[1])
-        else:
-            outputs = encode(columns[0])
-        return np.asarray(outputs["default"])
-
-    def _encode(self, signature: str, texts: Sequence[tuple[Any, ...]]) -> np.ndarray:
-        import tensorflow as tf
-
-        unique = sorted(set(texts), key=lambda parts: sum(map(len, parts)))
-        encodings = []
-        try:
-            # Without texts one batch of none: its shape says the width.
-            for start in range(0, max(len(unique), 1), self.batch_size):
-                batch = unique[start : start + self.batch_size]
-                columns = list(zip(*batch, strict=True)) or [()] * (1 + self.reads_history)
-                encodings.append(
-                    self._call(signature, [tf.constant(column, tf.string) for column in columns])
-                )
-        except tf.errors.OpError as error:
-            raise self._unusable(error) from error
-        place = {text: i for i, text in enumerate(unique)}
-        return np.concatenate(encodings)[np.array([place[text] for text in texts], np.int64)]
+        texts = in_memory([text_bytes(column) for column in columns])
+        return encode_columns(texts, run, batch_size=self.batch_size)
 
 
 class CheckpointEncoder:

@@ -258,7 +258,7 @@ def test_module_that_fails_at_texts(paths, monkeypatch):
     def fail(_):
         raise tf.errors.InvalidArgumentError(None, None, "indices[3] = 70\nis not in [0, 60)")
 
-    encoder._module = type("Module", (), {"signatures": {"encode_context": fail}})
+    encoder._module._signatures["encode_context"] = fail
     with pytest.raises(ValueError, match=r"export\.py wrote") as caught:
         encoder.encode_contexts(["text"])
     assert paths["module"] in str(caught.value)
