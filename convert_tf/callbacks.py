@@ -1,7 +1,8 @@
 """What happens around the steps of a run: progress, evaluation, checkpoints, the curve.
 
 A run calls `fit` with "epochs" of a fixed number of steps; evaluation and checkpoints come at their
-ends, when every backend has its variables in place.
+ends, when every backend has its variables in place. An epoch also ends, with a checkpoint, when the
+process is told to end.
 """
 
 import io
@@ -9,17 +10,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from convert_tf.checkpoint import save_checkpoint, save_training_state
+from convert_tf.checkpoint import save_checkpoint
 from convert_tf.config import TrainConfig
 from convert_tf.dev_evaluation import evaluate_encoder
 from convert_tf.files import write_file
+from convert_tf.termination import Termination
+from convert_tf.training_state import save_training_state
 
 METRICS_FILE = "metrics.jsonl"
 CURVE_FILE = "curve.png"
@@ -46,16 +49,24 @@ class Progress(keras.callbacks.Callback):
       first_step: steps done before this process.
       total_steps: steps at the end.
       batch_size: pairs per step.
+      termination: stops training when the process is told to end.
       seconds_between: seconds between lines.
     """
 
     def __init__(
-        self, first_step: int, total_steps: int, batch_size: int, *, seconds_between: float = 10.0
+        self,
+        first_step: int,
+        total_steps: int,
+        batch_size: int,
+        *,
+        termination: Termination,
+        seconds_between: float = 10.0,
     ):
         super().__init__()
         self.step = first_step
         self.total_steps = total_steps
         self.batch_size = batch_size
+        self.termination = termination
         self.seconds_between = seconds_between
         self.pairs_per_second = 0.0
         self._mark = (time.perf_counter(), first_step)
@@ -84,8 +95,13 @@ class Progress(keras.callbacks.Callback):
                 file=sys.stderr,
                 flush=True,
             )
-        if self.step >= self.total_steps:
+        if self.is_over:
             self.model.stop_training = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step is done, or the process was told to end."""
+        return self.step >= self.total_steps or self.termination.is_requested
 
 
 def _ranking_losses(logs: dict[str, Any]) -> str:
@@ -144,9 +160,10 @@ class RunRecorder(keras.callbacks.Callback):
             # A run that resumes between two multiples of an interval still passes over the next.
             return step >= self.config.steps or step // interval > last_step // interval
 
-        if is_due(self.config.eval_every):
+        is_ending = self.progress.termination.is_requested and step < self.config.steps
+        if is_due(self.config.eval_every) and not is_ending:
             self._evaluate(logs or {})
-        if is_due(self.config.checkpoint_every):
+        if is_due(self.config.checkpoint_every) or is_ending:
             save_training_state(
                 self.run,
                 self.model,
@@ -154,6 +171,11 @@ class RunRecorder(keras.callbacks.Callback):
                 vocabulary=self.vocabulary,
                 training=self._training_facts(),
                 config=self.config,
+            )
+        if is_ending:
+            print(
+                f"told to end: saved step {step}; the same command goes on from there",
+                file=sys.stderr,
             )
 
     def _refuse_non_finite_weights(self) -> None:
@@ -202,6 +224,39 @@ class RunRecorder(keras.callbacks.Callback):
                 vocabulary=self.vocabulary,
                 training=self._training_facts(),
             )
+
+
+def fit_on(
+    model: keras.Model,
+    batches: Any,
+    callbacks: Sequence[keras.callbacks.Callback],
+    *,
+    progress: Progress,
+    interval: int,
+) -> None:
+    """Calls `fit`, with an epoch for each multiple of `interval` steps.
+
+    A run that goes on between two multiples only gets to the next one, so that it is evaluated at
+    the steps at which an uninterrupted one is; call this again, with new batches, until
+    `progress.is_over`.
+
+    Args:
+      model: a compiled model.
+      batches: what `fit` takes.
+      callbacks: those of the run, `progress` among them.
+      progress: tells the step, and when to stop.
+      interval: steps of an epoch.
+    """
+    steps_between = progress.step % interval
+    whole_epochs = math.ceil((progress.total_steps - progress.step) / interval)
+    model.fit(
+        batches,
+        epochs=1 if steps_between else whole_epochs,
+        steps_per_epoch=interval - steps_between,
+        shuffle=False,
+        verbose=0,
+        callbacks=list(callbacks),
+    )
 
 
 def _rows_up_to(run: Path, step: int) -> list[dict[str, Any]]:

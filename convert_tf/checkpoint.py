@@ -1,28 +1,22 @@
 """The model directory: `config.json`, the vocabulary, `model.weights.h5`; it stands alone.
 
-A run's folder is such a directory (the best weights on the dev split), with `checkpoints/step-N/`
-beside it, each one such a directory plus `training_state.npz`, from which training resumes.
+A run's folder is such a directory (the best weights on the dev split); what it resumes from is in
+`convert_tf.training_state`.
 """
 
 import hashlib
 import json
 import os
-import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
-
-from convert_tf.config import ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
 from convert_tf.encoders import DualEncoder
 from convert_tf.files import write_file
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 TRAINING_FILE = "training.json"
-STATE_FILE = "training_state.npz"
 VOCABULARY_FILES = {
     "subword": "vocab.txt",
     "sentencepiece": "vocab.model",
@@ -30,7 +24,6 @@ VOCABULARY_FILES = {
 }
 # Beside a WordPiece vocabulary: whether letters are lower-cased.
 TOKENIZER_FILE = "tokenizer_config.json"
-CHECKPOINTS_FOLDER = "checkpoints"
 
 
 class CheckpointError(ValueError):
@@ -42,7 +35,8 @@ def vocabulary_path(folder: str | os.PathLike, config: ModelConfig) -> Path:
     return Path(folder) / VOCABULARY_FILES[config.tokenizer]
 
 
-def _write_error(path: Path, error: Exception) -> CheckpointError:
+def write_error(path: Path, error: Exception) -> CheckpointError:
+    """What to raise where a checkpoint could not be written."""
     reason = getattr(error, "strerror", None) or error
     return CheckpointError(
         f"A checkpoint must be written whole. Received: {reason} at {path}. "
@@ -84,7 +78,7 @@ def save_checkpoint(
         os.replace(temporary, folder / WEIGHTS_FILE)
         write_file(folder / TRAINING_FILE, json.dumps(facts, indent=2) + "\n")
     except (OSError, RuntimeError) as error:  # h5py closes a file on a full disk with the latter
-        raise _write_error(folder, error) from error
+        raise write_error(folder, error) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -211,111 +205,3 @@ def check_vocabulary(tokenizer: Any, config: ModelConfig) -> None:
             f"hash buckets {expected}. Received: {received}. Use the vocabulary in the folder of "
             "the checkpoint."
         )
-
-
-def _step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
-
-
-def resumable_checkpoints(run: str | os.PathLike) -> list[Path]:
-    """The checkpoints of a run from which training can resume, newest first."""
-    found = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
-    complete = [p for p in found if p.name[5:].isdigit() and (p / STATE_FILE).is_file()]
-    return sorted(complete, key=_step_of, reverse=True)
-
-
-def save_training_state(
-    run: str | os.PathLike,
-    model: keras.Model,
-    *,
-    step: int,
-    vocabulary: str | os.PathLike,
-    training: dict[str, Any],
-    config: TrainConfig,
-) -> Path:
-    """Writes `checkpoints/step-N/` whole, then removes all but the newest `keep_checkpoints`.
-
-    Args:
-      run: the run's folder.
-      model: a compiled model whose `encoder` is a `DualEncoder`.
-      step: optimizer steps done.
-      vocabulary: the vocabulary file.
-      training: facts for the model directory.
-      config: reads `keep_checkpoints`.
-
-    Returns:
-      The new folder.
-
-    Raises:
-      CheckpointError: it could not be written; earlier checkpoints are left as they are.
-    """
-    final = Path(run) / CHECKPOINTS_FOLDER / f"step-{step:08d}"
-    temporary = final.with_name(final.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        save_checkpoint(temporary, model.encoder, vocabulary=vocabulary, training=training)
-        state = {
-            f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
-            for kind, variables in _state(model).items()
-            for i, variable in enumerate(variables)
-        }
-        np.savez(temporary / STATE_FILE, step=step, **state)
-        shutil.rmtree(final, ignore_errors=True)
-        os.rename(temporary, final)
-    except OSError as error:
-        raise _write_error(final, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    for old in resumable_checkpoints(run)[config.keep_checkpoints :]:
-        shutil.rmtree(old)
-    return final
-
-
-def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
-    """Reads weights and optimizer state of `checkpoints/step-N/` into `model`.
-
-    Returns:
-      Steps done so far.
-
-    Raises:
-      CheckpointError: a file is damaged or of another optimizer.
-    """
-    load_weights(model.encoder, folder)
-    path = Path(folder) / STATE_FILE
-    try:
-        with np.load(path) as saved:
-            values = {name: saved[name] for name in saved.files}
-            step = int(values.pop("step"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise CheckpointError(
-            f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
-            "resume from the checkpoint before it."
-        ) from error
-    for kind, variables in _state(model).items():
-        found = [values[name] for name in values if name.startswith(f"{kind}_")]
-        if [v.shape for v in variables] == [v.shape for v in found]:
-            for i, variable in enumerate(variables):
-                variable.assign(values[f"{kind}_{i}"])
-        elif kind != "dropout":
-            raise CheckpointError(
-                "A run must resume with the optimizer it began with. Received: a state of "
-                f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
-                "--optimizer, or --init_from in a new folder."
-            )
-    return step
-
-
-def _state(model: keras.Model) -> dict[str, list[Any]]:
-    """What a run needs beyond the encoder's weights.
-
-    Dropout has seeds only where its rate is not 0: a run may resume with other rates, and then
-    starts them anew.
-    """
-    dropouts = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dropout)]
-    own = {id(v) for v in model.encoder.trainable_variables}
-    return {
-        "optimizer": [model.steps_done, *model.optimizer.variables],
-        # What an objective trains beside the encoder, as the output layer of a language model.
-        "objective": [v for v in model.trainable_variables if id(v) not in own],
-        "dropout": [v for layer in dropouts for v in layer.variables],
-    }

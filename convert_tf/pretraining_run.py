@@ -30,9 +30,11 @@ from convert_tf.data.pretraining_batches import (
 )
 from convert_tf.files import write_file
 from convert_tf.pretraining import make_pretraining
+from convert_tf.termination import Termination, termination_noted
 from convert_tf.trainer import choose_precision
 from convert_tf.training import only_run_in, set_seed
 from convert_tf.training_data import Folder
+from convert_tf.training_state import load_training_state, newest_checkpoint, save_training_state
 
 RUN_FILE = "pretrain_config.json"
 POSITION_KEY = "position"
@@ -190,7 +192,7 @@ def pretrain(
         trunk_config = _trunk_config(folder, model, overrides or {})
         trunk = BertTrunk(trunk_config, dropout=config.dropout, dtype=precision)
     run = Path(output)
-    with only_run_in(run):
+    with only_run_in(run), termination_noted() as termination:
         training = make_pretraining(trunk, config, precision=precision)
         step, position = _resume(run, training, folder.vocabulary)
         write_file(
@@ -201,16 +203,15 @@ def pretrain(
         parameters = sum(math.prod(v.shape) for v in trunk.trainable_variables)
         print(f"precision {precision}; {parameters / 1e6:.1f} M parameters in the trunk")
         facts = {"precision": precision, "parameters": parameters, "pretrain": config.to_dict()}
-        _Run(training, config, run, folder, facts, step=step, position=position).fit()
+        _Run(training, config, run, folder, facts, step=step, position=position).fit(termination)
     return run
 
 
 def _resume(run: Path, model: keras.Model, vocabulary: Path) -> tuple[int, Position]:
     """Reads the newest checkpoint of the run: steps done and the position in the data."""
-    checkpoints = checkpoint.resumable_checkpoints(run)
-    if not checkpoints:
+    newest, config = newest_checkpoint(run), model.encoder.config
+    if newest is None:
         return 0, START
-    newest, config = checkpoints[0], model.encoder.config
     before = BertConfig.from_json((newest / checkpoint.CONFIG_FILE).read_text())
     own = newest / checkpoint.VOCABULARY_FILES[before.tokenizer]
     if before != config or own.read_bytes() != vocabulary.read_bytes():
@@ -219,7 +220,7 @@ def _resume(run: Path, model: keras.Model, vocabulary: Path) -> tuple[int, Posit
             f"{before.differences(config) or str(vocabulary)}, other than in {str(newest)!r}. "
             "Choose another --output."
         )
-    step = checkpoint.load_training_state(newest, model)
+    step = load_training_state(newest, model)
     print(f"resuming at step {step} from {newest}")
     return step, Position(*checkpoint.training_facts(newest)[POSITION_KEY])
 
@@ -264,7 +265,7 @@ class _Run:
             **options,
         )
 
-    def fit(self) -> None:
+    def fit(self, termination: Termination) -> None:
         config = self.config
         if self.step == 0:
             self._evaluate(Averages(), 0.0)
@@ -303,8 +304,15 @@ class _Run:
                 if self._is_due(config.eval_every):
                     self._evaluate(averages, speed)
                     averages = Averages()
-                if self._is_due(config.checkpoint_every):
+                is_ending = termination.is_requested and self.step < config.steps
+                if self._is_due(config.checkpoint_every) or is_ending:
                     self._checkpoint(position)
+                if is_ending:
+                    print(
+                        f"told to end: saved step {self.step}; the same command goes on from there",
+                        file=sys.stderr,
+                    )
+                    return
 
     def _is_due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.config.steps
@@ -330,7 +338,7 @@ class _Run:
             )
 
     def _checkpoint(self, position: Position) -> None:
-        checkpoint.save_training_state(
+        save_training_state(
             self.run,
             self.model,
             step=self.step,

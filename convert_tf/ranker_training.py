@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from convert_tf import checkpoint
-from convert_tf.callbacks import Progress
+from convert_tf.callbacks import Progress, fit_on
 from convert_tf.checkpoint import CheckpointError
 from convert_tf.config import HeadConfig, TrainConfig, head_train_defaults
 from convert_tf.data.candidates import CandidateExample, read_candidates
@@ -38,8 +38,10 @@ from convert_tf.ranker_trainer import (
 )
 from convert_tf.rankers import Ranker
 from convert_tf.summaries import TensorBoardWriter
+from convert_tf.termination import termination_noted
 from convert_tf.trainer import choose_precision
 from convert_tf.training import RUN_FILE, only_run_in, set_seed
+from convert_tf.training_state import load_training_state, newest_checkpoint
 
 # What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
 _HEAD_OF_A_RUN = (
@@ -141,7 +143,7 @@ def train_ranker(
     run = Path(output)
     seed = int(train_options.get("seed", 0))
     set_seed(seed)
-    with only_run_in(run):
+    with only_run_in(run), termination_noted() as termination:
         precision = choose_precision(train_options.get("precision", "auto"))
         options = {**head_train_defaults(head.head), **train_options}
         rates = {
@@ -169,7 +171,7 @@ def train_ranker(
         model = make_ranker_training(ranker, config, head, precision=precision)
         step = 0
         if newest is not None:
-            step = checkpoint.load_training_state(newest, model)
+            step = load_training_state(newest, model)
             print(f"resuming at step {step} from {newest}")
         if step >= config.steps:
             print(f"nothing to do: the run has its {config.steps} steps")
@@ -180,13 +182,12 @@ def train_ranker(
             padding_id=ranker.padding_id,
             seed=config.seed,
             sampler=sampler,
-            skip_batches=step,
         )
         print(
             f"{head.head} on {examples.num_examples} examples in batches of {batches.batch_size}, "
             f"{config.steps} steps; precision {precision} (backend {keras.backend.backend()})"
         )
-        progress = Progress(step, config.steps, batches.batch_size)
+        progress = Progress(step, config.steps, batches.batch_size, termination=termination)
         recorder = RankerRecorder(
             run, config, vocabulary=vocabulary, eval_sets={"dev": dev}, progress=progress,
             facts=facts, head=head,
@@ -230,10 +231,10 @@ def _train_config(options: dict[str, Any], head: HeadConfig, num_examples: int) 
 
 def _check_same_run(run: Path, ranker: Ranker, vocabulary: Path) -> Path | None:
     """The newest checkpoint to resume from, held against the ranker; None where there is none."""
-    checkpoints = checkpoint.resumable_checkpoints(run)
-    if not checkpoints:
+    newest = newest_checkpoint(run)
+    if newest is None:
         return None
-    before = load_ranker_config(checkpoints[0])
+    before = load_ranker_config(newest)
     changed = [
         name
         for name in _HEAD_OF_A_RUN
@@ -242,16 +243,16 @@ def _check_same_run(run: Path, ranker: Ranker, vocabulary: Path) -> Path | None:
     if before.model != ranker.config.model or changed:
         raise CheckpointError(
             "A resumed run must keep its model and its head. Received: another "
-            f"{', '.join(changed) or 'model'} than {str(checkpoints[0])!r} has. Take these flags "
+            f"{', '.join(changed) or 'model'} than {str(newest)!r} has. Take these flags "
             "back, or choose another --output."
         )
-    known = checkpoint.vocabulary_path(checkpoints[0], before)  # type: ignore[arg-type]
+    known = checkpoint.vocabulary_path(newest, before)  # type: ignore[arg-type]
     if known.read_bytes() != vocabulary.read_bytes():
         raise CheckpointError(
             f"A resumed run must keep its vocabulary. Received: {str(vocabulary)!r}, which "
             f"differs from {str(known)!r}. Take back --init_from, or choose another --output."
         )
-    return checkpoints[0]
+    return newest
 
 
 def _unlike_widths(
@@ -281,20 +282,19 @@ def _fit(
     progress: Progress,
     recorder: RankerRecorder,
 ) -> None:
-    interval = math.gcd(config.eval_every, config.checkpoint_every)
     board = TensorBoardWriter(str(recorder.run / "logs"), progress=progress, recorder=recorder)
-    with Prefetch(batches) as prefetched:
-        try:
-            model.fit(
-                _unlike_widths(prefetched, batches.padding_id),
-                initial_epoch=progress.step // interval,
-                epochs=math.ceil(config.steps / interval),
-                steps_per_epoch=interval,
-                shuffle=False,
-                verbose=0,
-                callbacks=[progress, recorder, board],
-            )
-        except Exception as error:
-            if prefetched.error is None or prefetched.error is error:
-                raise
-            raise prefetched.error from error  # without what the backend wraps it in
+    while not progress.is_over:
+        batches.skip_batches = progress.step
+        with Prefetch(batches) as prefetched:
+            try:
+                fit_on(
+                    model,
+                    _unlike_widths(prefetched, batches.padding_id),
+                    [progress, recorder, board],
+                    progress=progress,
+                    interval=math.gcd(config.eval_every, config.checkpoint_every),
+                )
+            except Exception as error:
+                if prefetched.error is None or prefetched.error is error:
+                    raise
+                raise prefetched.error from error  # without what the backend wraps it in

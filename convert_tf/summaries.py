@@ -71,14 +71,15 @@ class TensorBoardWriter(keras.callbacks.Callback):
         self.progress = progress
         self.recorder = recorder
         self._learning_rate = learning_rate_schedule(recorder.config)
+        self._log_dir = log_dir
         self._written = len(recorder.rows)
         self._file: EventFile | None = None
-        try:
-            self._file = EventFile(log_dir)
-        except ModuleNotFoundError as error:
-            print(f"no summaries are written to {log_dir}: {error}")
 
     def on_train_begin(self, logs: Any = None) -> None:
+        try:
+            self._file = EventFile(self._log_dir)
+        except ModuleNotFoundError as error:
+            print(f"no summaries are written to {self._log_dir}: {error}")
         self._write_evaluations()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -96,6 +97,7 @@ class TensorBoardWriter(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def _write_evaluations(self) -> None:
         rows = self.recorder.rows

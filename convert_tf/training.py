@@ -13,14 +13,17 @@ import keras
 import numpy as np
 
 from convert_tf import checkpoint
-from convert_tf.callbacks import Progress, RunRecorder
+from convert_tf.callbacks import Progress, RunRecorder, fit_on
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig
+from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.encoders import DualEncoder, count_parameters
 from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
+from convert_tf.termination import Termination, termination_noted
 from convert_tf.trainer import choose_precision, make_ranking_model
 from convert_tf.training_data import make_batches, open_data, open_splits
+from convert_tf.training_state import load_training_state, newest_checkpoint
 
 RUN_FILE = "train_config.json"
 LOCK_FILE = ".lock"
@@ -49,15 +52,14 @@ def _check_same_run(
     Returns:
       The newest checkpoint to resume from; None for a run that has none yet.
     """
-    checkpoints = checkpoint.resumable_checkpoints(run)
-    if not checkpoints:
+    newest = newest_checkpoint(run)
+    if newest is None:
         return None
     if not (run / RUN_FILE).is_file():
         raise checkpoint.CheckpointError(
             f"A run must have its {RUN_FILE}. Received: {str(run)!r}, which has checkpoints but "
             "not that file. Choose another --output, or remove its checkpoints."
         )
-    newest = checkpoints[0]
     before = checkpoint.load_config(newest)
     if before != model:
         differences = before.differences(model).items()
@@ -120,6 +122,8 @@ def train(
         match (`CheckpointError`).
       FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
       OSError: a file cannot be read or written.
+
+    On SIGTERM the state is saved after the step that runs, and this returns.
     """
     set_seed(train_config.seed)
     folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
@@ -130,7 +134,7 @@ def train(
         )
     examples = open_splits(folder, data_config, model_config, train_config)
     run = Path(output)
-    with only_run_in(run):
+    with only_run_in(run), termination_noted() as termination:
         resume_from = _check_same_run(
             run, model_config, train_config, data_config, folder.vocabulary
         )
@@ -158,7 +162,7 @@ def train(
         model = make_ranking_model(encoder, train_config, precision=precision)
         step = 0
         if resume_from is not None:
-            step = checkpoint.load_training_state(resume_from, model)
+            step = load_training_state(resume_from, model)
             print(f"resuming at step {step} from {resume_from}")
         elif init_from is not None:
             checkpoint.load_initial_weights(encoder, init_from)
@@ -167,7 +171,7 @@ def train(
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
-        batches, eval_sets = make_batches(examples, train_config, data_config, first_step=step)
+        batches, eval_sets = make_batches(examples, train_config, data_config)
         _fit(
             model,
             batches,
@@ -177,13 +181,14 @@ def train(
             step=step,
             vocabulary=folder.vocabulary,
             facts=facts,
+            termination=termination,
         )
     return run
 
 
 def _fit(
     model: keras.Model,
-    batches: Iterable[dict[str, np.ndarray]],
+    batches: TrainingBatches,
     eval_sets: dict[str, Iterable[dict[str, Any]]],
     config: TrainConfig,
     *,
@@ -191,23 +196,23 @@ def _fit(
     step: int,
     vocabulary: Path,
     facts: dict[str, Any],
+    termination: Termination,
 ) -> None:
-    interval = math.gcd(config.eval_every, config.checkpoint_every)
-    progress = Progress(step, config.steps, config.batch_size)
+    progress = Progress(step, config.steps, config.batch_size, termination=termination)
     recorder = RunRecorder(
         run, config, vocabulary=vocabulary, eval_sets=eval_sets, progress=progress, facts=facts
     )
     board = TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)
-    with Prefetch(batches) as prefetched:
-        model.fit(
-            _until_error(prefetched),
-            initial_epoch=step // interval,
-            epochs=math.ceil(config.steps / interval),
-            steps_per_epoch=interval,
-            shuffle=False,
-            verbose=0,
-            callbacks=[_InputError(prefetched), progress, recorder, board],
-        )
+    while not progress.is_over:
+        batches.skip_batches = progress.step
+        with Prefetch(batches) as prefetched:
+            fit_on(
+                model,
+                _until_error(prefetched),
+                [_InputError(prefetched), progress, recorder, board],
+                progress=progress,
+                interval=math.gcd(config.eval_every, config.checkpoint_every),
+            )
 
 
 class _InputError(keras.callbacks.Callback):

@@ -143,9 +143,9 @@ def open_splits(
 
 
 def make_batches(
-    examples: dict[str, Examples], config: TrainConfig, data: DataConfig, *, first_step: int
+    examples: dict[str, Examples], config: TrainConfig, data: DataConfig
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-    """The training batches from a step on, and the batches of each evaluation split."""
+    """The training batches, and the batches of each evaluation split."""
     packing: dict[str, int] = {
         "row_tokens": data.row_tokens,
         "row_multiple": ROW_MULTIPLE if compiles_shapes() else 1,
@@ -161,7 +161,6 @@ def make_batches(
         batch_size=config.batch_size,
         shuffle_buffer=data.shuffle_buffer,
         seed=config.seed,
-        skip_batches=first_step,
         **packing,
     )
     return batches, eval_sets

@@ -37,6 +37,7 @@ from convert_tf.ranker_trainer import freeze, make_ranker_training, rescale_outp
 from convert_tf.ranker_training import read_examples, train_ranker, with_dev_candidates
 from convert_tf.rankers import RankerConfig, make_ranker
 from convert_tf.text_ranker import TextRanker
+from convert_tf.training_state import saved_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 KINDS = {
@@ -293,7 +294,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
     broken = tmp_path / "broken"
     _run(trunk, files, broken, head, steps=2, eval_every=2, checkpoint_every=2)
     _run(trunk, files, broken, head, steps=4, eval_every=2, checkpoint_every=2)
-    rankers = [load_ranker(checkpoint.resumable_checkpoints(run)[0])[0] for run in (whole, broken)]
+    rankers = [load_ranker(saved_checkpoints(run)[0])[0] for run in (whole, broken)]
     for a, b in zip(*(r.variables for r in rankers), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5, err_msg=a.path)
     rows = [(run / "metrics.jsonl").read_text().splitlines() for run in (whole, broken)]

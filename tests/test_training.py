@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import json
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from token_corpus import pair_batches
 
-from convert_tf import checkpoint
+from convert_tf import checkpoint, training_state
 from convert_tf.callbacks import METRICS_FILE, NonFiniteError
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
 from convert_tf.data.batches import TrainingBatches
@@ -28,11 +29,19 @@ from convert_tf.text.learn import SubwordConfig, learn
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.trainer import ResponseRanking, make_ranking_model
 from convert_tf.training import LOCK_FILE, train
+from convert_tf.training_state import (
+    CHECKPOINTS_FOLDER,
+    STATE_FILE,
+    load_training_state,
+    newest_checkpoint,
+    saved_checkpoints,
+)
 
 ROOT = Path(__file__).parent.parent
 REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst"
-MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
-                     encoding_dim=16, num_oov_buckets=10)  # fmt: skip
+MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
+                "encoding_dim": 16, "num_oov_buckets": 10}  # fmt: skip
+MODEL = model_preset("tiny", **MODEL_FIELDS)
 CONFIG = TrainConfig(
     steps=8, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=4,
@@ -75,7 +84,7 @@ def first_batches(corpus, count, **options):
 
 
 def final_weights(folder):
-    newest = checkpoint.resumable_checkpoints(folder)[0]
+    newest = saved_checkpoints(folder)[0]
     encoder, _ = checkpoint.load_checkpoint(newest)
     return [np.array(v) for v in encoder.variables]
 
@@ -96,7 +105,7 @@ def test_run_leaves_everything_it_promises(finished):
     checkpoint.check_vocabulary(tokenizer, encoder.config)
     best = max(rows, key=lambda row: row["dev"]["R100@1"])
     assert checkpoint.training_facts(finished)["evaluation"]["dev"] == best["dev"]
-    assert [p.name for p in checkpoint.resumable_checkpoints(finished)] == [
+    assert [p.name for p in saved_checkpoints(finished)] == [
         "step-00000008",
         "step-00000004",
     ]
@@ -104,7 +113,7 @@ def test_run_leaves_everything_it_promises(finished):
 
 def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, finished, tmp_path):
     half = run(corpus, tmp_path / "run")
-    newest = checkpoint.resumable_checkpoints(half)[0]
+    newest = saved_checkpoints(half)[0]
     for file in newest.iterdir():
         file.unlink()
     newest.rmdir()  # as if the run had been killed after step 4
@@ -113,6 +122,93 @@ def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, finis
         np.testing.assert_array_equal(a, b)
     steps = [json.loads(line)["step"] for line in (resumed / METRICS_FILE).read_text().splitlines()]
     assert steps == [0, 4, 8]
+
+
+# Ends itself at a moment of a run: argv[1] names it, the rest are flags of train.py.
+DYING = """
+import os, runpy, signal, sys
+import numpy as np
+from convert_tf.callbacks import Progress
+
+moment, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
+savez, rename, batch_end = np.savez, os.rename, Progress.on_train_batch_end
+
+def die(number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
+
+def half_a_state(file, *, step, **state):
+    savez(file, step=step, **state)
+    if moment == "writing" and step == 4:
+        os.truncate(file, os.path.getsize(file) // 2)
+        die()
+
+def no_rename(source, target):
+    if moment == "renaming":
+        die()
+    rename(source, target)
+
+def at_step_5(self, batch, logs=None):
+    if self.step == 4 and moment == "terminated":
+        die(signal.SIGTERM)
+    batch_end(self, batch, logs)
+    if self.step == 5 and moment == "training":
+        die()
+
+np.savez, os.rename, Progress.on_train_batch_end = half_a_state, no_rename, at_step_5
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def test_killed_runs_end_with_the_weights_of_an_uninterrupted_one(corpus, finished, tmp_path):
+    data, vocabulary = corpus
+    folder = tmp_path / "run"
+    options = {**CONFIG.to_dict(), "checkpoint_every": 2, "data": data, "vocab": vocabulary,
+               "model": "tiny", "output": folder, "shuffle_buffer": 500}  # fmt: skip
+    options |= MODEL_FIELDS
+    flags = [f"--{name}={value}" for name, value in options.items()]
+
+    def run_until(moment: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", DYING, moment, *flags]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    saved = {}
+    for moment in ("writing", "training", "renaming", "terminated", "never"):
+        done = run_until(moment)
+        expected = 0 if moment in ("terminated", "never") else -signal.SIGKILL
+        assert done.returncode == expected, done.stderr
+        saved[moment] = [int(p.name[5:]) for p in saved_checkpoints(folder)]
+    assert saved == {
+        "writing": [2],
+        "training": [4, 2],
+        "renaming": [4, 2],
+        "terminated": [5, 4],
+        "never": [8, 6],
+    }
+    for a, b in zip(final_weights(finished), final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    uninterrupted = [json.loads(x) for x in (finished / METRICS_FILE).read_text().splitlines()]
+    assert [(r["step"], r["dev"]) for r in rows] == [(r["step"], r["dev"]) for r in uninterrupted]
+    for weights in (checkpoint.WEIGHTS_FILE, checkpoint.CONFIG_FILE):
+        assert (folder / weights).read_bytes() == (finished / weights).read_bytes()
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(corpus, finished, tmp_path, capsys):
+    folder = run(corpus, tmp_path / "run")
+    newest, before = saved_checkpoints(folder)
+    weights = bytearray((newest / checkpoint.WEIGHTS_FILE).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (newest / checkpoint.WEIGHTS_FILE).write_bytes(weights)
+    assert newest_checkpoint(folder) == before
+    assert "step-00000008 is damaged: model.weights.h5 not as written" in capsys.readouterr().err
+    run(corpus, folder)
+    assert newest_checkpoint(folder) == newest
+    for a, b in zip(final_weights(finished), final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for kept in (newest, before):
+        (kept / STATE_FILE).unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to begin"):
+        run(corpus, folder)
 
 
 def test_seed_decides_the_result(corpus, finished, tmp_path):
@@ -192,10 +288,10 @@ def test_full_disk_keeps_earlier_checkpoints_and_leaves_nothing_half_written(
     def no_space(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.np, "savez", no_space)
+    monkeypatch.setattr(training_state.np, "savez", no_space)
     with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
         run(corpus, folder)
-    names = [p.name for p in (folder / checkpoint.CHECKPOINTS_FOLDER).iterdir()]
+    names = [p.name for p in (folder / CHECKPOINTS_FOLDER).iterdir()]
     assert names == ["step-00000004"]
 
 
@@ -237,14 +333,14 @@ def test_truncated_training_state_is_refused(corpus, finished):
         DualEncoder(checkpoint.load_config(finished), attention_dropout=0.1), CONFIG,
         precision="float32",
     )  # fmt: skip
-    newest = checkpoint.resumable_checkpoints(finished)[0]
-    state = (newest / checkpoint.STATE_FILE).read_bytes()
+    newest = saved_checkpoints(finished)[0]
+    state = (newest / STATE_FILE).read_bytes()
     try:
-        (newest / checkpoint.STATE_FILE).write_bytes(state[: len(state) // 2])
+        (newest / STATE_FILE).write_bytes(state[: len(state) // 2])
         with pytest.raises(checkpoint.CheckpointError, match=r"must be whole.*Remove its folder"):
-            checkpoint.load_training_state(newest, model)
+            load_training_state(newest, model)
     finally:
-        (newest / checkpoint.STATE_FILE).write_bytes(state)
+        (newest / STATE_FILE).write_bytes(state)
 
 
 def test_exchanged_vocabulary_of_a_checkpoint_is_refused(finished, tmp_path):
@@ -274,7 +370,7 @@ def test_weights_that_broke_at_the_last_step_are_not_checkpointed(corpus, tmp_pa
     monkeypatch.setattr(ResponseRanking, "train_step", break_a_weight)
     with pytest.raises(NonFiniteError, match=r"no number in .* at step 4\b"):
         run(corpus, folder, changed(CONFIG, eval_every=8))
-    assert checkpoint.resumable_checkpoints(folder) == []
+    assert saved_checkpoints(folder) == []
 
 
 def test_run_that_resumes_off_the_grid_still_evaluates_and_checkpoints(corpus, tmp_path):
@@ -282,9 +378,9 @@ def test_run_that_resumes_off_the_grid_still_evaluates_and_checkpoints(corpus, t
     run(corpus, folder, changed(CONFIG, steps=2))
     run(corpus, folder, changed(CONFIG, steps=9, keep_checkpoints=9))
     rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
-    assert [row["step"] for row in rows] == [0, 2, 6, 9]
-    saved = [p.name for p in checkpoint.resumable_checkpoints(folder)]
-    assert saved == ["step-00000009", "step-00000006", "step-00000002"]
+    assert [row["step"] for row in rows] == [0, 2, 4, 8, 9]
+    saved = [p.name for p in saved_checkpoints(folder)]
+    assert saved == [f"step-0000000{step}" for step in (9, 8, 4, 2)]
 
 
 def test_second_run_in_the_same_folder_is_refused(corpus, tmp_path):
