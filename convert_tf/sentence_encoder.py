@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ class SentenceEncoder:
           show_progress: as in `encode`.
 
         Yields:
-          float32 `[some, dim]`, in the order of the texts.
+          float32 `[some, dim]`, in the order of the texts; `[0, dim]` once where there are none.
 
         Raises:
           ValueError: as in `encode_contexts`, when the text in question is reached.
@@ -219,8 +220,7 @@ class SentenceEncoder:
         else:
             pieces = iter([in_memory(columns)])
         total = _number(texts)
-        found = [*self._pieces(kind, pieces, size, show_progress, total=total)]
-        return joined(found) if found else self._run(kind, [[]] * len(columns))
+        return joined(self._pieces(kind, pieces, size, show_progress, total=total))
 
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
         """What is encoded, checked as it is read."""
@@ -254,13 +254,13 @@ class SentenceEncoder:
         def run(columns: Columns) -> np.ndarray:
             return self._run(kind, columns)
 
-        if not show_progress:
+        columns: Columns | None = None
+        with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
+            on_batch = progress.add if progress else lambda number: None
             for columns in pieces:
-                yield encode_columns(columns, run, batch_size=batch_size)
-            return
-        with Progress("sentences", total=total) as progress:
-            for columns in pieces:
-                yield encode_columns(columns, run, batch_size=batch_size, on_batch=progress.add)
+                yield encode_columns(columns, run, batch_size=batch_size, on_batch=on_batch)
+        if columns is None:
+            yield self._run(kind, [[]])
 
     def _run(self, kind: str, columns: Columns) -> np.ndarray:
         if kind == "context" and self.reads_history and len(columns) == 1:

@@ -30,29 +30,33 @@ _FILE_NAME = re.compile(
 
 
 class GrowingArray:
-    """A one-dimensional `.npy` file that is written piece by piece.
+    """A `.npy` file that is written piece by piece.
 
     Args:
       path: the file.
       dtype: of its values.
+      row_shape: of one entry of the array; `()` for an array of one dimension.
 
     Attributes:
-      size: values so far.
+      size: entries so far.
     """
 
-    def __init__(self, path: str | os.PathLike[str], dtype: str):
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: str, *, row_shape: tuple[int, ...] = ()
+    ):
         self._dtype = np.dtype(dtype)
+        self._row_shape = row_shape
         self.size = 0
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
         self._file.write(self._header())
 
     def append(self, values: np.ndarray) -> None:
-        """Writes more values, converted to the array's type."""
+        """Writes more entries, converted to the array's type."""
         self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += len(values)
 
     def close(self) -> None:
-        """Writes the number of values where it belongs, and everything to the disk."""
+        """Writes the number of entries where it belongs, and everything to the disk."""
         with self._file as file:
             file.seek(0)
             file.write(self._header())
@@ -68,7 +72,8 @@ class GrowingArray:
         # Its length is the same for all sizes: it is padded to a multiple of 64 bytes, with room
         # for any number.
         header = io.BytesIO()
-        description = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.size,)}
+        shape = (self.size, *self._row_shape)
+        description = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(header, description)
         return header.getvalue()
 
