@@ -67,7 +67,14 @@ class SentenceEncoder:
             )
         self.batch_size = _checked_batch_size(batch_size)
         if isinstance(model, str | os.PathLike):
-            model = open_backend(os.fspath(model), compute_dtype=compute_dtype)
+            path = os.fspath(model)
+            model = open_backend(path, compute_dtype=compute_dtype)
+            if not model.outputs & {*OUTPUTS.values()}:
+                raise ValueError(
+                    f"A model that encodes has one of {', '.join(OUTPUTS.values())}. "
+                    f"Received: {path!r}, with {', '.join(sorted(model.outputs)) or 'none'}. Name "
+                    "a module that export.py wrote."
+                )
         self._model = model
         self.reads_history = model.reads_history
 

@@ -88,9 +88,12 @@ def encode_columns(
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
     times = np.bincount(source, minlength=len(keys))
-    lengths = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+    is_first = source == np.arange(len(keys))
+    lengths = np.array([sum(map(len, row)) for row in zip(*columns, strict=True)])
+    order = np.flatnonzero(is_first)
+    order = order[np.argsort(lengths[order], kind="stable")]
     encodings = None
-    for batch in _batches(sorted(first.values(), key=lengths.__getitem__), lengths, batch_size):
+    for batch in _batches(order.tolist(), lengths[order].tolist(), batch_size):
         vectors = run([[column[i] for i in batch] for column in columns])
         if vectors.ndim != 2 or len(vectors) != len(batch):
             raise ValueError(
@@ -102,17 +105,17 @@ def encode_columns(
         encodings[batch] = vectors
         on_batch(int(times[batch].sum()))
     assert encodings is not None
-    (repeated,) = np.nonzero(source != np.arange(len(keys)))
-    encodings[repeated] = encodings[source[repeated]]
+    encodings[~is_first] = encodings[source[~is_first]]
     return encodings
 
 
-def _batches(order: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Divides positions, sorted by the lengths of their texts."""
+def _batches(
+    positions: Sequence[int], lengths: Sequence[int], batch_size: int
+) -> Iterator[list[int]]:
+    """Divides positions of texts, whose lengths in bytes increase."""
     batch: list[int] = []
-    for position in order:
-        is_full = len(batch) == batch_size or (len(batch) + 1) * lengths[position] > BATCH_BYTES
-        if batch and is_full:
+    for position, length in zip(positions, lengths, strict=True):
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * length > BATCH_BYTES):
             yield batch
             batch = []
         batch.append(position)
