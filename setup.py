@@ -39,6 +39,8 @@ setup(
         "keras>=3.12",
         "matplotlib>=3.8",
         "numpy>=1.26",
+        "pyyaml>=6",
+        "scikit-learn>=1.6",
         "sentencepiece>=0.2",
         "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
         "tensorboard>=2.19",

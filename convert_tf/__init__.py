@@ -19,6 +19,7 @@ _LAZY_NAMES = {
     "load_checkpoint": "convert_tf.checkpoint",
     "load_ranker": "convert_tf.ranker_checkpoint",
     "RankerTexts": "convert_tf.ranker_texts",
+    "IntentClassifier": "convert_tf.intent_classifier",
     "load_tokenizer": "convert_tf.text.tokenizer",
     "recall_at_k": "convert_tf.metrics",
     "mean_reciprocal_rank": "convert_tf.metrics",
