@@ -92,8 +92,9 @@ class ConvertTrunk(keras.layers.Layer):
           sides: those of `context_side` and `response_side` that are read.
           reduction: whether the pre-trained reduction is read.
         """
-        for name in ("context_side", "response_side"):
-            getattr(self.encoder, name).trainable = name in sides
+        for name in ("context_side", "response_side", "extra_context_side", "both_side"):
+            if (side := getattr(self.encoder, name)) is not None:
+                side.trainable = name in sides
         self.encoder.reduction.trainable = reduction
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:

@@ -19,7 +19,13 @@ PROBE = Path(__file__).parent / "clients" / "contract_probe.py"
 KINDS = {"single": False, "multi": True}
 MAX_TOKENS = 20
 LONG = " ".join(["late train"] * 15)  # 30 tokens, which are cut
-TEXTS = ["how do i reset my password?", "", "the cat sat on the mat, today.", "Zebra 你 42! 😀", LONG]
+TEXTS = [
+    "how do i reset my password?",
+    "",
+    "the cat sat on the mat, today.",
+    "Zebra 你 42! 😀",
+    LONG,
+]
 HISTORIES = ["yes. what time is it", "thanks", "", " ".join(random_texts(5)), "no"]
 RESPONSES = TEXTS[:2]
 ONE = {"default": TEXTS}

@@ -97,6 +97,10 @@ class BertEmbedding(keras.layers.Layer):
         )
         self.norm.build((*rows_shape, self.dim))
 
+    def gather_rows(self, rows: Any) -> Any:
+        """Rows of the token table: int32 `[…]` → float32 `[…, dim]`."""
+        return ops.take(self.table, rows, axis=0)
+
     def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
         # A slice and a product: the gradients of tables that are gathered from are slices on
         # TensorFlow, which Keras cannot divide by a loss scale.
@@ -104,7 +108,7 @@ class BertEmbedding(keras.layers.Layer):
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.num_segments, dtype="float32"), self.segment_table
         )
-        vectors = ops.take(self.table, rows, axis=0) + positions + segments
+        vectors = self.gather_rows(rows) + positions + segments
         return self.drop(ops.cast(self.norm(vectors), self.compute_dtype), training=training)
 
     def get_config(self) -> dict[str, Any]:

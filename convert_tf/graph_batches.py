@@ -1,0 +1,50 @@
+"""Batches of similar length inside a graph: many rows in bounded memory, little padding."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Tokens that go through a network at once.
+BATCH_TOKENS = 8192
+
+
+def in_length_batches(
+    lengths: tf.Tensor,
+    compute: Callable[[tf.Tensor], tf.Tensor],
+    *,
+    result_shape: tuple[int | None, ...] = (),
+    max_rows: int | tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Computes rows, the longest first, as many at a time as make `BATCH_TOKENS` tokens.
+
+    Args:
+      lengths: int32 `[N]`, tokens of each row.
+      compute: int32 `[n]`, places of some rows, to float32 `[n, …]`, their results.
+      result_shape: of one result, as far as it is known.
+      max_rows: of a batch; None for no other limit than tokens.
+
+    Returns:
+      float32 `[N, …]`, in the order of `lengths`. Without rows `compute` is called once, for none.
+    """
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+    number = tf.size(order)
+    results = tf.TensorArray(
+        tf.float32, 0, dynamic_size=True, infer_shape=False, element_shape=[None, *result_shape]
+    )
+
+    def is_left(start: tf.Tensor, batch: tf.Tensor, _: tf.TensorArray) -> tf.Tensor:
+        return (start < number) | (batch == 0)
+
+    def compute_next(
+        start: tf.Tensor, batch: tf.Tensor, results: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+        longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))  # the lowest of none
+        rows = BATCH_TOKENS // tf.maximum(longest, 1)
+        rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)
+        places = order[start : start + rows]
+        return start + rows, batch + 1, results.write(batch, compute(places))
+
+    results = tf.while_loop(
+        is_left, compute_next, (tf.constant(0), tf.constant(0), results), parallel_iterations=1
+    )[2]
+    return tf.gather(results.concat(), tf.argsort(order))
