@@ -3,6 +3,7 @@
 Importing this loads neither TensorFlow nor ONNX Runtime.
 """
 
+from collections.abc import Collection
 from typing import Protocol
 
 import numpy as np
@@ -20,8 +21,11 @@ class Backend(Protocol):
       reads_history: whether `encode_context` has a second column, `extra_context`.
     """
 
-    outputs: set[str]
-    reads_history: bool
+    @property
+    def outputs(self) -> Collection[str]: ...
+
+    @property
+    def reads_history(self) -> bool: ...
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch.

@@ -69,7 +69,7 @@ class SentenceEncoder:
         if isinstance(model, str | os.PathLike):
             path = os.fspath(model)
             model = open_backend(path, compute_dtype=compute_dtype)
-            if not model.outputs & {*OUTPUTS.values()}:
+            if not {*model.outputs} & {*OUTPUTS.values()}:
                 raise ValueError(
                     f"A model that encodes has one of {', '.join(OUTPUTS.values())}. "
                     f"Received: {path!r}, with {', '.join(sorted(model.outputs)) or 'none'}. Name "
