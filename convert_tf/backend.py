@@ -58,4 +58,4 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
         return OnnxBackend(path)
     from convert_tf.module_backend import ModuleBackend
 
-    return ModuleBackend(path)
+    return ModuleBackend(path, compute_dtype=compute_dtype)

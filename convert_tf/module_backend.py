@@ -1,6 +1,8 @@
 """An exported module as a backend of `convert_tf.client`: read through its signatures alone."""
 
+import functools
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,22 +12,29 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.text_batches import Columns
 
+# bfloat16 rounds: for less than this it is not worth it.
+SPEED_UP_THAT_COUNTS = 1.2
+
 
 class ModuleBackend:
     """A TF Hub module.
 
     Args:
       uri: a folder, or what `tensorflow_hub.resolve` takes, with `://` in it.
+      compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where the
+        module can and this machine is faster in it.
 
     Attributes:
+      compute_dtype: `"float32"` or `"bfloat16"`.
       outputs: what it encodes: names of signatures, and `default` if it can be called.
       reads_history: whether `encode_context` takes `extra_context`.
 
     Raises:
-      ValueError: the folder is no module, or a damaged one.
+      ValueError: the folder is no module, or a damaged one, or computes in float32 only and should
+        not.
     """
 
-    def __init__(self, uri: str | os.PathLike[str]):
+    def __init__(self, uri: str | os.PathLike[str], *, compute_dtype: str = "float32"):
         self.uri = os.fspath(uri)
         folder = self.uri
         try:
@@ -39,6 +48,7 @@ class ModuleBackend:
         self._signatures = dict(getattr(self._module, "signatures", {}))
         self.outputs = set(self._signatures) | ({"default"} if callable(self._module) else set())
         self.reads_history = "extra_context" in self._inputs("encode_context")
+        self.compute_dtype = self._compute_in(compute_dtype)
 
     def check_outputs(self, outputs: Iterable[str]) -> None:
         """Raises `ValueError` unless the module has all of these."""
@@ -62,6 +72,21 @@ class ModuleBackend:
         except tf.errors.OpError as error:
             raise self._unusable(error) from error
 
+    def _compute_in(self, compute_dtype: str) -> str:
+        """Has the module compute so, as it is loaded in float32; returns what was chosen."""
+        use_bfloat16 = getattr(self._module, "use_bfloat16", None)
+        if use_bfloat16 is None and compute_dtype == "bfloat16":
+            raise ValueError(
+                f"Some modules compute in float32 only. Received: compute_dtype='bfloat16' for "
+                f"{self.uri!r}, which is one of them. Pass 'auto', or export the module again."
+            )
+        if compute_dtype == "auto":
+            can = use_bfloat16 is not None
+            compute_dtype = "bfloat16" if can and bfloat16_is_faster() else "float32"
+        if use_bfloat16 is not None and compute_dtype == "bfloat16":
+            use_bfloat16(True)
+        return compute_dtype
+
     def _call(self, output: str, inputs: list[Any]) -> Any:
         if output not in self._signatures:
             return self._module(*inputs)
@@ -80,3 +105,21 @@ class ModuleBackend:
             "A module is a folder that export.py wrote. "
             f"Received: {self.uri!r} ({error}). Name such a folder, or export it again."
         )
+
+
+@functools.cache
+def bfloat16_is_faster() -> bool:
+    """Whether this machine multiplies matrices clearly faster in bfloat16 than in float32.
+
+    A few milliseconds of both in turns, of which the shortest count: other programs may be running.
+    float16 is not asked about: TensorFlow's matmul + bias is thousands of times slower in it on a
+    CPU.
+    """
+    kernels = [tf.ones([512, 2048], dtype) for dtype in (tf.float32, tf.bfloat16)]
+    seconds = []
+    for _ in range(4):
+        for kernel in kernels:
+            start = time.perf_counter()
+            tf.matmul(kernel, kernel, transpose_b=True).numpy()
+            seconds.append(time.perf_counter() - start)
+    return min(seconds[2::2]) >= SPEED_UP_THAT_COUNTS * min(seconds[3::2])
