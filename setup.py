@@ -14,13 +14,15 @@ EXTRAS = {
     "beam": ["apache-beam>=2.73"],
     "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],
+    # onnxruntime reads what onnx writes: the light runtime needs only the former.
+    "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
 EXTRAS["test"] = [
     "pytest>=8",
     "hypothesis>=6.100",
-    *(p for name in ("beam", "faiss", "jax", "keras-hub") for p in EXTRAS[name]),
+    *(p for name in ("beam", "faiss", "jax", "keras-hub", "onnx") for p in EXTRAS[name]),
 ]
 EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["lint"]]
 

@@ -101,12 +101,29 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     with open(path, "rb") as file:
         content = file.read()
     try:
-        lines = content.decode("utf-8").split("\n")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
             f"{error.start} on. Pass the vocab.txt that convert_tf.text.learn wrote."
         ) from None
+    return parse_vocabulary(text, source=source)
+
+
+def parse_vocabulary(text: str, *, source: str) -> list[str]:
+    """Checks the content of a vocabulary file.
+
+    Args:
+        text: The content.
+        source: What the messages call it.
+
+    Returns:
+        The subwords; the index of each is its id.
+
+    Raises:
+        VocabularyError: `check_subwords` or `unescape` refuse it.
+    """
+    lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     subwords = [unescape(line) for line in lines]

@@ -1,0 +1,158 @@
+"""The light runtime: an `.onnx` file as a backend of `convert_tf.client`, without TensorFlow.
+
+Needs `onnxruntime` and `numpy`. `python export.py --output model.onnx` writes such files; the
+vocabulary is in them.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from convert_tf.light_batches import graph_inputs, no_texts
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.vocabulary import parse_vocabulary
+from convert_tf.text_batches import Columns
+
+FORMAT_VERSION = 1
+FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
+
+# The network holds some 20 kB for each token that it reads at once.
+_TOKENS_PER_RUN = 4096
+
+_GRAPH_OUTPUTS = {
+    "default": "default",
+    "encode_context": "context_encoding",
+    "encode_response": "response_encoding",
+}
+
+
+class OnnxError(ValueError):
+    """An `.onnx` file that cannot be read or written."""
+
+
+class OnnxBackend:
+    """An exported `.onnx` file.
+
+    Texts are cut to the `max_tokens` of the file. Several threads may use it at once.
+
+    Args:
+      path: the file.
+      num_threads: threads of a call; None for as many as there are cores.
+
+    Attributes:
+      outputs: what it encodes: `default`, `encode_context`, `encode_response`.
+      reads_history: whether `encode_context` reads the turns before as a second column.
+      facts: what the file says of itself: `max_tokens`, `network_bits`, widths.
+
+    Raises:
+      OnnxError: `onnxruntime` is not installed, or the file is none of export.py, or a damaged one.
+
+    Example:
+      OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+        self.path = os.fspath(path)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise OnnxError(
+                f"Reading .onnx files needs onnxruntime. Received: {error}. "
+                "Run pip install 'convert_tf[onnx]'."
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = num_threads or 0
+        options.log_severity_level = 3
+        # Plans of memory are kept for each shape of a batch, of which there are very many.
+        options.enable_mem_pattern = False
+        if not os.path.isfile(self.path):
+            raise self._unusable("there is no such file")
+        try:
+            self._session = onnxruntime.InferenceSession(
+                self.path, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # of its own kinds, without a common one
+            raise self._unusable(error) from error
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        try:
+            self.facts: dict[str, Any] = json.loads(metadata[FACTS_KEY])
+            version = self.facts["format_version"]
+            vocabulary = metadata[VOCABULARY_KEY]
+        except (KeyError, ValueError) as error:
+            raise self._unusable(f"without metadata of export.py ({error})") from error
+        if version != FORMAT_VERSION:
+            raise self._unusable(f"of format {version}; this convert_tf reads {FORMAT_VERSION}")
+        self.outputs = set(_GRAPH_OUTPUTS)
+        self.reads_history = bool(self.facts["multi_context"])
+        self._tokenizer = PlainTokenizer(
+            parse_vocabulary(vocabulary, source=self.path),
+            num_oov_buckets=self.facts["num_oov_buckets"],
+        )
+        self._no_texts = no_texts(self.reads_history)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encodes a batch.
+
+        Args:
+          output: one of `outputs`.
+          columns: texts, any bytes; one column, or two for `encode_context` of a model that reads
+            history.
+
+        Returns:
+          float32 `[rows, dim]`.
+        """
+        reads_both = output == "encode_context" and self.reads_history
+        name = "both_encoding" if reads_both else _GRAPH_OUTPUTS[output]
+        dim = self.facts["reduced_dim" if output == "default" else "encoding_dim"]
+        number = len(columns[0])
+        if reads_both and len(columns) == 1:
+            columns = [columns[0], [b""] * number]
+        encodings = np.empty((number, dim), np.float32)
+        # Rows one behind the other, each with its columns: a piece is whole rows.
+        ids, row_splits = self._tokenizer.token_ids(
+            [text for row in zip(*columns, strict=True) for text in row],
+            max_tokens=self.facts["max_tokens"],
+        )
+        width = len(columns)
+        for start, end in _pieces(row_splits[::width]):
+            splits = row_splits[start * width : end * width + 1]
+            inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
+            feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
+            encodings[start:end] = self._session.run([name], feeds)[0]
+        return encodings
+
+    def _unusable(self, reason: object) -> OnnxError:
+        return OnnxError(
+            "An .onnx file is one that export.py wrote. "
+            f"Received: {self.path!r} ({reason}). Name such a file, or export it again."
+        )
+
+
+def _pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Rows that are read at once: `(first, end)`, at least one of them."""
+    start, number = 0, len(row_splits) - 1
+    while start < number:
+        limit = row_splits[start] + _TOKENS_PER_RUN
+        end = max(int(np.searchsorted(row_splits, limit, side="right")) - 1, start + 1)
+        # Texts without tokens take none of the room, but have a row of the result.
+        end = min(end, number, start + _TOKENS_PER_RUN)
+        yield start, end
+        start = end
+
+
+def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:
+    """The inputs that say which texts the output `name` is made of."""
+    if name == "default":
+        return {"slots": slots}
+    if name == "both_encoding":
+        has_extra_context = (np.diff(row_splits) > 0)[1::2, None]
+        return {
+            "slots": slots[:0],
+            "context_slots": slots[::2],
+            "extra_context_slots": slots[1::2],
+            "has_extra_context": has_extra_context.astype(np.float32),
+        }
+    return {"slots": slots[:0], name.replace("_encoding", "_slots"): slots}

@@ -1,0 +1,167 @@
+"""Writes a checkpoint as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
+
+The file holds the network (`convert_tf.onnx_graph`) and, as metadata, all that reading texts takes:
+the vocabulary, the configuration, the longest text, a card. Extra: `[onnx]`.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoint import CheckpointError, load_checkpoint, training_facts
+from convert_tf.files import write_file
+from convert_tf.light import (
+    CONFIG_KEY,
+    FACTS_KEY,
+    FORMAT_VERSION,
+    VOCABULARY_KEY,
+    OnnxError,
+)
+from convert_tf.light_batches import graph_inputs, no_texts
+from convert_tf.model_card import CARD_FILE, light_card
+from convert_tf.text.vocabulary import read_vocabulary
+
+MAX_TOKENS = 512
+NETWORK_BITS = (32, 8)
+
+_CALIBRATION_TEXTS = 256
+# Room for values that no text of the calibration has.
+_ROOM = 1.1
+
+
+def export_onnx(
+    checkpoint: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    network_bits: int = 8,
+    max_tokens: int = MAX_TOKENS,
+    overwrite: bool = False,
+) -> Path:
+    """Writes the `.onnx` file of an encoder's checkpoint.
+
+    Args:
+      checkpoint: a model directory with a subword vocabulary.
+      output: the file; its parents are made.
+      network_bits: 32 computes as the checkpoint does; 8 multiplies bytes. The subword table is in
+        8 bits in both, as it was trained.
+      max_tokens: longest text, in subwords, that the network reads.
+      overwrite: whether a file of that name is replaced.
+
+    Returns:
+      `output`.
+
+    Raises:
+      OnnxError: `output` exists, a package is missing, or an argument is out of range.
+      CheckpointError: the checkpoint is incomplete, damaged, or not of subwords.
+    """
+    try:
+        from convert_tf.onnx_graph import GraphBuilder
+    except ImportError as error:
+        raise OnnxError(
+            f"Writing .onnx files needs the extra [onnx]. Received: {error}. "
+            "Run pip install 'convert_tf[onnx]'."
+        ) from error
+    output = Path(output)
+    if output.exists() and not overwrite:
+        raise OnnxError(
+            f"An .onnx file is written under a new name. Received: {str(output)!r}, which exists. "
+            "Choose another --output, or pass --overwrite."
+        )
+    if network_bits not in NETWORK_BITS:
+        raise OnnxError(
+            f"The network of an .onnx file has {' or '.join(map(str, NETWORK_BITS))} bits. "
+            f"Received: network_bits={network_bits}. 8 is smaller and faster."
+        )
+    if max_tokens < 1:
+        raise OnnxError(
+            f"A text must have room for a token. Received: max_tokens={max_tokens}. "
+            f"Pass 1 or more; the default is {MAX_TOKENS}."
+        )
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    config = encoder.config
+    if config.tokenizer != "subword":
+        raise CheckpointError(
+            "The light runtime reads texts with subword vocabularies. "
+            f"Received: {os.fspath(checkpoint)!r}, whose tokenizer is {config.tokenizer}. "
+            "Export a module instead: name a folder as --output."
+        )
+    _check_finite(encoder)
+    subwords = read_vocabulary(vocabulary)
+    if len(subwords) != config.vocab_size:
+        raise CheckpointError(
+            f"The vocabulary must have the {config.vocab_size} entries that the model was made "
+            f"for. Received: {vocabulary}, of {len(subwords)}. Use the one of the checkpoint."
+        )
+    ranges = _calibrated(encoder, max_tokens) if network_bits == 8 else None
+    model = GraphBuilder(encoder, max_tokens=max_tokens, ranges=ranges).build()
+    card = light_card(
+        config, training_facts(checkpoint), max_tokens=max_tokens, network_bits=network_bits
+    )
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "max_tokens": max_tokens,
+        "network_bits": network_bits,
+        "num_oov_buckets": config.num_oov_buckets,
+        "multi_context": config.multi_context,
+        "reduced_dim": config.reduced_dim,
+        "encoding_dim": config.encoding_dim,
+    }
+    for key, value in (
+        (FACTS_KEY, json.dumps(facts)),
+        (CONFIG_KEY, config.to_json()),
+        (VOCABULARY_KEY, Path(vocabulary).read_text(encoding="utf-8")),
+        (CARD_FILE, card),
+    ):
+        model.metadata_props.add(key=key, value=value)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_file(output, model.SerializeToString())
+    return output
+
+
+def _check_finite(encoder: Any) -> None:
+    from convert_tf.onnx_graph import as_array
+
+    for variable in encoder.trainable_variables:
+        if not np.isfinite(as_array(variable)).all():
+            raise CheckpointError(
+                f"Weights must be finite numbers. Received: others in {variable.path}. "
+                "Export an earlier checkpoint of the run."
+            )
+
+
+def _calibrated(encoder: Any, max_tokens: int) -> dict[str, tuple[float, float]]:
+    """The ranges of what the blocks compute, on texts of random subwords.
+
+    Layer norms keep the ranges of all texts alike: those of real sentences are a tenth narrower
+    than these. So no data is needed.
+    """
+    import onnxruntime
+
+    from convert_tf.onnx_graph import GraphBuilder
+
+    builder = GraphBuilder(encoder, max_tokens=max_tokens)
+    model = builder.build(observes=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # threads that wait for one another stall on a busy machine
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    rng = np.random.default_rng(0)
+    longest = min(encoder.config.max_tokens, max_tokens)
+    ranges = dict.fromkeys(builder.observed, (0.0, 0.0))
+    for _ in range(_CALIBRATION_TEXTS // 32):
+        lengths = rng.integers(1, longest + 1, 32)
+        row_splits = np.concatenate([[0], np.cumsum(lengths)])
+        ids = rng.integers(0, encoder.config.num_ids, row_splits[-1]).astype(np.int32)
+        inputs = graph_inputs(ids, row_splits)
+        is_real = inputs["segment_ids"] > 0
+        feeds = {**no_texts(encoder.config.multi_context), **inputs}
+        values = session.run(builder.observed, feeds)
+        for name, value in zip(builder.observed, values, strict=True):
+            low, high = ranges[name]
+            real = value[is_real] * _ROOM
+            ranges[name] = (min(low, float(real.min())), max(high, float(real.max())))
+    return ranges

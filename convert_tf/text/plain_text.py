@@ -1,0 +1,100 @@
+r"""Lower-cases text and cuts it into runs, as `convert_tf.text.runs` does, without TensorFlow.
+
+Characters are seen as TensorFlow sees them (`convert_tf.text.unicode_tables`), whatever Unicode
+version Python has.
+"""
+
+import re
+from collections.abc import Iterator
+
+from convert_tf.text import unicode_tables
+
+_SIGMA, _FINAL_SIGMA = "Σ", "ς"
+_ESCAPES = {"\ufe4e": "\ufe4e\ufe4e", "\ufe4f": "\ufe4e\ufe4d", "\0": "\ufe4e\ufe4c"}
+
+
+def _numbers(table: str) -> Iterator[int]:
+    return (int(number, 36) for number in table.split())
+
+
+def _ranges(table: str) -> Iterator[range]:
+    numbers = _numbers(table)
+    end = 0
+    for gap, length in zip(numbers, numbers, strict=True):
+        start = end + gap
+        end = start + length
+        yield range(start, end)
+
+
+def _characters(table: str) -> frozenset[str]:
+    return frozenset(chr(c) for each in _ranges(table) for c in each)
+
+
+def _lower_casings() -> dict[int, str]:
+    mapped: dict[int, str] = {}
+    numbers = _numbers(unicode_tables.LOWER)
+    end = 0
+    for gap, number, step, difference in zip(numbers, numbers, numbers, numbers, strict=True):
+        start = end + gap
+        mapped |= {c: chr(c + difference) for c in range(start, start + number * step, step)}
+        end = start + (number - 1) * step + 1
+    return mapped
+
+
+_NORMAL = {
+    **_lower_casings(),
+    0x130: "i\u0307",
+    ord(_SIGMA): "σ",
+    **{ord(character): escaped for character, escaped in _ESCAPES.items()},
+}
+_CASED = _characters(unicode_tables.CASED) | {_SIGMA}
+_IGNORABLE = _characters(unicode_tables.IGNORABLE)
+_MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(unicode_tables.MARKS))
+_RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
+
+
+def as_text(text: str | bytes) -> str:
+    """A text that UTF-8 can hold: what is invalid becomes U+FFFD."""
+    if isinstance(text, str):
+        if text.isascii():
+            return text
+        text = text.encode("utf-8", "surrogatepass")
+    return text.decode("utf-8", "replace")
+
+
+def normalize(text: str) -> str:
+    """Escapes and lower-cases text: `convert_tf.text.runs.normalize`."""
+    if text.isascii() and "\0" not in text:
+        return text.lower()
+    if _SIGMA in text:
+        text = _with_final_sigmas(text.replace("\u0130", _NORMAL[0x130]))
+    return text.translate(_NORMAL)
+
+
+def split_runs(text: str) -> list[str]:
+    """Cuts normalised text where punctuation or separators begin or end.
+
+    Unlike `convert_tf.text.runs.split_runs`, runs have no marker, and single spaces between words
+    are runs, too.
+    """
+    return _RUN.findall(text)
+
+
+def _with_final_sigmas(text: str) -> str:
+    """Writes the capital sigmas that end a word, by Unicode's rule, as small ones."""
+    characters = list(text)
+    for place, character in enumerate(text):
+        if (
+            character == _SIGMA
+            and _is_beside_letter(text, place, -1)
+            and not _is_beside_letter(text, place, 1)
+        ):
+            characters[place] = _FINAL_SIGMA
+    return "".join(characters)
+
+
+def _is_beside_letter(text: str, place: int, step: int) -> bool:
+    place += step
+    while 0 <= place < len(text) and text[place] in _IGNORABLE:
+        place += step
+    return 0 <= place < len(text) and text[place] in _CASED

@@ -1,0 +1,145 @@
+"""The subword tokenizer without TensorFlow, for the light runtime.
+
+Gives the ids of `convert_tf.text.tokenizer.SubwordTokenizer`, for any bytes.
+"""
+
+import itertools
+from array import array
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from convert_tf.text import plain_text
+from convert_tf.text.subwords import WORD_START
+
+CACHED_RUNS = 100_000
+LONGEST_CACHED_RUN = 32  # characters
+
+_MASK = 2**64 - 1
+_K0, _K2 = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F
+
+
+def fingerprint_of_character(text: bytes) -> int:
+    """FarmHash's Fingerprint64 of 1 to 4 bytes: what `tf.strings.to_hash_bucket_fast` divides."""
+    length = len(text)
+    if length == 4:
+        word = int.from_bytes(text, "little")
+        mul = (_K2 + 8) & _MASK
+        a = (((4 + (word << 3)) ^ word) * mul) & _MASK
+        a ^= a >> 47
+        b = ((word ^ a) * mul) & _MASK
+        b ^= b >> 47
+        return (b * mul) & _MASK
+    y = text[0] + (text[length >> 1] << 8)
+    z = length + (text[-1] << 2)
+    mixed = ((y * _K2) & _MASK) ^ ((z * _K0) & _MASK)
+    return ((mixed ^ (mixed >> 47)) * _K2) & _MASK
+
+
+class _Runs(dict[str, tuple[int, ...]]):
+    """The ids of runs, cut when they are first asked for; begins anew when it is full."""
+
+    def __init__(self, tokenizer: "PlainTokenizer"):
+        super().__init__()
+        self._tokenizer = tokenizer
+        # A space between two words is part of the second one's marker.
+        self[" "] = ()
+
+    def __missing__(self, run: str) -> tuple[int, ...]:
+        ids = tuple(self._tokenizer.run_ids(run))
+        if len(run) <= LONGEST_CACHED_RUN:
+            if len(self) >= CACHED_RUNS:
+                self.clear()
+                self[" "] = ()
+            self[run] = ids
+        return ids
+
+
+class PlainTokenizer:
+    """Cuts texts into the paper's subwords: the longest known prefix first.
+
+    Memory is bounded: the ids of the runs seen last are kept, up to `CACHED_RUNS` short ones.
+    Several threads may use it at once.
+
+    Args:
+      subwords: the vocabulary in the order of ids (`convert_tf.text.vocabulary`).
+      num_oov_buckets: ids that unknown characters share.
+
+    Attributes:
+      num_ids: rows of the embedding table.
+
+    Example:
+      ids, row_splits = PlainTokenizer(subwords).token_ids(["Hello there!"])
+
+    Reference: arXiv 1911.03688 §3.1.
+    """
+
+    def __init__(self, subwords: Sequence[str], *, num_oov_buckets: int = 1000):
+        self._id_of = {subword: i for i, subword in enumerate(subwords)}
+        self._longest = max(map(len, subwords))
+        self._num_oov_buckets = num_oov_buckets
+        self.num_ids = len(subwords) + num_oov_buckets
+        self._runs = _Runs(self)
+        self._outer_space = tuple(self.run_ids(" "))
+
+    def token_ids(
+        self, texts: Iterable[str | bytes], *, max_tokens: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cuts texts into tokens and looks up their ids.
+
+        Args:
+          texts: any strings, or any bytes.
+          max_tokens: longer texts are cut.
+
+        Returns:
+          `(ids, row_splits)`: int32 `[all tokens]`, the texts one behind the other, and int64
+          `[texts + 1]`, where each begins and ends.
+        """
+        ids = array("i")
+        row_splits = array("q", [0])
+        for text in texts:
+            start = len(ids)
+            ids.extend(self._text_ids(text, max_tokens))
+            if max_tokens is not None:
+                del ids[start + max_tokens :]
+            row_splits.append(len(ids))
+        return np.array(ids, np.int32), np.array(row_splits, np.int64)
+
+    def run_ids(self, run: str) -> list[int]:
+        """The ids of a run that has no marker yet, whatever it is."""
+        known, longest = self._id_of, self._longest
+        text = WORD_START + run
+        ids = []
+        start, end_of_text = 0, len(text)
+        while start < end_of_text:
+            for end in range(min(end_of_text, start + longest), start, -1):
+                found = known.get(text[start:end])
+                if found is not None:
+                    ids.append(found)
+                    start = end
+                    break
+            else:
+                if start:  # the marker alone is no token
+                    ids.append(self._unknown_id(text[start]))
+                start += 1
+        return ids
+
+    def _text_ids(self, text: str | bytes, max_tokens: int | None) -> Iterable[int]:
+        text = plain_text.as_text(text)
+        if max_tokens is not None:
+            # No token stands for more characters, with the space before it. What is cut off may
+            # change the last two, so that two more are read.
+            text = text[: (self._longest + 1) * (max_tokens + 2)]
+        runs = plain_text.split_runs(plain_text.normalize(text))
+        if not runs:
+            return ()
+        found: Iterable[tuple[int, ...]] = map(self._runs.__getitem__, runs)
+        if runs[0] == " ":
+            found = itertools.chain([self._outer_space], found)
+        if runs[-1] == " " and len(runs) > 1:
+            found = itertools.chain(found, [self._outer_space])
+        return itertools.chain.from_iterable(found)
+
+    def _unknown_id(self, character: str) -> int:
+        bucket = fingerprint_of_character(character.encode("utf-8")) % self._num_oov_buckets
+        return len(self._id_of) + bucket
