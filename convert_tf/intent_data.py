@@ -1,6 +1,7 @@
 """Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
 
 import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ def read_files(paths: Sequence[str]) -> LabelledTexts:
 
 
 def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
-    reader = csv.DictReader(content.splitlines(keepends=True), strict=True)
+    reader = csv.DictReader(io.StringIO(content, newline=""), strict=True)
     try:
         header = reader.fieldnames or []
         if TEXT not in header or LABEL not in header:
@@ -86,7 +87,7 @@ def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
         ]
     except csv.Error as error:
         raise ValueError(
-            f"A CSV must be well-formed. Received: {path!r}, line {reader.line_num}: {error}. "
+            f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: {error}. "
             "Put texts with commas or quotes in quotes, and double the quotes inside."
         ) from error
 

@@ -143,7 +143,9 @@ def confusion_chart(report: Report) -> bytes:
 
     matrix = np.array(report["matrix"], float)
     used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
-    order = used[_side_by_side(matrix[np.ix_(used, used)])]
+    inside = used[used < len(matrix) - 1]
+    order = inside[_side_by_side(matrix[np.ix_(inside, inside)])]
+    order = np.concatenate([order, used[used == len(matrix) - 1]])  # out of scope comes last
     counts, labels = matrix[np.ix_(order, order)], [report["labels"][i] for i in order]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = len(labels)
