@@ -47,12 +47,17 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
 
     Args:
       path: folder of a module, what `tensorflow_hub.resolve` takes, or an `.onnx` file.
-      compute_dtype: of a module's network, one of `COMPUTE_DTYPES`; an ONNX file has its own.
+      compute_dtype: of a module's network, one of `COMPUTE_DTYPES`; `"auto"` for an ONNX file.
 
     Raises:
-      ValueError: the model is none, or a damaged one.
+      ValueError: the model is none, or a damaged one, or cannot compute so.
     """
     if path.endswith(".onnx"):
+        if compute_dtype != "auto":
+            raise ValueError(
+                "An .onnx file computes as it was exported. "
+                f"Received: compute_dtype={compute_dtype!r} for {path!r}. Leave it out."
+            )
         from convert_tf.light import OnnxBackend
 
         return OnnxBackend(path)

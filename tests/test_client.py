@@ -176,13 +176,17 @@ def test_a_stream_is_never_all_in_memory():
     assert [len(piece) for piece in itertools.islice(pieces, 3)] == [window] * 3
     assert asked == 3 * window
 
-    tracemalloc.start()
     encoder = SentenceEncoder(CountingStub(), batch_size=4)
-    number = sum(map(len, encoder.iter_encode(itertools.islice(stream(), 20_000))))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert number == 20_000
-    assert peak < 3e6  # of 20 MB
+    for number_of in (
+        lambda texts: len(encoder.encode(texts)),
+        lambda texts: sum(map(len, encoder.iter_encode(texts))),
+    ):
+        tracemalloc.start()
+        number = number_of(itertools.islice(stream(), 20_000))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert number == 20_000
+        assert peak < 3e6  # of 20 MB
 
 
 class CountingStub(Stub):
@@ -247,6 +251,12 @@ def test_arguments_that_are_wrong():
             wrong()
     with pytest.raises(ValueError, match="Received: 'float16'"):
         SentenceEncoder(Stub(), compute_dtype="float16")
+
+
+def test_onnx_files_have_their_own_precision():
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(ValueError, match=f"as it was exported.*'{dtype}' for 'model.onnx'"):
+            SentenceEncoder("model.onnx", compute_dtype=dtype)
 
 
 def test_outputs_that_are_no_vectors():
@@ -317,12 +327,15 @@ def test_the_cache():
     cache([4])  # 1 is the one that was not asked for the longest, as 3 came after it
     np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [4, 1]])
     assert calls[2:] == [[4], [1]]
+    cache([2])
+    cache([7])  # 2 was asked for after 3 and 1
+    assert cache([2])[0, 0] == 1
     new = cache([5, 6])
     new[:] = 0
-    np.testing.assert_array_equal(cache([5]), [[5, 5]])
+    np.testing.assert_array_equal(cache([5]), [[6, 5]])
     assert cache([]).shape == (0, 2)
     cache([*range(10, 20)])
-    assert cache(range(17, 20))[0, 0] == 7
+    assert cache(range(17, 20))[0, 0] == 8
     assert EncodingCache(encode, size=0)([1, 1]).shape == (2, 2)
 
 
