@@ -82,6 +82,10 @@ def checkpoint_ranker(folder: str, *, precision: str, joins_turns: bool) -> Text
 
 def module_ranker(folder: str, *, joins_turns: bool) -> TextRanker:
     """A row of an exported module; see `checkpoint_ranker`."""
+    from convert_tf.module_ranker import ModuleRanker, is_ranker_module
+
+    if is_ranker_module(folder):
+        return ModuleRanker(folder)
     ranker = encoder_ranker(folder, ModuleEncoder(folder), joins_turns=joins_turns)
     ranker.settings = {"module": folder}
     return ranker

@@ -46,7 +46,7 @@ class RankerModule(tf.Module):
       ranker: whose weights are copied; a float32 one. It becomes part of the module and must not be
         used by itself any more.
       tokenizer: of the ranker's vocabulary.
-      bits: 16 or 8, of the stored weights; see `StoredWeights` and `StoredTable`.
+      network_bits: 16 or 8, of the stored weights; see `StoredWeights` and `StoredTable`.
       max_tokens: longest texts, where the ranker's own limits are not lower.
 
     Attributes:
@@ -74,7 +74,7 @@ class RankerModule(tf.Module):
         ranker: Ranker,
         tokenizer: Tokenizer,
         *,
-        bits: int = 16,
+        network_bits: int = 16,
         max_tokens: int = MAX_TOKENS,
     ):
         super().__init__(name="ranker_module")
@@ -96,18 +96,18 @@ class RankerModule(tf.Module):
         self._ranker: Callable[[], Ranker] = lambda: ranker
 
         trunks = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
-        self.tables = [StoredTable(trunk.embedding, bits=bits) for trunk in trunks]
+        self.tables = [StoredTable(trunk.embedding, bits=network_bits) for trunk in trunks]
         # Two numbers that are not rounded, as that would scale every score.
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]
         values = [(v, keras.ops.convert_to_numpy(v)) for v in factors]
         self._factors: Callable[[], list[tuple[Any, Any]]] = lambda: values
         elsewhere = {id(v) for v in (*factors, *(trunk.embedding_table for trunk in trunks))}
         network = [v for v in ranker.trainable_variables if id(v) not in elsewhere]
-        self.weights = StoredWeights(network, bits=bits)
+        self.weights = StoredWeights(network, bits=network_bits)
         for table, trunk in zip(self.tables, trunks, strict=True):
             trunk.embedding.gather_rows = table.gather_rows
         self.trainable_variables = list(self.weights.trainable_variables)
-        parts = (self.weights, *self.tables)
+        parts: list[Any] = [self.weights, *self.tables]
         self.variables = [variable for part in parts for variable in part.variables]
         self.regularization_losses: list[Any] = []
 
@@ -209,6 +209,9 @@ class RankerModule(tf.Module):
         return self.tokenizer.token_ids(strings)[:, -self.context_tokens :]
 
     def _candidate_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        longest = self.tokenizer.bytes_of(self.candidate_tokens)
+        if longest is not None:  # texts of any length then cost no more than that
+            strings = tf.strings.substr(strings, 0, longest)
         return self.tokenizer.token_ids(strings)[:, : self.candidate_tokens]
 
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The token table inside a saved module: rows are gathered as they are stored and made floats then."""
+"""The token table inside a saved module: rows are made floats when they have been gathered."""
 
 from typing import Any
 

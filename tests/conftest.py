@@ -48,3 +48,22 @@ def make_encoder():
 def small_encoder(small_config, make_encoder):
     """A float32 encoder that tests read and never change."""
     return make_encoder(small_config)
+
+
+@pytest.fixture(scope="session")
+def tiny_modules(tmp_path_factory):
+    """`(model directory, module)` of a `single`- and a `multi`-context encoder; tests read them.
+
+    The modules read 20 tokens of a text.
+    """
+    from tiny_checkpoint import write_checkpoint
+
+    from convert_tf.hub import export_module
+
+    folder = tmp_path_factory.mktemp("tiny_modules")
+    made = {}
+    for kind in ("single", "multi"):
+        checkpoint = write_checkpoint(folder / kind, multi_context=kind == "multi")
+        module = export_module(checkpoint, folder / "modules" / kind / "1", max_tokens=20)
+        made[kind] = (checkpoint, module)
+    return made

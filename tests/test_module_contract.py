@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_checkpoint import random_texts, write_checkpoint
+from tiny_checkpoint import random_texts
 
 from convert_tf.checkpoint import load_checkpoint
-from convert_tf.hub import export_module
 from convert_tf.text.tokenizer import load_tokenizer
 
 PROBE = Path(__file__).parent / "clients" / "contract_probe.py"
 KINDS = {"single": False, "multi": True}
-MAX_TOKENS = 20
+MAX_TOKENS = 20  # of `tiny_modules`
 LONG = " ".join(["late train"] * 15)  # 30 tokens, which are cut
 TEXTS = [
     "how do i reset my password?",
@@ -63,19 +62,8 @@ def columns_of(kind):
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("contract")
-    return {
-        kind: write_checkpoint(folder / kind, multi_context=multi) for kind, multi in KINDS.items()
-    }
-
-
-@pytest.fixture(scope="module")
-def folders(checkpoints):
-    return {
-        kind: export_module(folder, folder.parent / "modules" / kind, max_tokens=MAX_TOKENS)
-        for kind, folder in checkpoints.items()
-    }
+def folders(tiny_modules):
+    return {kind: module for kind, (_, module) in tiny_modules.items()}
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +98,11 @@ def arrays(answer):
 
 
 @pytest.fixture(scope="module")
-def expected(checkpoints):
+def expected(tiny_modules):
     """What the checkpoints themselves give for the texts, by kind and signature."""
     found = {}
-    for kind, folder in checkpoints.items():
-        encoder, vocabulary = load_checkpoint(folder)
+    for kind, (checkpoint, _) in tiny_modules.items():
+        encoder, vocabulary = load_checkpoint(checkpoint)
         tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
 
         def ids(texts, tokenizer=tokenizer):

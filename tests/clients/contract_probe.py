@@ -13,10 +13,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 sys.modules["convert_tf"] = None  # type: ignore[assignment]  # importing it fails
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_hub as hub
-import tensorflow_text  # noqa: F401 (its ops are in the graphs)
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tensorflow_hub as hub  # noqa: E402
+import tensorflow_text  # noqa: E402, F401 (its ops are in the graphs)
 
 
 def specs(tensors):

@@ -1,8 +1,8 @@
 """What Rasa 2.x does with a module: its ConveRT featurizer and the tokenizer before it.
 
 Written anew from the calls in Rasa's published source (`convert_featurizer.py`,
-`whitespace_tokenizer.py`, `train_utils.align_token_features`, Apache-2.0): which files it looks for,
-which signatures it calls with what, and how it puts words, subwords and vectors together.
+`whitespace_tokenizer.py`, `train_utils.align_token_features`, Apache-2.0): which files it looks
+for, which signatures it calls with what, and how it puts words, subwords and vectors together.
 """
 
 import os
