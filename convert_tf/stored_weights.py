@@ -21,6 +21,10 @@ NETWORK_BITS = (16, 8)
 SMALLEST_SIDE = 64
 
 
+class WeightsError(ValueError):
+    """Weights that cannot be stored."""
+
+
 class StoredWeights(tf.Module):
     """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
 
@@ -37,7 +41,8 @@ class StoredWeights(tf.Module):
       variables: these and what is stored.
 
     Raises:
-      ValueError: a weight is no number or too large for 16 bits, or `bits` is neither 16 nor 8.
+      WeightsError: a weight is no number or too large for 16 bits.
+      ValueError: `bits` is neither 16 nor 8.
 
     Example:
       class Module(tf.Module):
@@ -60,21 +65,70 @@ class StoredWeights(tf.Module):
     def __init__(self, variables: Sequence[Any], *, bits: int = 16):
         super().__init__(name="stored_weights")
         if bits not in NETWORK_BITS:
-            raise ValueError(f"Weights are stored in 16 or 8 bits. Received: bits={bits!r}.")
+            raise ValueError(
+                f"Weights are stored in 16 or 8 bits. Received: bits={bits!r}. Pass one of these."
+            )
         self._sources = lambda: list(variables)
         self._stored: list[list[tf.Variable]] = []
         self._computed: list[tf.Variable] = []
+        self._unpacking = _Unpacking()
         for variable in variables:
             stored = _stored(variable, bits)
             self._stored.append(stored)
-            self._computed.append(unsaved_variable(_unpacked(stored), name=variable.path))
-        self._unpacking = _Unpacking(self._stored, self._computed)
+            self._computed.append(self._unpacking.into(stored, name=variable.path))
 
     def scope(self) -> keras.StatelessScope:
         """Where the model's variables have the values of `trainable_variables`."""
         return keras.StatelessScope(
             state_mapping=list(zip(self._sources(), self._computed, strict=True))
         )
+
+
+class Bfloat16Copies(tf.Module):
+    """The kernels of a network in bfloat16, beside the float32 variables; a file holds neither.
+
+    Args:
+      variables: of a copy of the model that computes in bfloat16.
+      weights: of the model; its variables begin with those that match `variables`.
+
+    Example:
+      copies = Bfloat16Copies(fast_model.trainable_variables, weights)
+      with copies.scope():
+          fast_model(ids)
+    """
+
+    def __init__(self, variables: Sequence[Any], weights: StoredWeights):
+        super().__init__(name="bfloat16_copies")
+        self._variables = lambda: list(variables)
+        self._computed = weights._computed[: len(variables)]
+        self._values = [
+            weights._unpacking.into(
+                stored, dtype=tf.bfloat16, trainable=False, name=f"{variable.path}/bfloat16"
+            )
+            if _is_kernel(variable)
+            else computed
+            for variable, stored, computed in zip(
+                variables, weights._stored, weights._computed, strict=False
+            )
+        ]
+
+    def update(self) -> None:
+        """Copies the float32 variables as they are now."""
+        for copy, variable in zip(self._values, self._computed, strict=True):
+            if copy is not variable:
+                copy.assign(tf.cast(variable, tf.bfloat16))
+
+    def scope(self) -> keras.StatelessScope:
+        """Where the model has the copies, and for the rest the float32 variables."""
+        scope = keras.StatelessScope()
+        for variable, value in zip(self._variables(), self._values, strict=True):
+            scope.add_update((variable, value.read_value()))  # the constructor would cast
+        return scope
+
+
+def _is_kernel(variable: Any) -> bool:
+    # Tables of positions and of biases are matrices too, but are read by rows and stay in float32.
+    return variable.name.endswith("kernel") and len(variable.shape) == 2
 
 
 def _stored(variable: Any, bits: int) -> list[tf.Variable]:
@@ -89,21 +143,21 @@ def _stored(variable: Any, bits: int) -> list[tf.Variable]:
     ]
 
 
-def _unpacked(stored: Sequence[tf.Variable]) -> tf.Tensor:
+def _unpacked(stored: list[tf.Variable], dtype: tf.DType) -> tf.Tensor:
     values = tf.cast(stored[0], tf.float32)
-    return values * stored[1] if len(stored) == 2 else values
+    return tf.cast(values * stored[1] if len(stored) == 2 else values, dtype)
 
 
 def float16_values(variable: Any) -> np.ndarray:
     """The values of a variable in 16 bits.
 
     Raises:
-      ValueError: one of them is no number, or too large.
+      WeightsError: one of them is no number, or too large.
     """
     with np.errstate(over="ignore"):
         values = keras.ops.convert_to_numpy(variable).astype(np.float16)
     if not np.isfinite(values).all():
-        raise ValueError(
+        raise WeightsError(
             "The weights of a module must be numbers that 16 bits hold, up to 65,504. "
             f"Received: others in {variable.path}. Export an earlier checkpoint of the run."
         )
@@ -133,25 +187,33 @@ def unsaved_variable(value: Any, **kwargs: Any) -> tf.Variable:
 
 
 class _Unpacking(tf.saved_model.experimental.TrackableResource):
-    """Fills those of `computed` that the file has no values of, when a module is loaded."""
+    """Fills variables that a file has no values of, when a module is loaded."""
 
-    def __init__(self, stored: Sequence[Sequence[tf.Variable]], computed: Sequence[tf.Variable]):
+    def __init__(self) -> None:
         super().__init__()
-        self._stored = stored
-        self._computed = computed
+        self._pairs: list[tuple[list[tf.Variable], tf.Variable]] = []
+
+    def into(
+        self, stored: list[tf.Variable], *, dtype: tf.DType = tf.float32, **kwargs: Any
+    ) -> tf.Variable:
+        """A new variable that is filled with what is stored; other arguments: of `tf.Variable`."""
+        variable = unsaved_variable(_unpacked(stored, dtype), **kwargs)
+        self._pairs.append((stored, variable))
+        return variable
 
     def _create_resource(self) -> tf.Tensor:
+        # Stands for this object alone, and is never read.
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", container="")
 
     def _initialize(self) -> None:
-        for stored, computed in zip(self._stored, self._computed, strict=True):
+        for stored, variable in self._pairs:
             tf.cond(
-                tf.raw_ops.VarIsInitializedOp(resource=computed.handle),
+                tf.raw_ops.VarIsInitializedOp(resource=variable.handle),
                 lambda: False,
-                lambda stored=stored, computed=computed: _fill(computed, _unpacked(stored)),
+                lambda stored=stored, variable=variable: _fill(variable, stored),
             )
 
 
-def _fill(variable: tf.Variable, value: tf.Tensor) -> bool:
-    variable.assign(value)
+def _fill(variable: tf.Variable, stored: list[tf.Variable]) -> bool:
+    variable.assign(_unpacked(stored, variable.dtype))
     return True

@@ -51,6 +51,7 @@ class FeedForward(keras.layers.Layer):
     def __init__(self, hidden_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
+        self._is_folded = False
 
     def build(self, x_shape: Any) -> None:
         dim = x_shape[-1]
@@ -69,15 +70,27 @@ class FeedForward(keras.layers.Layer):
         )
         self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
 
+    def fold_slope(self) -> None:
+        """Multiplies the two constants into the weights for good, so that calls need not."""
+        if not self._is_folded:
+            self.hidden_kernel.assign(self.hidden_kernel * GELU_SLOPE)
+            self.hidden_bias.assign(self.hidden_bias * GELU_SLOPE)
+            self.output_kernel.assign(self.output_kernel / GELU_SLOPE)
+        self._is_folded = True
+
     def call(self, x: Any) -> Any:
         shape = ops.shape(x)
         flat = ops.reshape(x, (-1, shape[-1]))
-        hidden = ops.silu(
-            ops.add(
-                ops.matmul(flat, self.hidden_kernel * GELU_SLOPE), self.hidden_bias * GELU_SLOPE
-            )
-        )
-        flat = ops.add(ops.matmul(hidden, self.output_kernel / GELU_SLOPE), self.output_bias)
+        hidden_kernel, hidden_bias = self.hidden_kernel, self.hidden_bias
+        output_kernel = self.output_kernel
+        if not self._is_folded:
+            hidden_kernel, hidden_bias = hidden_kernel * GELU_SLOPE, hidden_bias * GELU_SLOPE
+            output_kernel = output_kernel / GELU_SLOPE
+        hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
+        # silu has a gradient of its own, which a saved module cannot follow out of a branch; where
+        # nothing is trained TensorFlow fuses the two ops as well.
+        hidden = hidden * ops.sigmoid(hidden) if self._is_folded else ops.silu(hidden)
+        flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)
 
     def get_config(self) -> dict[str, Any]:

@@ -90,6 +90,10 @@ class Tokenizer(tf.Module):
         """
         raise NotImplementedError
 
+    def bytes_of(self, num_tokens: int) -> int | None:
+        """Bytes of a text that decide its first tokens, whatever follows; None: all of them."""
+        return None
+
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
         """Returns the text that was cut into `tokens`, one row of what `tokenize` returns."""
         raise NotImplementedError
@@ -126,11 +130,12 @@ class SubwordTokenizer(Tokenizer):
     def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
         subwords = read_vocabulary(path)
         super().__init__(path, subwords, num_oov_buckets=num_oov_buckets, name="subword")
+        self._longest = max(map(len, subwords))
         self._cutter = tf_text.WordpieceTokenizer(
             self._table,
             suffix_indicator="",
             max_bytes_per_word=_ANY_LENGTH,
-            max_chars_per_token=max(map(len, subwords)),
+            max_chars_per_token=self._longest,
             token_out_type=tf.string,
             unknown_token=None,
             split_unknown_characters=True,
@@ -148,6 +153,15 @@ class SubwordTokenizer(Tokenizer):
         pieces, lone, row_splits = self._cut(strings)
         ids = self._ids(tf.boolean_mask(pieces, ~lone))
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
+
+    def bytes_of(self, num_tokens: int) -> int:
+        """Bytes of a text that decide its first tokens, whatever follows.
+
+        A token stands for no more characters than the longest subword has, and a space before it;
+        a character is at most 4 bytes; where a text ends, that may change its last two tokens.
+        (A Greek sigma before more than so many bytes of accents is not looked after.)
+        """
+        return 4 * (self._longest + 1) * (num_tokens + 2)
 
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
         return runs.restore(map(tf.compat.as_text, tokens))
