@@ -23,7 +23,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from convert_tf.intent_classifier import GRIDS, HEADS, IntentClassifier
 from convert_tf.intent_data import LabelledTexts, read_labelled
@@ -213,6 +213,7 @@ def _check_flags(command: str) -> None:
 def _run(argv: Sequence[str]) -> None:
     if len(argv) != 2 or argv[1] not in _COMMANDS:
         raise app.UsageError(f"One command of {', '.join(_COMMANDS)}. Received: {argv[1:]}.")
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of each tensor it renames
     try:
         _check_flags(argv[1])
         _COMMANDS[argv[1]][0]()
