@@ -7,7 +7,7 @@ import numpy as np
 
 from convert_tf.backend import Backend
 from convert_tf.encoding_cache import EncodingCache
-from convert_tf.sentence_encoder import BATCH_SIZE, SentenceEncoder, Texts
+from convert_tf.sentence_encoder import SentenceEncoder, Texts
 from convert_tf.text_batches import rows_of, text_bytes
 
 
@@ -43,7 +43,7 @@ class EncoderClient:
         use_extra_context_prefixes: bool = False,
         max_extra_contexts: int = 10,
         cache_size: int = 65_536,
-        internal_batch_size: int = BATCH_SIZE,
+        internal_batch_size: int = 64,
         *,
         compute_dtype: str = "auto",
     ):

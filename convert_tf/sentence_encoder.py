@@ -20,7 +20,7 @@ from convert_tf.text_batches import (
     windows,
 )
 
-BATCH_SIZE = 64
+BATCH_SIZE = 256
 OUTPUTS = {"sentence": "default", "context": "encode_context", "response": "encode_response"}
 
 Texts = Iterable[str] | Iterable[bytes]
@@ -151,8 +151,8 @@ class SentenceEncoder:
           texts: any number of them.
           extra_contexts: as in `encode_contexts`.
           kind: `"sentence"`, `"context"` or `"response"`.
-          batch_size: of this call. Texts are sorted, and equal ones encoded once, within 64
-            batches.
+          batch_size: of this call. Texts are sorted, and equal ones encoded once, among some
+            thousand that follow one another.
           show_progress: as in `encode`.
 
         Yields:

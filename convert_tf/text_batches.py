@@ -9,8 +9,8 @@ import numpy as np
 # A batch is padded to its longest text: at most this many bytes then, padding included. 64 KiB are
 # about 16,000 subwords of English.
 BATCH_BYTES = 2**16
-# Of texts that come one by one so many batches are sorted together.
-WINDOW_BATCHES = 64
+# Of texts that come one by one so many are sorted together; at least a batch.
+WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
 
 Columns = Sequence[Sequence[bytes]]
@@ -140,14 +140,15 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
 def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
     """Columns of texts that come one by one, in pieces that are sorted as one.
 
-    A piece has `WINDOW_BATCHES` batches, fewer where texts are long.
+    A piece has `WINDOW_TEXTS` texts, fewer where they are long.
     """
+    size = max(WINDOW_TEXTS, batch_size)
     window: list[tuple[bytes, ...]] = []
     num_bytes = 0
     for row in rows_of(columns):
         window.append(row)
         num_bytes += sum(map(len, row))
-        if len(window) == WINDOW_BATCHES * batch_size or num_bytes >= _WINDOW_BYTES:
+        if len(window) == size or num_bytes >= _WINDOW_BYTES:
             yield list(zip(*window, strict=True))
             window, num_bytes = [], 0
     if window:

@@ -160,7 +160,7 @@ def test_extra_contexts():
             encoder.encode_contexts(texts, few)
 
 
-def test_a_stream_is_never_all_in_memory():
+def test_a_stream_is_never_all_in_memory(monkeypatch):
     """Texts are asked for as pieces are, and no more than a window of them is held."""
     asked = 0
 
@@ -170,11 +170,12 @@ def test_a_stream_is_never_all_in_memory():
             asked += 1
             yield f"{i % 1000:03d}" + "x" * 1000
 
+    monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 300)
     encoder = SentenceEncoder(Stub(), batch_size=4)
     pieces = encoder.iter_encode(stream())
-    window = 4 * text_batches.WINDOW_BATCHES
-    assert [len(piece) for piece in itertools.islice(pieces, 3)] == [window] * 3
-    assert asked == 3 * window
+    assert [len(piece) for piece in itertools.islice(pieces, 3)] == [300] * 3
+    assert asked == 900
+    assert [len(p) for p in encoder.iter_encode(map(str, range(800)), batch_size=500)] == [500, 300]
 
     encoder = SentenceEncoder(CountingStub(), batch_size=4)
     for number_of in (
@@ -200,7 +201,8 @@ def test_pieces_of_long_texts_are_short(monkeypatch):
     assert [len(piece) for piece in pieces] == [4, 4, 2]
 
 
-def test_streams_equal_lists():
+def test_streams_equal_lists(monkeypatch):
+    monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 300)
     texts = random_texts(1000)
     encoder = SentenceEncoder(Stub(), batch_size=3)
     pieces = [*encoder.iter_encode(texts)]
