@@ -180,6 +180,7 @@ class EncoderModule(tf.Module):
     @tf.function(input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """The trunk's result for each token, `[batch, tokens, embedding_dim]`, and the tokens."""
+        strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
         ids = self._ids(strings)
         width = tf.shape(tokens)[1]
@@ -197,7 +198,8 @@ class EncoderModule(tf.Module):
     @tf.function(input_signature=[_TEXTS])
     def tokenize(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Subwords, string `[batch, tokens]`, padded with `""`."""
-        return {"default": self.tokenizer.tokenize(strings).to_tensor(default_value="")}
+        tokens = self.tokenizer.tokenize(_without_first_space(strings))
+        return {"default": tokens.to_tensor(default_value="")}
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -289,6 +291,15 @@ class MultiContextEncoderModule(EncoderModule):
         with self.weights.scope():
             encoding = encoder.context_side(self._reduce(strings))
             return encoder.combine(encoding, tf.zeros_like(encoding))
+
+
+def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
+    """Texts as clients align them: without one space before the first character.
+
+    Rasa reads a text without most of its punctuation, with a space in place of what stood at the
+    start, and counts tokens of words, which have none for that space.
+    """
+    return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 
 
 def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
