@@ -19,8 +19,8 @@ from convert_tf.text_batches import Columns
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
-# The network holds some 20 kB for each token that it reads at once.
-_TOKENS_PER_RUN = 4096
+# The network holds some 30 kB for each token that it reads at once.
+_TOKENS_PER_RUN = 1024
 
 _GRAPH_OUTPUTS = {
     "default": "default",

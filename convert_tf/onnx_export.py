@@ -122,7 +122,7 @@ def export_onnx(
 
 
 def _check_finite(encoder: Any) -> None:
-    from convert_tf.onnx_graph import as_array
+    from convert_tf.onnx_writer import as_array
 
     for variable in encoder.trainable_variables:
         if not np.isfinite(as_array(variable)).all():

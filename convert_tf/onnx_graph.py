@@ -1,10 +1,9 @@
 """The network of a dual encoder as an ONNX graph, made op by op.
 
 Texts stand several to a row, as in training (`convert_tf.data.packing`), so that the feed-forward
-layers, norms and projections read hardly any padding and no op moves tokens between layouts. Each
-block is eight ops: two matmuls, the fast GELU, two fused sums and layer norms, the query and key
-projection, and attention with one additive bias that holds the biases per relative position, the
-reach of the block and the borders between texts.
+layers, norms and projections read hardly any padding and no op moves tokens between layouts.
+Attention is one op with one additive bias, which holds the biases per relative position, the reach
+of the block and the borders between texts.
 
 Two forms. `float32` computes as the checkpoint does. `int8` multiplies bytes: weights have a scale
 per output, what the blocks compute has one fixed scale per layer, so that a text's encoding does
@@ -19,16 +18,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from convert_tf.onnx_writer import CONTRIB, GraphWriter, as_array
 from convert_tf.quantization import pack_table
 
 OPSET = 20
 IR_VERSION = 10
-CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 MASKED_SCORE = np.float32(-1e30)
-EPSILON = 1e-6
-SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
 GELU_SLOPE = 1.702
 
 # Input name, element type, shape.
@@ -47,14 +44,7 @@ MULTI_CONTEXT_INPUTS: tuple[tuple[str, int, tuple[str | int, ...]], ...] = (
 )
 
 
-def as_array(variable: Any) -> np.ndarray:
-    """The float32 values of a Keras variable."""
-    import keras
-
-    return np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
-
-
-class GraphBuilder:
+class GraphBuilder(GraphWriter):
     """Builds the graph of one encoder.
 
     Args:
@@ -62,9 +52,6 @@ class GraphBuilder:
       max_tokens: longest text, in subwords.
       ranges: for the int8 form: lowest and highest value of each tensor that `observed` names; None
         for float32.
-
-    Attributes:
-      observed: names of the tensors that the int8 form makes bytes of, in the order of the graph.
 
     Example:
       model = GraphBuilder(encoder, max_tokens=512).build()
@@ -77,14 +64,10 @@ class GraphBuilder:
         max_tokens: int,
         ranges: dict[str, tuple[float, float]] | None = None,
     ):
+        super().__init__(ranges)
         self._encoder = encoder
         self._config = encoder.config
         self._max_tokens = max_tokens
-        self._ranges = ranges
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, np.ndarray] = {}
-        self._bytes_of: dict[str, str] = {}
-        self.observed: list[str] = []
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
         """The model; with `observes`, the tensors of `observed` are outputs too."""
@@ -115,7 +98,7 @@ class GraphBuilder:
             "dual_encoder",
             [helper.make_tensor_value_info(*spec) for spec in inputs],
             values,
-            [numpy_helper.from_array(value, name) for name, value in self._constants.items()],
+            self._initializers(),
         )
         return helper.make_model(
             graph,
@@ -131,10 +114,12 @@ class GraphBuilder:
         self._add("Equal", ["as_queries", "as_keys"], "same_text_3d")
         self._add("Unsqueeze", ["same_text_3d", "row_axis"], "same_text")
         free = self._constant("free", np.float32(0))
-        self._add("Where", ["same_text", free, self._masked()], "mask")  # [rows, 1, T, T]
-        self._distances()
-        for i, block in enumerate(self._encoder.trunk.blocks):
-            x = self._block(f"block_{i}", block, x)
+        self._add(
+            "Where", ["same_text", free, self._constant("masked", MASKED_SCORE)], "mask"
+        )  # [rows, 1, T, T]
+        biases = self._attention_biases()
+        for i, (block, bias) in enumerate(zip(self._encoder.trunk.blocks, biases, strict=True)):
+            x = self._block(f"block_{i}", block, x, bias)
         return x
 
     def _embedding(self) -> str:
@@ -173,17 +158,40 @@ class GraphBuilder:
         position_rows = self._add("Gather", [self._add("Add", parts), "positions"], axis=0)
         return self._add_and_norm("embedding", rows, position_rows, embedding.norm)
 
-    def _distances(self) -> None:
-        """`distance` int32 `[tokens, tokens]`: j − i at [i, j]."""
+    def _attention_biases(self) -> list[str]:
+        """What is added to the scores of each block, `[rows, heads, tokens, tokens]`.
+
+        The bias per relative position, or `MASKED_SCORE` out of the block's reach and between
+        texts. Those of all blocks are made together: for one sentence, ops cost more than numbers.
+        """
+        attentions = [block.attention for block in self._encoder.trunk.blocks]
+        reach = max(attention.max_distance for attention in attentions)
+        heads = self._config.num_heads
+        table = np.full((len(attentions) * heads, 2 * reach + 3), MASKED_SCORE, np.float32)
+        for i, attention in enumerate(attentions):
+            start = reach + 1 - attention.max_distance
+            end = reach + 2 + attention.max_distance
+            own = as_array(attention.relative_bias) if attention.use_relative_bias else 0.0
+            table[i * heads : (i + 1) * heads, start:end] = own
+
         shape = self._add("Shape", ["token_ids"])
-        tokens = self._add("Gather", [shape, self._constant("one", np.int64(1))])
-        places = self._add("Range", [self._constant("zero", np.int64(0)), tokens, "one"], "places")
+        one, zero = self._constant("one", np.int64(1)), self._constant("zero", np.int64(0))
+        places = self._add("Range", [zero, self._add("Gather", [shape, one]), one])
         columns = self._add("Unsqueeze", [places, self._int64("first_axis", 0)])
         rows = self._add("Unsqueeze", [places, "row_axis"])
-        self._add("Sub", [columns, rows], "distance")
+        distance = self._add("Sub", [columns, rows])  # j − i at [i, j]
+        low = self._constant("out_of_reach_before", np.int64(-reach - 1))
+        high = self._constant("out_of_reach_behind", np.int64(reach + 1))
+        index = self._add("Add", [self._add("Clip", [distance, low, high]), high])
+        biases = self._add("Gather", [self._constant("relative_bias", table), index], axis=1)
+        biases = self._add("Add", ["mask", biases])  # [rows, blocks * heads, tokens, tokens]
+        sizes = self._constant("heads", np.full(len(attentions), heads, np.int64))
+        outputs = [f"block_{i}/bias" for i in range(len(attentions))]
+        self._nodes.append(helper.make_node("Split", [biases, sizes], outputs, axis=1))
+        return outputs
 
-    def _block(self, name: str, block: Any, x: str) -> str:
-        attended = self._attention(f"{name}/attention", block.attention, x)
+    def _block(self, name: str, block: Any, x: str, bias: str) -> str:
+        attended = self._attention(f"{name}/attention", block.attention, x, bias)
         x = self._add_and_norm(f"{name}/attention_norm", attended, x, block.attention_norm)
         # The fast GELU's constants are in the weights, as in the layer: without a slope ONNX
         # Runtime's op is one vectorised pass, 0.29 µs for 2,048 numbers and not 0.91.
@@ -197,14 +205,13 @@ class GraphBuilder:
         y = self._dense(f"{name}/output", hidden, output_kernel, as_array(layer.output_bias))
         return self._add_and_norm(f"{name}/feed_forward_norm", y, x, block.feed_forward_norm)
 
-    def _attention(self, name: str, attention: Any, x: str) -> str:
+    def _attention(self, name: str, attention: Any, x: str, bias: str) -> str:
         heads = attention.num_heads
         width = heads * attention.attention_dim
         queries, keys = self._queries_and_keys(name, x, attention.query_key_kernel, (width, width))
         values = x
         if attention.use_value_projection:
             values = self._dense(f"{name}/values", x, as_array(attention.value_kernel))
-        bias = self._add("Add", ["mask", self._relative_bias(name, attention)])
         attended = self._add(
             "MultiHeadAttention",
             [queries, keys, values, "", "", bias],
@@ -224,20 +231,6 @@ class GraphBuilder:
         sizes = self._constant(f"{name}/widths", np.array(widths, np.int64))
         self._nodes.append(helper.make_node("Split", [both, sizes], outputs, axis=-1))
         return outputs
-
-    def _relative_bias(self, name: str, attention: Any) -> str:
-        """`[heads, tokens, tokens]`: the bias per relative position, masked out of reach."""
-        reach = attention.max_distance
-        table = np.full((attention.num_heads, 2 * reach + 3), MASKED_SCORE, np.float32)
-        table[:, 1:-1] = as_array(attention.relative_bias) if attention.use_relative_bias else 0.0
-        ends = [np.int64(-reach - 1), np.int64(reach + 1)]
-        low, high = (
-            self._constant(f"{name}/{end}", value)
-            for end, value in zip(("low", "high"), ends, strict=True)
-        )
-        clipped = self._add("Clip", ["distance", low, high])
-        index = self._add("Add", [clipped, high])
-        return self._add("Gather", [self._constant(f"{name}/bias", table), index], axis=1)
 
     def _reduced(self, x: str) -> str:
         """r by slot, `[rows * segments, reduced_dim]`; slot s of row r is `r * segments + s`."""
@@ -283,130 +276,3 @@ class GraphBuilder:
         total = self._add("Add", ["context_encoding", "extra_context_encoding"])
         mean = self._add("Mul", [total, self._constant("half", np.float32(0.5))])
         self._side("both_side", mean, "both_encoding")
-
-    def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """x · kernel + bias, in bytes where there are ranges."""
-        constant_bias = "" if bias is None else self._constant(f"{name}/bias", bias)
-        if x not in self.observed:
-            self.observed.append(x)
-        if self._ranges is None:
-            product = self._add("MatMul", [x, self._constant(f"{name}/kernel", kernel)])
-            return self._add("Add", [product, constant_bias]) if constant_bias else product
-        codes, scales = symmetric_codes(kernel)
-        step, zero = self._byte_code(x)
-        return self._add(
-            "MatMulIntegerToFloat",
-            [self._as_bytes(x, step, zero), self._constant(f"{name}/kernel", codes), step,
-             self._constant(f"{name}/scales", scales), zero, "", constant_bias],
-            domain=CONTRIB,
-        )  # fmt: skip
-
-    def _byte_code(self, x: str) -> tuple[str, str]:
-        assert self._ranges is not None
-        low, high = self._ranges[x]
-        low, high = min(low, 0.0), max(high, 0.0)
-        step = max(high - low, 1e-6) / 255.0
-        zero = np.uint8(np.clip(np.rint(-low / step), 0, 255))
-        return self._constant(f"{x}/step", np.float32(step)), self._constant(f"{x}/zero", zero)
-
-    def _as_bytes(self, x: str, step: str, zero: str) -> str:
-        if x not in self._bytes_of:
-            self._bytes_of[x] = self._add("QuantizeLinear", [x, step, zero])
-        return self._bytes_of[x]
-
-    def _side_dense(self, name: str, x: str, layer: Any) -> str:
-        weights = as_array(layer.kernel)
-        bias = self._constant(f"{name}/bias", as_array(layer.bias))
-        if self._ranges is None or weights.shape[0] % SIDE_BLOCK:
-            kernel = self._constant(f"{name}/kernel", weights)
-            return self._add("Gemm", [x, kernel, bias])
-        codes, scales = block_codes(weights, SIDE_BLOCK)
-        return self._add(
-            "MatMulNBits",
-            [x, self._constant(f"{name}/kernel", codes), self._constant(f"{name}/scales", scales),
-             "", "", bias],
-            domain=CONTRIB,
-            K=weights.shape[0],
-            N=weights.shape[1],
-            bits=8,
-            block_size=SIDE_BLOCK,
-            accuracy_level=4,  # multiplies bytes
-        )  # fmt: skip
-
-    def _add_and_norm(self, name: str, y: str, x: str, norm: Any) -> str:
-        return self._norm(name, self._add("Add", [y, x]), norm)
-
-    def _norm(self, name: str, x: str, norm: Any) -> str:
-        """Layer norm as the norm of the centred numbers.
-
-        ONNX Runtime's `LayerNormalization` and `SkipLayerNormalization` take 2.1 µs for a row of
-        512 numbers, as much as half of the matmuls beside them; these four ops 0.25 µs.
-        """
-        gamma, beta = self._norm_weights(name, norm)
-        mean = self._add("ReduceMean", [x, self._int64("last_axis", -1)], keepdims=1)
-        centred = self._add("Sub", [x, mean])
-        scaled = self._add("SimplifiedLayerNormalization", [centred, gamma], epsilon=EPSILON)
-        return self._add("Add", [scaled, beta], name)
-
-    def _norm_weights(self, name: str, norm: Any) -> tuple[str, str]:
-        return (
-            self._constant(f"{name}/gamma", as_array(norm.gamma)),
-            self._constant(f"{name}/beta", as_array(norm.beta)),
-        )
-
-    def _masked(self) -> str:
-        return self._constant("masked", MASKED_SCORE)
-
-    def _int64(self, name: str, value: int) -> str:
-        return self._constant(name, np.array([value], np.int64))
-
-    def _constant(self, name: str, value: Any) -> str:
-        self._constants[name] = np.asarray(value)
-        return name
-
-    def _add(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        output: str = "",
-        *,
-        domain: str = "",
-        **attributes: Any,
-    ) -> str:
-        output = output or f"{op}_{len(self._nodes)}"
-        self._nodes.append(
-            helper.make_node(op, inputs, [output], name=output, domain=domain, **attributes)
-        )
-        return output
-
-
-def symmetric_codes(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Signed bytes with a scale per output.
-
-    Args:
-      weights: float32 `[inputs, outputs]`.
-
-    Returns:
-      `(codes, scales)`, int8 `[inputs, outputs]` and float32 `[outputs]`: `codes * scales` is at
-      most half a scale from `weights`.
-    """
-    scales = np.maximum(np.abs(weights).max(axis=0), 1e-12) / np.float32(127)
-    codes = np.clip(np.rint(weights / scales), -127, 127).astype(np.int8)
-    return codes, scales.astype(np.float32)
-
-
-def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes around 128 with a scale per output and `block` inputs, as `MatMulNBits` takes them.
-
-    Args:
-      weights: float32 `[inputs, outputs]`; `inputs` is a multiple of `block`.
-      block: inputs that share a scale.
-
-    Returns:
-      `(codes, scales)`: uint8 `[outputs, inputs / block, block]` and float32
-      `[outputs, inputs / block]`; `(codes - 128) * scales` is at most half a scale off.
-    """
-    blocks = weights.T.reshape(weights.shape[1], -1, block)
-    scales = np.maximum(np.abs(blocks).max(axis=-1), 1e-12) / np.float32(127)
-    codes = np.clip(np.rint(blocks / scales[..., None]), -127, 127) + 128
-    return codes.astype(np.uint8), scales.astype(np.float32)

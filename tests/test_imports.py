@@ -118,6 +118,7 @@ LEVELS = {
     "convert_tf.hub": 6,
     "convert_tf.light_batches": 1,
     "convert_tf.onnx_graph": 6,
+    "convert_tf.onnx_writer": 6,
     "convert_tf.onnx_export": 6,
 }
 MAY_IMPORT_TENSORFLOW = (
