@@ -206,14 +206,14 @@ class _Unpacking(tf.saved_model.experimental.TrackableResource):
         return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="", container="")
 
     def _initialize(self) -> None:
+        # A file holds values of all of them, or of none.
+        tf.cond(
+            tf.raw_ops.VarIsInitializedOp(resource=self._pairs[0][1].handle),
+            lambda: False,
+            self._fill,
+        )
+
+    def _fill(self) -> bool:
         for stored, variable in self._pairs:
-            tf.cond(
-                tf.raw_ops.VarIsInitializedOp(resource=variable.handle),
-                lambda: False,
-                lambda stored=stored, variable=variable: _fill(variable, stored),
-            )
-
-
-def _fill(variable: tf.Variable, stored: list[tf.Variable]) -> bool:
-    variable.assign(_unpacked(stored, variable.dtype))
-    return True
+            variable.assign(_unpacked(stored, variable.dtype))
+        return True

@@ -279,6 +279,12 @@ def test_module_card(folder, reference):
         "| optimizer | adam |",
         "| pairs | 409,600 |",
         "| dev R100@1 | 0.4321 |",
+        "| steps | 900 |",
+        "| network | 16 bits |",
+        "| subword table | 8 bits |",
+        f"| `saved_model.pb` | {(folder / 'saved_model.pb').stat().st_size:,} bytes |",
+        "first 20 subwords are read. Positions after 60 were not trained",
+        "no earlier turns",
     ):
         assert fact in card
     assert "someone" not in card  # a card is published; where its maker kept the data is not
@@ -354,6 +360,25 @@ def test_hub_keras_layer(folder, module):
     assert len(received) > len(gradients) / 2
     assert all(np.isfinite(tf.convert_to_tensor(g).numpy()).all() for g in received)
     assert any(np.abs(tf.convert_to_tensor(g).numpy()).max() > 0 for g in received)
+
+
+def test_a_trained_module_is_saved_again_with_its_weights(folder, module, tmp_path):
+    layer = hub.KerasLayer(str(folder), trainable=True, input_shape=[], dtype=tf.string)
+    texts = tf.constant(TEXTS)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(layer(texts)))
+    weights = layer.trainable_weights
+    for variable, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+        if gradient is not None:
+            variable.assign_sub(0.05 * tf.convert_to_tensor(gradient))
+    tuned = layer.resolved_object
+    expected = tuned(texts).numpy()
+    assert np.abs(expected - module(texts)).max() > 1e-3
+    tf.saved_model.save(tuned, str(tmp_path / "tuned"), signatures=tuned.signatures)
+    again = tf.saved_model.load(str(tmp_path / "tuned"))
+    np.testing.assert_allclose(again(texts), expected, atol=1e-5)
+    again.use_bfloat16(True)  # copies of the trained weights
+    assert np.abs(again(texts) - expected).max() < 0.1 * np.abs(module(texts) - expected).max()
 
 
 def test_keras_3_layer(folder, module):

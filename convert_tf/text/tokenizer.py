@@ -6,6 +6,7 @@ text in the same way and give a token that is not in the vocabulary one of the h
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -16,6 +17,21 @@ from convert_tf.text.vocabulary import VocabularyError, read_vocabulary
 
 # The op gives up words that are longer; it holds the number in 32 bits.
 _ANY_LENGTH = 2**31 - 1
+
+
+class _Numbered(tf.lookup.KeyValueTensorInitializer):
+    """Entries with their numbers, which are counted where a table is made, and not saved."""
+
+    def __init__(self, entries: list[str] | list[bytes]):
+        self._entries = tf.constant(entries)
+        super().__init__(self._entries, tf.range(len(entries), dtype=tf.int64))
+
+    def initialize(self, table: Any) -> Any:
+        return tf.raw_ops.LookupTableImportV2(
+            table_handle=table.resource_handle,
+            keys=self._entries,
+            values=tf.range(tf.size(self._entries, tf.int64)),
+        )
 
 
 class Tokenizer(tf.Module):
@@ -56,12 +72,7 @@ class Tokenizer(tf.Module):
         self.num_oov_buckets = num_oov_buckets
         self.num_ids = self.vocab_size + num_oov_buckets
         self.padding_id = self.num_ids
-        self._table = tf.lookup.StaticVocabularyTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(entries), tf.range(len(entries), dtype=tf.int64)
-            ),
-            num_oov_buckets,
-        )
+        self._table = tf.lookup.StaticVocabularyTable(_Numbered(entries), num_oov_buckets)
 
     @property
     def asset_path(self) -> tf.Tensor:
