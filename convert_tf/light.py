@@ -68,6 +68,8 @@ class OnnxBackend:
         options.log_severity_level = 3
         # Plans of memory are kept for each shape of a batch, of which there are very many.
         options.enable_mem_pattern = False
+        # Weights beside the arena, which would grow to a power of two: 12 MB less.
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         if not os.path.isfile(self.path):
             raise self._unusable("there is no such file")
         try:
