@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from huggingface_folder import write_folder
 from model_cases import fill_weights
+from readme import run_snippet, snippets
 from script_calls import call_script
 from tiny_checkpoint import WORDS, random_texts, write_checkpoint
 
@@ -390,6 +391,17 @@ def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):
     assert not is_ranker_module(checkpoints["poly"])
     with pytest.raises(ValueError, match="A ranker's module is a folder"):
         ModuleRanker(tiny_modules["single"][1])
+
+
+def test_the_readme(folders):
+    names = run_snippet(snippets("Heads")[-1], {"hub_modules/poly/1": str(folders["poly"])})
+    module, contexts = names["module"], names["contexts"]
+    scores = module.score(contexts, ["fine", "a fish", "noon"]).numpy()
+    kept = module.score_encoded(contexts, names["candidates"])["default"]
+    np.testing.assert_allclose(kept, scores, atol=1e-5)
+    own = module.score(contexts, [["fine", "a fish"], ["noon", ""]]).numpy()
+    expected = [scores[0, :2], [scores[1, 2], PADDING_SCORE]]
+    np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-5)
 
 
 def test_script(checkpoints, tmp_path, monkeypatch, capsys):
