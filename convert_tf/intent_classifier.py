@@ -153,12 +153,13 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
         options |= {"head": self.head, "seed": self.random_state}
         self.best_params_: dict[str, Any] = {}
         kept = np.ones(len(y), bool)
-        if self.grid is not None or self.patience is not None:
+        patience = options.get("patience")  # logistic regression has none
+        if self.grid is not None or patience is not None:
             fitting, checking = (x, y), given and given[:2]
             if checking is None:
                 chosen = held_out(y.tolist(), self.validation_fraction, seed=self.random_state)
                 fitting, checking = (x[~chosen], y[~chosen]), (x[chosen], y[chosen])
-                kept = ~chosen if self.patience is not None else kept
+                kept = ~chosen if patience is not None else kept
             if not len(checking[1]):
                 raise ValueError(
                     "grid and patience need examples to validate on. Received: none, as each "

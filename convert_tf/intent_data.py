@@ -87,8 +87,8 @@ def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
         ]
     except csv.Error as error:
         raise ValueError(
-            f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: {error}. "
-            "Put texts with commas or quotes in quotes, and double the quotes inside."
+            f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: "
+            f"{error}. Put texts with commas or quotes in quotes, and double the quotes inside."
         ) from error
 
 

@@ -158,16 +158,17 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     try:
         described = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
-        if described["version"] != _VERSION:
-            raise unusable(f"version {described['version']} of its format, not {_VERSION}")
         with np.load(folder / HEAD_FILE) as file:
             arrays = dict(file)
-        expected = {"encoders", "labels", "threshold", "best_params", "params"} - set(described)
-        expected |= {"centroids", "probes", "kernel_0", "bias_0"} - set(arrays)
-        if expected:
-            raise unusable(f"without {', '.join(sorted(expected))}")
-    except (OSError, KeyError, TypeError, json.JSONDecodeError, zipfile.BadZipFile) as error:
+        version = described["version"]
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise unusable(error) from error
+    if version != _VERSION:
+        raise unusable(f"version {version} of its format, not {_VERSION}")
+    missing = {"encoders", "labels", "threshold", "best_params", "params"} - set(described)
+    missing |= {"centroids", "probes", "kernel_0", "bias_0"} - set(arrays)
+    if missing:
+        raise unusable(f"without {', '.join(sorted(missing))}")
     return described, arrays
 
 

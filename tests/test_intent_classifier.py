@@ -188,6 +188,8 @@ def test_patience_holds_examples_out(encoder):
     stopped = make(encoder, patience=1, validation_fraction=0.5).fit(TEXTS, LABELS)
     all_epochs = make(encoder).fit(TEXTS, LABELS)
     assert np.abs(stopped.predict_proba(QUERIES) - all_epochs.predict_proba(QUERIES)).max() > 1e-3
+    one, two = (make(encoder, "logistic", patience=p).fit(TEXTS, LABELS) for p in (None, 1))
+    np.testing.assert_array_equal(one.predict_proba(QUERIES), two.predict_proba(QUERIES))
 
 
 def topics(texts):

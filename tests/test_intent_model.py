@@ -102,9 +102,11 @@ def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
     classifier.set_params(rejected_share=0.2).save(tmp_path / "model", overwrite=True)
     assert load_classifier(tmp_path / "model").rejected_share == 0.2
     for name, content, message in (
-        (HEAD_FILE, b"x", "train again"),
+        (MODEL_FILE, b"{}", "'version'.*train again"),
         (MODEL_FILE, b'{"version": 9}', "version 9"),
+        (MODEL_FILE, b'{"version": 1}', "without best_params"),
         (MODEL_FILE, b"[", "train again"),
+        (HEAD_FILE, b"x", "train again"),
     ):
         (tmp_path / "model" / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -136,9 +138,13 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     script = "import sys\nsys.modules['convert_tf'] = None\n" + script
     served = in_a_fresh_process(script, serving, *texts, path=tmp_path)
     classifier = load_classifier(tmp_path / "model")
-    assert served["intent"] == [x or "" for x in classifier.predict(texts)]
-    assert "" in served["intent"]
-    np.testing.assert_allclose(served["probabilities"], classifier.predict_proba(texts), atol=1e-3)
+    # The client may compute in bfloat16, which can turn a close call.
+    answers = zip(served["intent"], classifier.predict(texts), strict=True)
+    assert sum(one != (other or "") for one, other in answers) <= 1
+    best = classifier.classes_[np.argmax(served["probabilities"], axis=1)]
+    assert all(one in ("", other) for one, other in zip(served["intent"], best, strict=True))
+    assert 0 < served["intent"].count("") < len(texts)
+    np.testing.assert_allclose(served["probabilities"], classifier.predict_proba(texts), atol=0.02)
     assert served["labels"] == [classifier.classes_.tolist()] * len(texts)
     np.testing.assert_allclose(served["confidence"], np.max(served["probabilities"], axis=1))
 
