@@ -38,7 +38,7 @@ class FinetuneOptions(NamedTuple):
       seed: of the order and of dropout.
     """
 
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-5
     epochs: int = 30
     patience: int = 5
     batch_size: int = 32
