@@ -3,14 +3,24 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from convert_tf.checkpoint import CheckpointError, check_vocabulary, training_facts
+from convert_tf.cross_ranker_module import CrossRankerModule
+from convert_tf.encoding_ranker_module import EncodingRankerModule
 from convert_tf.hub import check_output, write_module
 from convert_tf.ranker_card import ranker_card
 from convert_tf.ranker_checkpoint import load_ranker
-from convert_tf.ranker_module import MAX_TOKENS, make_ranker_module
+from convert_tf.ranker_module import MAX_TOKENS, RankerModule
+from convert_tf.rankers import Ranker
 from convert_tf.stored_weights import WeightsError
-from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
+
+
+def make_ranker_module(ranker: Ranker, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
+    """The module of a ranker, of the class that its head wants; arguments as in `RankerModule`."""
+    kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
+    return kind(ranker, tokenizer, **kwargs)
 
 
 def export_ranker(

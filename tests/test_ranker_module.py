@@ -22,8 +22,8 @@ from convert_tf.graph_batches import in_length_batches
 from convert_tf.hub import ExportError
 from convert_tf.module_ranker import ModuleRanker, is_ranker_module
 from convert_tf.ranker_checkpoint import initial_ranker, load_ranker
-from convert_tf.ranker_export import export_ranker
-from convert_tf.ranker_module import PADDING_SCORE, make_ranker_module
+from convert_tf.ranker_export import export_ranker, make_ranker_module
+from convert_tf.ranker_module import PADDING_SCORE
 from convert_tf.ranker_texts import RankerTexts
 from convert_tf.stored_table import StoredTable
 from convert_tf.text.tokenizer import load_tokenizer
