@@ -129,7 +129,7 @@ class EncoderModule(tf.Module):
         sides = [v for v in encoder.trainable_variables if id(v) not in seen]
         self.weights = StoredWeights([*sequence, *sides], bits=network_bits)
         for trunk in (encoder.trunk, fast_trunk):
-            trunk.embedding.gather_rows = self.table.gather_rows
+            trunk.embedding.gather_rows = self.table.gather_rows  # type: ignore[method-assign]
         self.trainable_variables = list(self.weights.trainable_variables)
         self.variables = [*self.weights.variables, *self.table.variables]
         self.regularization_losses: list[Any] = []

@@ -48,7 +48,7 @@ class TwoShards(tf.train.experimental.ShardingCallback):
             filled[smaller] += size(tensor)
             slices = shards[smaller].setdefault(tensor.checkpoint_key, {})
             slices[tensor.slice_spec] = tensor.tensor
-        return shards
+        return list(shards)
 
 
 def export_module(
