@@ -10,6 +10,7 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.intent_classifier import IntentClassifier
 from convert_tf.intent_encodings import encoders_of
+from convert_tf.unsaved_variables import leave_out_of_files, variables_without_values
 
 _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 
@@ -35,7 +36,7 @@ class IntentModule(tf.Module):
                     "A serving module is made of modules. Received: a classifier whose encoder is "
                     f"{encoder!r}. Train it with a module's folder."
                 )
-        self.encoders = [hub.load(os.fspath(encoder)) for encoder in encoders]
+        self.encoders = [_loaded(Path(encoder)) for encoder in encoders]
         self.layers = [
             [tf.Variable(value, trainable=False) for value in layer]
             for layer in classifier.head_.layers
@@ -85,6 +86,14 @@ class IntentModule(tf.Module):
         else:
             encodings = encoder(texts)
         return encodings / tf.maximum(tf.norm(encodings, axis=1, keepdims=True), 1e-12)
+
+
+def _loaded(folder: Path) -> Any:
+    """A module that holds no more when it is saved again than its own file does."""
+    module = hub.load(os.fspath(folder))
+    for variable in variables_without_values(module, folder):
+        leave_out_of_files(variable)
+    return module
 
 
 def export_serving(classifier: IntentClassifier, folder: str | os.PathLike[str]) -> None:

@@ -149,6 +149,24 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     np.testing.assert_allclose(served["confidence"], np.max(served["probabilities"], axis=1))
 
 
+@pytest.mark.parametrize("bits", [16, 8])
+def test_a_served_model_is_as_large_as_what_it_is_made_of(folders, tmp_path, bits):
+    from convert_tf.intent_serving import export_serving
+
+    def size(folder):
+        return sum(file.stat().st_size for file in (folder / "variables").iterdir())
+
+    # Wide layers, or 8 bits would change nothing and names would weigh more than weights.
+    wide = {"feed_forward_dim": 1024, "side_hidden_dim": 512}
+    write_checkpoint(tmp_path / "checkpoint", **wide)
+    export_module(tmp_path / "checkpoint", tmp_path / "module", network_bits=bits)
+    classifier = IntentClassifier(str(tmp_path / "module"), **QUICK).fit(TEXTS, LABELS)
+    export_serving(classifier, tmp_path / "serving")
+    head = sum(4 * array.size for layer in classifier.head_.layers for array in layer)
+    head += 4 * classifier.centroids_.size
+    assert size(tmp_path / "serving") < 1.05 * (size(tmp_path / "module") + head)
+
+
 def test_only_modules_are_served(tmp_path):
     from convert_tf.intent_serving import export_serving
 
