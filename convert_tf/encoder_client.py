@@ -29,7 +29,8 @@ class EncoderClient:
       compute_dtype: as in `SentenceEncoder`.
 
     Raises:
-      ValueError: the model is none, or damaged, or reads no extra contexts and should.
+      ValueError: the model is none, or damaged, or reads no extra contexts and should; or a number
+        is negative.
 
     Example:
       client = EncoderClient("hub_modules/convert/1")
@@ -47,6 +48,11 @@ class EncoderClient:
         *,
         compute_dtype: str = "auto",
     ):
+        if min(cache_size, max_extra_contexts) < 0:
+            raise ValueError(
+                "cache_size and max_extra_contexts are 0, for none, or more. Received: "
+                f"cache_size={cache_size}, max_extra_contexts={max_extra_contexts}."
+            )
         self._encoder = encoder = SentenceEncoder(
             uri, batch_size=internal_batch_size, compute_dtype=compute_dtype
         )

@@ -57,7 +57,8 @@ def _define_flags() -> None:
     flags.DEFINE_integer("epochs", 500, "train: of the network.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 32, "train: of the network.", lower_bound=1)
     flags.DEFINE_integer("patience", None, "train: epochs without better validation accuracy "
-                         "before the end; by default all epochs are trained.")  # fmt: skip
+                         "before the end; by default all epochs are trained.",
+                         lower_bound=1)  # fmt: skip
     flags.DEFINE_float("logistic_c", LOGISTIC_C, "train: C of --head=logistic.")
     flags.DEFINE_bool("tune", False, f"train: try a grid on validation data: {GRIDS}.")
     flags.DEFINE_enum("out_of_scope", None, KINDS, "train: answer none below a threshold of the "

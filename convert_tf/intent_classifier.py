@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intent_data import check_intents, checked_texts, held_out
+from convert_tf.intent_data import check_intents, checked_labels, checked_texts, held_out
 from convert_tf.intent_encodings import IntentEncodings
 from convert_tf.intent_head import LOGISTIC_C, Head
 from convert_tf.intent_scope import KINDS, centroids_of, fit_threshold, scope_scores
@@ -139,7 +139,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
           ValueError: a text is empty, there are fewer than two intents, or an option is unknown.
         """
         self._check_options()
-        texts, names = checked_texts(texts), np.asarray([*labels])
+        texts, names = checked_texts(texts), checked_labels(labels)
         is_in = self._in_scope(names, len(texts))
         in_texts = [text for text, own in zip(texts, is_in, strict=True) if own]
         for message in check_intents(in_texts, names[is_in].tolist()):
@@ -189,7 +189,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
           validation: what the threshold is fitted on.
         """
         self._check_options()
-        texts, names = checked_texts(texts), np.asarray([*labels])
+        texts, names = checked_texts(texts), checked_labels(labels)
         is_in = self._in_scope(names, len(texts))
         self.classes_, self.head_, self.best_params_ = np.unique(names[is_in]), head, {}
         encodings = self.encode(texts)
@@ -217,6 +217,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
         Raises:
           ValueError: a text is empty.
         """
+        check_is_fitted(self, "head_")
         texts = checked_texts(texts)
         predicted: np.ndarray = self.classes_[self.predict_proba(texts).argmax(axis=1)]
         if self.threshold_ is None:
@@ -291,7 +292,7 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
         self, texts: Iterable[str], labels: Iterable[Any]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Encodings and numbers of labels in scope, and encodings out of scope."""
-        texts, names = checked_texts(texts), np.asarray([*labels])
+        texts, names = checked_texts(texts), checked_labels(labels)
         is_in = self._in_scope(names, len(texts))
         unseen = sorted({*names[is_in].tolist()} - {*self.classes_.tolist()})
         if unseen:

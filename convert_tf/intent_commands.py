@@ -201,7 +201,7 @@ def predict(model: str, source: str, *, module: Sequence[str] = (), top_k: int =
       ValueError: the model is unusable, or a line is no UTF-8.
     """
     classifier = _loaded(model, module)
-    with open(0 if source == "-" else source, encoding="utf-8", closefd=source != "-") as file:
+    with open(0 if source == "-" else source, encoding="utf-8-sig", closefd=source != "-") as file:
         for texts in _line_chunks(file, source):
             for answer in _answers(classifier, texts, top_k):
                 print(json.dumps(answer, ensure_ascii=False))

@@ -76,6 +76,13 @@ def benchmark(
         read_files(validation) if validation else None,
         out_of_scope_label,
     )
+    unseen = sorted({*data.test.labels} - {*data.train.labels, out_of_scope_label})
+    if unseen:
+        raise ValueError(
+            "Texts are tested whose intents can be trained. Received: "
+            f"{', '.join(map(repr, unseen[:5]))} in --test alone. Leave them out, or label them "
+            f"{out_of_scope_label!r} (out of scope)."
+        )
     encoders: list[tuple[str, Any]] = [(path, path) for path in modules]
     named = [_named(each, "--vectors") for each in vectors]
     encoders += [(name, _stored_vectors(path)) for name, path in named]

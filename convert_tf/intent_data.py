@@ -4,7 +4,7 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,8 @@ def read_labelled(path: str | os.PathLike[str]) -> LabelledTexts:
       Rows in the order of the file.
 
     Raises:
-      ValueError: it is not UTF-8, lacks a column, holds no row, or a row has no text or no label.
+      ValueError: it is not UTF-8, lacks a column, holds no row, or a row has no text, no label or
+        too many fields.
       OSError: it cannot be read.
     """
     path = os.fspath(path)
@@ -50,7 +51,8 @@ def read_labelled(path: str | os.PathLike[str]) -> LabelledTexts:
     empty = [(number, TEXT) for number, text, _ in rows if not text]
     empty += [(number, LABEL) for number, _, label in rows if not label]
     if empty:
-        listed = ", ".join(f"line {number} without {name}" for number, name in empty[:_SHOWN])
+        unit = "example" if path.endswith(_YAML) else "line"
+        listed = ", ".join(f"{unit} {number} without {name}" for number, name in empty[:_SHOWN])
         raise ValueError(
             f"Each row has a text and a label. Received: {path!r}, {listed}"
             f"{_more(len(empty))}. Fill them in, or remove these rows."
@@ -81,10 +83,16 @@ def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
                 f"with {', '.join(map(repr, header[:_SHOWN])) or 'no line'}. Name them in its "
                 "first line."
             )
-        return [
-            (reader.line_num, (row[TEXT] or "").strip(), (row[LABEL] or "").strip())
-            for row in reader
-        ]
+        rows = []
+        for row in reader:
+            if None in row:  # what DictReader calls the fields that have no name
+                raise ValueError(
+                    f"A row has the {len(header)} fields that the first line names. Received: "
+                    f"{path!r}, line {reader.line_num} with {len(header) + len(row[None])}. Put "
+                    "texts with commas in quotes."
+                )
+            rows.append((reader.line_num, (row[TEXT] or "").strip(), (row[LABEL] or "").strip()))
+        return rows
     except csv.Error as error:
         raise ValueError(
             f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: "
@@ -105,7 +113,9 @@ def _yaml_rows(content: str, path: str) -> list[tuple[int, str, str]]:
     try:
         document = yaml.safe_load(content)
     except yaml.YAMLError as error:
-        raise ValueError(f"{path!r} must be YAML. Received: {error}.") from error
+        raise ValueError(
+            f"Rasa's training data are YAML. Received: {path!r} ({error}). Repair that line."
+        ) from error
     if not isinstance(document, dict) or not isinstance(document.get("nlu"), list):
         raise wrong
     rows: list[tuple[int, str, str]] = []
@@ -118,8 +128,10 @@ def _yaml_rows(content: str, path: str) -> list[tuple[int, str, str]]:
         if isinstance(examples, str):
             lines = [line.strip() for line in examples.splitlines()]
             examples = [line[1:].strip() for line in lines if line.startswith("-")]
+        if not isinstance(examples, list):
+            raise wrong
         for example in examples:
-            text = example["text"] if isinstance(example, dict) else str(example)
+            text = str(example.get("text") or "" if isinstance(example, dict) else example)
             # [word](entity) and [word]{"entity": …}
             text = re.sub(r"\[([^\]]+)\](\([^)]*\)|\{[^}]*\})", r"\1", text).strip()
             rows.append((len(rows) + 1, text, str(block["intent"])))
@@ -146,6 +158,22 @@ def checked_texts(texts: Any) -> list[str]:
                 "Remove or replace it."
             )
     return [str(text) for text in found]
+
+
+def checked_labels(labels: Iterable[Any]) -> np.ndarray:
+    """Labels of any container as an array.
+
+    Raises:
+      ValueError: one of them is missing: None, or NaN as tables have it.
+    """
+    found = list(labels)
+    missing = [index for index, label in enumerate(found) if label is None or label != label]
+    if missing:
+        raise ValueError(
+            f"Each text has a label. Received: {found[missing[0]]} at position {missing[0]}. Fill "
+            "it in, or leave the text out."
+        )
+    return np.asarray(found)
 
 
 def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:

@@ -1,13 +1,17 @@
 """Encodings for intents: of one encoder or several, each text encoded once."""
 
 import hashlib
+import io
 import os
 import threading
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from convert_tf.files import write_file
 
 MAX_TEXTS = 50_000  # whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
@@ -100,12 +104,24 @@ class IntentEncodings:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes all that is kept to an `.npz` file."""
         vectors = np.stack(list(self._rows.values()))
-        np.savez(path, texts=np.array(list(self._rows)), vectors=vectors)
+        file = io.BytesIO()
+        np.savez(file, texts=np.array(list(self._rows)), vectors=vectors)
+        write_file(path, file.getvalue())
 
     def read(self, path: str | os.PathLike[str]) -> None:
-        """Adds what `write` wrote: of the same encoder."""
-        with np.load(path) as file:
-            self._rows.update(zip(file["texts"].tolist(), file["vectors"], strict=True))
+        """Adds what `write` wrote: of the same encoder.
+
+        Raises:
+          ValueError: the file is damaged.
+        """
+        try:
+            with np.load(path) as file:
+                self._rows.update(zip(file["texts"].tolist(), file["vectors"], strict=True))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                "Encodings are kept in a file that the benchmark wrote. Received: "
+                f"{os.fspath(path)!r} ({error}). Remove it."
+            ) from error
 
 
 def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:

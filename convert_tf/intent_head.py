@@ -126,11 +126,12 @@ def train_network(
 
     Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has `patience` 5.
     """
-    if not 0 <= dropout < 1 or min(hidden_dim, epochs, batch_size) < 1 or learning_rate <= 0:
+    least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
+    if not 0 <= dropout < 1 or least < 1 or learning_rate <= 0:
         raise ValueError(
-            "A network has 0 <= dropout < 1, hidden_dim, epochs and batch_size of 1 or more and a "
-            f"positive learning_rate. Received: {dropout=}, {hidden_dim=}, {epochs=}, "
-            f"{batch_size=}, {learning_rate=}."
+            "A network has 0 <= dropout < 1, hidden_dim, epochs, batch_size and patience of 1 or "
+            f"more and a positive learning_rate. Received: {dropout=}, {hidden_dim=}, {epochs=}, "
+            f"{batch_size=}, {patience=}, {learning_rate=}."
         )
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)

@@ -122,6 +122,7 @@ def load_classifier(folder: str | os.PathLike[str], *, encoder: Any = None) -> I
     given = encoders_of(encoder)
     if len(given) != len(recorded):
         raise _other_encoder(folder, f"{len(given)} encoders instead of {len(recorded)}")
+    is_known = True  # whether the fingerprints say that all encoders are the same
     for each, record in zip(given, recorded, strict=True):
         is_path = isinstance(each, str | os.PathLike)
         if is_path and not os.path.exists(each):
@@ -132,8 +133,9 @@ def load_classifier(folder: str | os.PathLike[str], *, encoder: Any = None) -> I
             )
         if is_path and "fingerprint" in record and fingerprint(each) != record["fingerprint"]:
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
+        is_known = is_known and is_path and "fingerprint" in record
     encodings = IntentEncodings(encoder)
-    if not all(isinstance(x, str | os.PathLike) and "fingerprint" in r for x, r in zip(given, recorded, strict=True)):  # fmt: skip # noqa: E501
+    if not is_known:
         probes = encodings(PROBES)
         if probes.shape != arrays["probes"].shape or np.abs(probes - arrays["probes"]).max() > (
             PROBE_TOLERANCE

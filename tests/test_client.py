@@ -365,6 +365,9 @@ def test_encoder_client():
         client.encode_contexts(["a"], [["b"]])
     with pytest.raises(ValueError, match="multi-context"):
         EncoderClient(stub, use_extra_context=True)
+    for number in ({"cache_size": -1}, {"max_extra_contexts": -1}):
+        with pytest.raises(ValueError, match="=-1"):
+            EncoderClient(stub, **number)
     with pytest.raises(ValueError, match="Received: str"):
         client.encode_sentences("a text by itself")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -97,6 +98,9 @@ def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder, tmp_path, mo
     other.read(tmp_path / "kept.npz")
     np.testing.assert_allclose(other(["x"]), [[0.6, 0.8]])
     assert encoder.texts == []
+    (tmp_path / "kept.npz").write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(ValueError, match="Remove it"):
+        other.read(tmp_path / "kept.npz")
     assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 fit."
     monkeypatch.setattr("convert_tf.intent_encodings.MAX_TEXTS", 2)
     few = IntentEncodings(encoder)
@@ -166,6 +170,11 @@ def test_bad_examples_are_refused_or_told(encoder):
     assert any("different labels" in str(each.message) for each in caught)
     with pytest.raises(ValueError, match="position 0"):
         classifier.predict([" "])
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match=f"(?i)Received: {missing} at position 2"):
+            classifier.fit(["x", "y", "z"], ["a", "b", missing])
+    with pytest.raises(NotFittedError):
+        make(encoder).predict(TEXTS)
 
 
 def test_a_grid_is_decided_on_validation_data(encoder):

@@ -34,6 +34,7 @@ def files(tmp_path, monkeypatch):
         (tmp_path / name / "variables" / "v").write_text(name)
     write_csv(tmp_path / "train.csv")
     write_csv(tmp_path / "test.csv", [*TEXTS, *OUTSIDE], [*LABELS, "oos", "oos", "oos"])
+    write_csv(tmp_path / "rare.csv", ["a text"], ["rare"])
     return tmp_path
 
 
@@ -120,11 +121,12 @@ def test_notes_go_to_standard_error(files, monkeypatch, capsys):
         (["benchmark", "--train=D", "--test=D"], "There must be a row"),
         (["benchmark", "--train=D", "--test=D", "--vectors=v=D"], "texts and vectors"),
         (["benchmark", "--train=D", "--test=D", "--tfidf", "--shots=5"], "5 examples to draw"),
+        (["benchmark", "--train=D", "--test=R", "--tfidf"], "'rare' in --test alone"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_commands_say_what_is_wrong(files, monkeypatch, arguments, message):
-    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing"}
+    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing", "R": "rare.csv"}
     parts = [argument.rpartition("=") for argument in arguments]
     called = [a + b + str(files / names[c]) if c in names else a + b + c for a, b, c in parts]
     with pytest.raises(SystemExit, match=message):

@@ -74,7 +74,11 @@ def test_rasas_file_is_read_without_its_annotations(tmp_path):
         ("a.csv", b'text,label\n"a" b,order\n', "well-formed.*after line 1"),
         ("a.yml", b"nlu: [1]\n", "list `nlu` of intents"),
         ("a.yml", b"stories: []\n", "list `nlu` of intents"),
-        ("a.yml", b"nlu: [\n", "must be YAML"),
+        ("a.csv", b"text,label\nwhere is it, please,order\n", "2 fields.*line 2 with 3.*in quotes"),
+        ("a.yml", b"nlu: [\n", r"are YAML(?s:.*)Repair"),
+        ("a.yml", b"nlu:\n- intent: a\n  examples:\n", "list `nlu` of intents"),
+        ("a.yml", b"nlu:\n- intent: a\n  examples: 5\n", "list `nlu` of intents"),
+        ("a.yml", b"nlu:\n- intent: a\n  examples:\n  - x\n  - txt: y\n", "example 2 without text"),
     ],
 )  # fmt: skip
 def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):

@@ -93,7 +93,9 @@ def test_every_option_changes_something(option):
     assert np.abs(one - other).max() > 1e-4
 
 
-@pytest.mark.parametrize("option", [{"dropout": 1.0}, {"epochs": 0}, {"learning_rate": 0.0}])
+@pytest.mark.parametrize(
+    "option", [{"dropout": 1.0}, {"epochs": 0}, {"patience": 0}, {"learning_rate": 0.0}]
+)
 def test_options_out_of_range_are_refused(option):
     with pytest.raises(ValueError, match=rf"Received: .*{next(iter(option))}="):
         train_network(*_examples(), seed=0, **option)
