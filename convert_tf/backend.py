@@ -19,6 +19,9 @@ class Backend(Protocol):
     Attributes:
       outputs: which of `default`, `encode_context` and `encode_response` it has.
       reads_history: whether `encode_context` has a second column, `extra_context`.
+
+    It may also have `concurrent_batches`: how many batches are best encoded at once, each by a
+    thread. Without it they are encoded one by one.
     """
 
     @property

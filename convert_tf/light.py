@@ -6,6 +6,7 @@ vocabulary is in them.
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,11 @@ from convert_tf.text_batches import Columns
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
-# The network holds some 30 kB for each token that it reads at once.
-_TOKENS_PER_RUN = 1024
+# The network holds some 30 kB for each token that it reads at once. Of 128 to 1,024, this is the
+# number with the most sentences a second: ops are many for fewer, caches small for more.
+_TOKENS_PER_RUN = 512
+# So few tokens are read by all threads together, if no other call is in progress.
+_FEW_TOKENS = 256
 
 _GRAPH_OUTPUTS = {
     "default": "default",
@@ -40,9 +44,11 @@ class OnnxBackend:
 
     Args:
       path: the file.
-      num_threads: threads of a call; None for as many as there are cores.
+      num_threads: threads that compute at once; None for as many as there are cores.
 
     Attributes:
+      concurrent_batches: how many batches are best encoded at once, each by a thread: one thread
+        in each of several runs computes more than several that wait for one another in each op.
       outputs: what it encodes: `default`, `encode_context`, `encode_response`.
       reads_history: whether `encode_context` reads the turns before as a second column.
       facts: what the file says of itself: `max_tokens`, `network_bits`, widths.
@@ -57,27 +63,22 @@ class OnnxBackend:
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         self.path = os.fspath(path)
         try:
-            import onnxruntime
+            import onnxruntime  # noqa: F401
         except ImportError as error:
             raise OnnxError(
                 f"Reading .onnx files needs onnxruntime. Received: {error}. "
                 "Run pip install 'convert_tf[onnx]'."
             ) from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0
-        options.log_severity_level = 3
-        # Plans of memory are kept for each shape of a batch, of which there are very many.
-        options.enable_mem_pattern = False
-        # Weights beside the arena, which would grow to a power of two: 12 MB less.
-        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         if not os.path.isfile(self.path):
             raise self._unusable("there is no such file")
+        self.concurrent_batches = num_threads or _number_of_cores()
         try:
-            self._session = onnxruntime.InferenceSession(
-                self.path, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = self._shared_session = _session(self.path, 1)
+            if self.concurrent_batches > 1:
+                self._shared_session = _session(self.path, self.concurrent_batches)
         except Exception as error:  # of its own kinds, without a common one
             raise self._unusable(error) from error
+        self._calls, self._lock = 0, threading.Lock()
         metadata = self._session.get_modelmeta().custom_metadata_map
         try:
             self.facts: dict[str, Any] = json.loads(metadata[FACTS_KEY])
@@ -122,8 +123,20 @@ class OnnxBackend:
             splits = row_splits[start * width : end * width + 1]
             inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
-            encodings[start:end] = self._session.run([name], feeds)[0]
+            encodings[start:end] = self._computed(name, feeds)
         return encodings
+
+    def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            is_short = feeds["token_ids"].size <= _FEW_TOKENS
+            session = self._shared_session if is_alone and is_short else self._session
+            return session.run([name], feeds)[0]
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """What the network reads: `(ids, row_splits)`, as of `PlainTokenizer.token_ids`."""
@@ -134,6 +147,26 @@ class OnnxBackend:
             "An .onnx file is one that export.py wrote. "
             f"Received: {self.path!r} ({reason}). Name such a file, or export it again."
         )
+
+
+def _session(path: str, num_threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    # Plans of memory are kept for each shape of a batch, of which there are very many.
+    options.enable_mem_pattern = False
+    # Weights beside the arena, which would grow to a power of two: 12 MB less.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _number_of_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -170,7 +170,7 @@ def _calibrated(encoder: Any, max_tokens: int) -> dict[str, tuple[float, float]]
         values = session.run(builder.observed, feeds)
         for name, value in zip(builder.observed, values, strict=True):
             low, high = ranges[name]
-            real = value[is_real]
+            real = value.reshape(*is_real.shape, -1)[is_real]
             low_room, high_room = (
                 (1.0, _HIDDEN_ROOM) if name.endswith("/activated") else (_NORM_ROOM, _NORM_ROOM)
             )

@@ -265,7 +265,13 @@ class SentenceEncoder:
         with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
             on_batch = progress.add if progress else lambda number: None
             for columns in pieces:
-                yield encode_columns(columns, run, batch_size=batch_size, on_batch=on_batch)
+                yield encode_columns(
+                    columns,
+                    run,
+                    batch_size=batch_size,
+                    on_batch=on_batch,
+                    concurrent_batches=getattr(self._model, "concurrent_batches", 1),
+                )
         if columns is None:
             yield self._run(kind, [[]])
 

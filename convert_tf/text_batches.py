@@ -1,6 +1,8 @@
 """Texts into batches of similar length, each text once, and encodings back in the texts' order."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any
 
@@ -12,6 +14,8 @@ BATCH_BYTES = 2**16
 # Of texts that come one by one so many are sorted together; at least a batch.
 WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
+# Batches are made smaller, down to this many texts, so that each thread has one.
+_LEAST_SHARED_BATCH = 8
 
 Columns = Sequence[Sequence[bytes]]
 Run = Callable[[Columns], np.ndarray]
@@ -69,6 +73,7 @@ def encode_columns(
     *,
     batch_size: int,
     on_batch: Callable[[int], None] = lambda number: None,
+    concurrent_batches: int = 1,
 ) -> np.ndarray:
     """Encodes texts in batches of similar length, those that are equal once.
 
@@ -77,6 +82,7 @@ def encode_columns(
       run: encodes a batch, float `[rows, dim]`; without rows `[0, dim]`.
       batch_size: most rows of a batch; fewer where texts are long (`BATCH_BYTES`).
       on_batch: is told after each batch how many rows, equal ones included, are done.
+      concurrent_batches: batches that are encoded at once, each by a thread.
 
     Returns:
       float32 `[rows, dim]`, in the order of the rows.
@@ -84,6 +90,10 @@ def encode_columns(
     keys: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     if not keys:
         return np.asarray(run(columns), np.float32)
+    if len(keys) == 1:
+        only = np.asarray(_checked(run(columns), 1), np.float32)
+        on_batch(1)
+        return only
     # The position where each text comes first: what comes last in reverse order.
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
@@ -92,14 +102,16 @@ def encode_columns(
     lengths = np.array([sum(map(len, row)) for row in zip(*columns, strict=True)])
     order = np.flatnonzero(is_first)
     order = order[np.argsort(lengths[order], kind="stable")]
+    if concurrent_batches > 1:
+        share = -(-len(order) // concurrent_batches)
+        batch_size = min(batch_size, max(share, _LEAST_SHARED_BATCH))
+    batches = list(_batches(order.tolist(), lengths[order].tolist(), batch_size))
+
+    def run_batch(batch: Sequence[int]) -> np.ndarray:
+        return _checked(run([[column[i] for i in batch] for column in columns]), len(batch))
+
     encodings = None
-    for batch in _batches(order.tolist(), lengths[order].tolist(), batch_size):
-        vectors = run([[column[i] for i in batch] for column in columns])
-        if vectors.ndim != 2 or len(vectors) != len(batch):
-            raise ValueError(
-                "An encoding is one vector for each text. "
-                f"Received: shape {vectors.shape} for {len(batch)} texts. Use another signature."
-            )
+    for batch, vectors in _encoded(run_batch, batches, concurrent_batches):
         if encodings is None:
             encodings = np.empty((len(keys), vectors.shape[1]), np.float32)
         encodings[batch] = vectors
@@ -107,6 +119,44 @@ def encode_columns(
     assert encodings is not None
     encodings[~is_first] = encodings[source[~is_first]]
     return encodings
+
+
+def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
+    if vectors.ndim != 2 or len(vectors) != number:
+        raise ValueError(
+            "An encoding is one vector for each text. "
+            f"Received: shape {vectors.shape} for {number} texts. Use another signature."
+        )
+    return vectors
+
+
+def _encoded(
+    run_batch: Callable[[Sequence[int]], np.ndarray],
+    batches: Sequence[Sequence[int]],
+    threads: int,
+) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+    """Batches and their vectors.
+
+    With threads the last batch comes first: it has the longest texts, for which at the end all
+    other threads would wait.
+    """
+    if threads == 1 or len(batches) == 1:
+        for batch in batches:
+            yield batch, run_batch(batch)
+        return
+    waiting = list(batches)
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[tuple[Sequence[int], Future[np.ndarray]]] = deque()
+        try:
+            while waiting or running:
+                while waiting and len(running) < threads + 1:
+                    batch = waiting.pop()
+                    running.append((batch, pool.submit(run_batch, batch)))
+                batch, future = running.popleft()
+                yield batch, future.result()
+        finally:
+            for _, future in running:
+                future.cancel()
 
 
 def _batches(

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from convert_tf.client import SentenceEncoder
 from convert_tf.light import OnnxBackend, OnnxError
 from convert_tf.light_batches import graph_inputs
 from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.text_batches import encode_columns
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -165,6 +167,50 @@ def test_eight_threads_at_once(int8):
         found = list(pool.map(lambda _: int8.encode(TEXTS), range(16)))
     for each in found:
         np.testing.assert_array_equal(each, expected)
+
+
+def test_threads_change_nothing(int8_file):
+    texts = [*TEXTS, *random_texts(300, seed=5)]
+    vectors = []
+    for num_threads in (1, 2, 3):
+        backend = OnnxBackend(int8_file, num_threads=num_threads)
+        assert backend.concurrent_batches == num_threads
+        encoder = SentenceEncoder(backend, batch_size=16)
+        vectors.append(
+            (encoder.encode(texts), encoder.encode_responses(texts), encoder.encode("a"))
+        )
+    for each in vectors[1:]:
+        for expected, got in zip(vectors[0], each, strict=True):
+            # Batches differ: a last digit may turn the rounding of a byte.
+            np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_batches_at_once():
+    """Order, equal texts, progress; all threads at work; what one of them raises."""
+    texts = [text.encode() for text in [*random_texts(100, seed=7), *random_texts(20, seed=7)]]
+    meeting = threading.Barrier(3, timeout=10)
+    sizes, done = [], []
+
+    def run(columns):
+        if len(sizes) < 3:
+            sizes.append(len(columns[0]))
+            meeting.wait()  # fails unless three run at once
+        return np.array([[len(text), text[0]] for text in columns[0]], np.float32)
+
+    def encoded(function):
+        return encode_columns(
+            [texts], function, batch_size=64, on_batch=done.append, concurrent_batches=3
+        )
+
+    np.testing.assert_array_equal(encoded(run), [[len(text), text[0]] for text in texts])
+    assert sum(done) == len(texts)
+    assert max(sizes) <= 34  # a share of a hundred texts, not batches of 64
+
+    def failing(columns):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        encoded(failing)
 
 
 @pytest.mark.parametrize("bits", [32, 8])
