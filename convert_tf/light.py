@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.data.packing import joined_ranges
 from convert_tf.light_batches import graph_inputs, no_texts
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import parse_vocabulary
@@ -119,11 +120,12 @@ class OnnxBackend:
             [text for row in zip(*columns, strict=True) for text in row]
         )
         width = len(columns)
+        order, ids, row_splits = _sorted_rows(ids, row_splits, width)
         for start, end in _pieces(row_splits[::width]):
             splits = row_splits[start * width : end * width + 1]
             inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
-            encodings[start:end] = self._computed(name, feeds)
+            encodings[order[start:end]] = self._computed(name, feeds)
         return encodings
 
     def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -167,6 +169,23 @@ def _number_of_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _sorted_rows(
+    ids: np.ndarray, row_splits: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of `width` texts by their tokens: `(order, ids, row_splits)`; bytes only estimate them.
+
+    Pieces of equally long texts need no padding, and no texts that share rows.
+    """
+    number = (len(row_splits) - 1) // width
+    if number < 2:
+        return np.arange(number), ids, row_splits
+    order = np.argsort(np.diff(row_splits[::width]), kind="stable")
+    texts = (order[:, None] * width + np.arange(width)).ravel()
+    lengths = np.diff(row_splits)[texts]
+    ids = ids[joined_ranges(row_splits[texts], lengths)]
+    return order, ids, np.concatenate([[0], np.cumsum(lengths)])
 
 
 def _pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,10 @@ BATCH_BYTES = 2**16
 # Of texts that come one by one so many are sorted together; at least a batch.
 WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
-# Batches are made smaller, down to this many texts, so that each thread has one.
+# Where threads share batches each has several, so that all end at about the same time, and of some
+# hundred texts, which sort by tokens better than few; but of this many at least.
+_BATCHES_PER_THREAD = 4
+_LARGEST_SHARED_BATCH = 512
 _LEAST_SHARED_BATCH = 8
 
 Columns = Sequence[Sequence[bytes]]
@@ -82,7 +85,8 @@ def encode_columns(
       run: encodes a batch, float `[rows, dim]`; without rows `[0, dim]`.
       batch_size: most rows of a batch; fewer where texts are long (`BATCH_BYTES`).
       on_batch: is told after each batch how many rows, equal ones included, are done.
-      concurrent_batches: batches that are encoded at once, each by a thread.
+      concurrent_batches: batches that are encoded at once, each by a thread. If there are several,
+        `run` divides what is too much for it, and `batch_size` may be exceeded.
 
     Returns:
       float32 `[rows, dim]`, in the order of the rows.
@@ -103,8 +107,9 @@ def encode_columns(
     order = np.flatnonzero(is_first)
     order = order[np.argsort(lengths[order], kind="stable")]
     if concurrent_batches > 1:
-        share = -(-len(order) // concurrent_batches)
-        batch_size = min(batch_size, max(share, _LEAST_SHARED_BATCH))
+        share = -(-len(order) // (concurrent_batches * _BATCHES_PER_THREAD))
+        largest = max(batch_size, _LARGEST_SHARED_BATCH)
+        batch_size = min(largest, max(share, _LEAST_SHARED_BATCH))
     batches = list(_batches(order.tolist(), lengths[order].tolist(), batch_size))
 
     def run_batch(batch: Sequence[int]) -> np.ndarray:

@@ -204,7 +204,7 @@ def test_batches_at_once():
 
     np.testing.assert_array_equal(encoded(run), [[len(text), text[0]] for text in texts])
     assert sum(done) == len(texts)
-    assert max(sizes) <= 34  # a share of a hundred texts, not batches of 64
+    assert max(sizes) <= 9  # a twelfth of a hundred texts
 
     def failing(columns):
         raise RuntimeError("out of memory")
