@@ -99,7 +99,19 @@ def load_config(folder: str | os.PathLike) -> ModelConfig:
     try:
         return ModelConfig.from_json(path.read_text())
     except ValueError as error:
+        if _is_of_a_ranker(path):
+            raise CheckpointError(
+                f"A dual encoder is needed here. Received: {str(folder)!r}, a ranker of "
+                "train.py --head. Name the checkpoint that it was trained from."
+            ) from error
         raise CheckpointError(f"{path}: {error}") from error
+
+
+def _is_of_a_ranker(path: Path) -> bool:
+    try:
+        return {"model", "trunk", "head"} <= set(json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        return False
 
 
 def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:

@@ -16,7 +16,7 @@ from script_calls import call_script
 from tiny_checkpoint import WORDS, random_texts, write_checkpoint
 
 from convert_tf import graph_batches
-from convert_tf.checkpoint import CheckpointError, save_checkpoint
+from convert_tf.checkpoint import CheckpointError, load_config, save_checkpoint
 from convert_tf.config import HeadConfig
 from convert_tf.graph_batches import in_length_batches
 from convert_tf.hub import ExportError
@@ -366,6 +366,11 @@ def test_files_and_card(folders, checkpoints):
         export_ranker(checkpoints["poly"], folders["poly"])
     with pytest.raises(CheckpointError, match="A ranker is a folder"):
         export_ranker(folders["poly"], folders["poly"].parent / "other")
+
+
+def test_what_needs_a_dual_encoder_says_so(checkpoints):
+    with pytest.raises(CheckpointError, match=r"Received: .*, a ranker of train.py --head"):
+        load_config(checkpoints["bert_cross"])
 
 
 def test_weights_that_16_bits_cannot_hold_are_refused(checkpoints, tmp_path):
