@@ -35,7 +35,7 @@ demo: $(READY)
 	    --queries "How do I reset my password for gmail?"
 
 test: $(READY)
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ EXTRAS = {
 }
 EXTRAS["test"] = [
     "pytest>=8",
+    "pytest-xdist>=3.6",
     "hypothesis>=6.100",
     *(p for name in ("beam", "faiss", "jax", "keras-hub", "onnx") for p in EXTRAS[name]),
 ]
