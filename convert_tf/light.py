@@ -21,11 +21,11 @@ from convert_tf.text_batches import Columns
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
-# The network holds some 30 kB for each token that it reads at once. Of 128 to 1,024, this is the
-# number with the most sentences a second: ops are many for fewer, caches small for more.
-_TOKENS_PER_RUN = 512
+# The network holds some 30 kB for each token that it reads at once. 256 to 512 give the most
+# sentences a second: ops are many for fewer, caches small for more.
+_TOKENS_PER_RUN = 256
 # So few tokens are read by all threads together, if no other call is in progress.
-_FEW_TOKENS = 256
+_FEW_TOKENS = 128
 
 _GRAPH_OUTPUTS = {
     "default": "default",
