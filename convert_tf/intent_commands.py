@@ -63,6 +63,12 @@ def train(
                 f"A model is written to a new folder. Received: {path!r}, which exists. Choose "
                 "another, or pass --overwrite to replace --output."
             )
+    files = [module for module in modules if not os.path.isdir(module)]
+    if serving_module and files:
+        raise ValueError(
+            f"A serving module is made of modules. Received: {files[0]!r}, which is no folder. "
+            "Train with a module's folder, or leave --serving_module out."
+        )
     examples = read_files(data)
     checked = read_files(validation) if validation else None
     if finetuning is not None and checkpoint is not None:

@@ -78,6 +78,7 @@ def save_classifier(
         "probes": classifier.encode(PROBES),
     }
     temporary = place.with_name(f".{place.name}.new-{os.getpid()}")
+    replaced = place.with_name(f".{place.name}.old-{os.getpid()}")
     try:
         temporary.mkdir(parents=True)
         write_file(temporary / MODEL_FILE, json.dumps(described, indent=2, default=list) + "\n")
@@ -85,13 +86,16 @@ def save_classifier(
         if any(each["path"] == MODULE_FOLDER for each in described["encoders"]):
             shutil.copytree(copied, temporary / MODULE_FOLDER)
         if place.exists():
-            shutil.rmtree(place)
+            os.rename(place, replaced)
         os.rename(temporary, place)
     except OSError as error:
+        if replaced.exists():
+            os.rename(replaced, place)
         reason = error.strerror or str(error)
         raise FileWriteError(error.errno, reason, str(folder)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _described(encoder: Any, copied: Path) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def test_notes_go_to_standard_error(files, monkeypatch, capsys):
         (["train", "--data=D", "--output=O"], "0 modules"),
         (["train", "--data=D", "--output=O", "--module=M", "--finetune"], "with --finetune a"),
         (["train", "--data=D", "--output=D", "--module=M"], "new folder"),
+        (["train", "--data=D", "--output=O", "--module=D", "--serving_module=N"], "is no folder"),
         (["evaluate", "--model=N", "--data=D"], "intent model is a folder"),
         (["predict", "--model=N"], "intent model is a folder"),
         (["benchmark", "--train=D", "--test=D", "--shots=x,1"], "Received: x"),
