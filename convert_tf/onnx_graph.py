@@ -222,7 +222,7 @@ class GraphBuilder(GraphWriter):
         if attention.use_value_projection:
             values = self._dense(f"{name}/values", x, as_array(attention.value_kernel))
         if heads == 1:
-            # 0.4 µs a token and not 0.8 as `MultiHeadAttention`, which copies what it reads.
+            # `MultiHeadAttention` copies what it reads.
             root = 1.0 / np.sqrt(attention.attention_dim)
             scores = self._add("FusedMatMul", [queries, keys], domain=CONTRIB, transB=1, alpha=root)
             weights = self._add("Softmax", [self._add("Add", [scores, bias])], axis=-1)
@@ -272,7 +272,7 @@ class GraphBuilder(GraphWriter):
     def _side_of_texts(self, name: str, x: str, output: str, slots: str) -> None:
         """The side network in a branch that is skipped without texts.
 
-        Ops without rows take time too: those of two networks 50 µs.
+        Ops without rows take time too.
         """
         outer, self._nodes = self._nodes, []
         self._side(name, x, f"{output}/some")
