@@ -167,7 +167,11 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       ValueError: one of them is missing: None, or NaN as tables have it.
     """
     found = list(labels)
-    missing = [index for index, label in enumerate(found) if label is None or label != label]
+    missing = [
+        index
+        for index, label in enumerate(found)
+        if label is None or (isinstance(label, float | np.floating) and np.isnan(label))
+    ]
     if missing:
         raise ValueError(
             f"Each text has a label. Received: {found[missing[0]]} at position {missing[0]}. Fill "
