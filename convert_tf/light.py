@@ -76,7 +76,7 @@ class OnnxBackend:
         try:
             self._session = self._shared_session = _session(self.path, 1)
             if self.concurrent_batches > 1:
-                self._shared_session = _session(self.path, self.concurrent_batches)
+                self._shared_session = _session(self.path, num_threads or 0)  # 0: its choice
         except Exception as error:  # of its own kinds, without a common one
             raise self._unusable(error) from error
         self._calls, self._lock = 0, threading.Lock()
