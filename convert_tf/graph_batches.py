@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Tokens that go through a network at once.
-BATCH_TOKENS = 8192
+# Most tokens that go through a network at once, and fewest for which a batch is divided.
+BATCH_TOKENS = 2048
+_FEWEST_TOKENS = 256
+# Batches that are computed side by side: while one waits in its small ops the other multiplies.
+_PARALLEL = 2
 
 
 def in_length_batches(
@@ -16,6 +19,8 @@ def in_length_batches(
     max_rows: int | tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Computes rows, the longest first, as many at a time as make `BATCH_TOKENS` tokens.
+
+    Two such batches are computed at the same time; few rows are divided into two batches for that.
 
     Args:
       lengths: int32 `[N]`, tokens of each row.
@@ -32,6 +37,10 @@ def in_length_batches(
         tf.float32, 0, dynamic_size=True, infer_shape=False, element_shape=[None, *result_shape]
     )
 
+    # Half of the tokens and some more, as each row of a batch counts as its longest.
+    share = tf.reduce_sum(lengths) // (4 * _PARALLEL) * 5
+    budget = tf.minimum(tf.maximum(share, _FEWEST_TOKENS), BATCH_TOKENS)
+
     def is_left(start: tf.Tensor, batch: tf.Tensor, _: tf.TensorArray) -> tf.Tensor:
         return (start < number) | (batch == 0)
 
@@ -39,12 +48,15 @@ def in_length_batches(
         start: tf.Tensor, batch: tf.Tensor, results: tf.TensorArray
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))  # the lowest of none
-        rows = BATCH_TOKENS // tf.maximum(longest, 1)
+        rows = budget // tf.maximum(longest, 1)
         rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)
         places = order[start : start + rows]
         return start + rows, batch + 1, results.write(batch, compute(places))
 
     results = tf.while_loop(
-        is_left, compute_next, (tf.constant(0), tf.constant(0), results), parallel_iterations=1
+        is_left,
+        compute_next,
+        (tf.constant(0), tf.constant(0), results),
+        parallel_iterations=_PARALLEL,
     )[2]
     return tf.gather(results.concat(), tf.argsort(order))

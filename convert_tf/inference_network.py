@@ -20,6 +20,10 @@ from convert_tf.layers.attention import RelativeSelfAttention
 _MASKED_SCORE = -1e9
 
 
+# For fewer, Keras's ops are faster than the fused one, which is set up at each call: 0.1 ms.
+_FEW_ROWS = 128
+
+
 class _Layout(NamedTuple):
     """Where the tokens of some texts are.
 
@@ -81,16 +85,19 @@ def encode_row(
 
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
-    """The layer norm of `[total, dim]`; in bfloat16 as ops that TensorFlow makes one of.
-
-    Grappler puts oneDNN's layer norm, 0.4 ms for 3,300 × 512 numbers, in the place of just these
-    ops: a batch norm whose channels are the rows, and scale and offset after it. Keras's ops take
-    2.8 ms. Either way mean and variance are float32. Where weights are trained, which is in
-    float32, nothing would be replaced, and a batch norm with that many channels is slow.
-    """
-    if norm.compute_dtype == "float32":
+    """The layer norm of `[total, dim]`."""
+    if norm.compute_dtype == "float32":  # may be trained, and what is trained is not fused
         return norm(x)
-    # The static shape is known here and lost in a saved graph; without it nothing is replaced.
+    return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
+
+
+def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
+    """The layer norm in bfloat16, as ops that TensorFlow makes one of.
+
+    Grappler puts oneDNN's layer norm in the place of just these ops: a batch norm whose channels
+    are the rows, scale and offset after it. Either way mean and variance are float32.
+    """
+    # A saved graph has forgotten the static shape, without which nothing is replaced.
     x = tf.raw_ops.EnsureShape(input=x, shape=[None, norm.gamma.shape[0]])
     shape = tf.shape(x)
     normal = tf.raw_ops.FusedBatchNormV3(

@@ -1,5 +1,6 @@
 """The network of a module, which runs without padding, against the encoder's own."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +8,7 @@ from model_cases import fill_weights, one_per_row, random_texts
 
 from convert_tf.config import model_preset
 from convert_tf.encoders import DualEncoder
-from convert_tf.inference_network import encode_row
+from convert_tf.inference_network import _normalised, encode_row
 
 LENGTHS = [5, 0, 1, 70, 3, 12]  # 70 is longer than any block looks
 OPTIONS = {
@@ -51,6 +52,22 @@ def test_equals_the_encoder(options):
     np.testing.assert_allclose(sequence, expected, atol=1e-5)
     np.testing.assert_allclose(got, reduced, atol=1e-5 * np.abs(reduced).max())
     assert not got[1].numpy().any()  # the empty text
+
+
+def test_fused_norm_equals_the_layer():
+    norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype="mixed_bfloat16")
+    norm.build((None, 64))
+    rng = np.random.default_rng(3)
+    norm.gamma.assign(rng.normal(1.0, 0.3, 64))
+    norm.beta.assign(rng.normal(0.0, 0.3, 64))
+    x = tf.constant(rng.normal(2.0, 3.0, (300, 64)), tf.bfloat16)
+    expected = np.asarray(tf.cast(norm(x), tf.float32))
+    rows = tf.function(
+        lambda x: _normalised(norm, x), input_signature=[tf.TensorSpec([None, 64], tf.bfloat16)]
+    )
+    for number in (300, 5, 0):
+        got = np.asarray(tf.cast(rows(x[:number]), tf.float32))
+        np.testing.assert_allclose(got, expected[:number], atol=0.04)  # two units of bfloat16 at 4
 
 
 @pytest.mark.parametrize("texts", [[], [[]], [[], []]])
