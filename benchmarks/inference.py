@@ -11,9 +11,10 @@ conversations. `--minilm_python` is a Python with torch, sentence-transformers, 
 onnx, onnxruntime and onnxscript; without it there are no rows of MiniLM.
 
 Each form runs in a process of its own, all in turns: round by round each encodes all sentences,
-then some one by one. Seconds to load are from the start of the process to its first vector; peak
-memory is of the process at the end. `floor` is what the multiplications of the blocks alone would
-take at the rate of the library's matmul; of one sentence also reading the weights once.
+in the one of `--batch_sizes` that it was fastest with in the first round, then some one by one.
+Seconds to load are from the start of the process to its first vector; peak memory is of the
+process at the end. `floor` is what the multiplications of the blocks alone would take at the rate
+of the library's matmul; of one sentence also reading the weights once.
 """
 
 import csv
@@ -35,6 +36,7 @@ _SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or 
 _MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
 _FORMS = flags.DEFINE_list("forms", None, "Only these forms.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that each form encodes all sentences.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["32", "64", "256"], "Texts of a batch.")
 _SINGLE = flags.DEFINE_integer("single", 200, "Sentences that are encoded one by one, each round.")
 _MAX_SENTENCES = flags.DEFINE_integer("max_sentences", 3080, "Read at most this many.")
 _FOLDER = flags.DEFINE_string("folder", None, "Where exported files are kept; temporary if none.")
@@ -61,6 +63,7 @@ class Form:
         )  # fmt: skip
         self._answer()
         self.load_seconds = time.perf_counter() - started
+        self.batch_size = ""
         self.seconds: list[float] = []
         self.milliseconds: list[float] = []
 
@@ -68,6 +71,13 @@ class Form:
         assert self._process.stdin
         print(command, file=self._process.stdin, flush=True)
         return self._answer()
+
+    def warm_up(self) -> None:
+        """Encodes in each batch size, and keeps the fastest."""
+        self.ask(f"encode {_BATCH_SIZES.value[0]}")
+        seconds = {size: self.ask(f"encode {size}")["seconds"] for size in _BATCH_SIZES.value}
+        self.batch_size = min(seconds, key=seconds.__getitem__)
+        self.ask(f"single {_SINGLE.value}")
 
     def end(self) -> None:
         assert self._process.stdin
@@ -173,6 +183,7 @@ def _row(form: Form, number: int) -> dict[str, Any]:
     return {
         "form": form.name,
         "sentences_per_second": number / statistics.median(form.seconds),
+        "batch_size": int(form.batch_size),
         "one_sentence_ms": statistics.median(form.milliseconds),
         "load_seconds": form.load_seconds,
         "file_mb": form.megabytes,
@@ -226,13 +237,12 @@ def main(argv: list[str]) -> None:
         file = Path(temporary) / "sentences.json"
         file.write_text(json.dumps(sentences), encoding="utf-8")
         forms = [Form(name, *spec, file) for name, spec in _exported(folder).items()]
-        for round_number in range(_ROUNDS.value + 1):
+        for form in forms:
+            form.warm_up()
+        for _ in range(_ROUNDS.value):
             for form in forms:
-                seconds = form.ask("encode")["seconds"]
-                milliseconds = form.ask(f"single {_SINGLE.value}")["milliseconds"]
-                if round_number:  # the first one warms up
-                    form.seconds.append(seconds)
-                    form.milliseconds.append(milliseconds)
+                form.seconds.append(form.ask(f"encode {form.batch_size}")["seconds"])
+                form.milliseconds.append(form.ask(f"single {_SINGLE.value}")["milliseconds"])
         peaks = [form.ask("peak")["peak_mb"] for form in forms]
         facts = [form.ask("facts") for form in forms]
         for form in forms:

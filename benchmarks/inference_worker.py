@@ -2,8 +2,8 @@
 
 Started as `python inference_worker.py KIND PATH SENTENCES`; SENTENCES is a JSON list. When it has
 loaded the model and encoded one sentence it prints `{"ready": true}`; then it answers each line
-that it reads (`encode`, `single N`, `peak`, `facts`) with one line of JSON. It runs in the Python
-of its model: nothing is imported before it is known to be needed.
+that it reads (`encode BATCH_SIZE`, `single N`, `peak`, `facts`) with one line of JSON. It runs in
+the Python of its model: nothing is imported before it is known to be needed.
 """
 
 import json
@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-BATCH_SIZE = 64
-
 
 class Ours:
     """A module in a compute type, or an .onnx file: strings in, vectors out, by the client."""
@@ -22,9 +20,11 @@ class Ours:
     def __init__(self, path: str, compute_dtype: str):
         from convert_tf.client import SentenceEncoder
 
-        self._encoder = SentenceEncoder(path, batch_size=BATCH_SIZE, compute_dtype=compute_dtype)
-        self.encode = self._encoder.encode
+        self._encoder = SentenceEncoder(path, compute_dtype=compute_dtype)
         self._path, self._compute_dtype = path, compute_dtype
+
+    def encode(self, texts: list[str], batch_size: int) -> Any:
+        return self._encoder.encode(texts, batch_size=batch_size)
 
     def facts(self, sentences: list[str]) -> dict[str, Any]:
         if self._compute_dtype != "auto":
@@ -48,9 +48,9 @@ class SentenceTransformers:
             path, device="cpu", model_kwargs={"dtype": getattr(torch, dtype)}
         )
 
-    def encode(self, texts: list[str]) -> Any:
+    def encode(self, texts: list[str], batch_size: int) -> Any:
         return self._model.encode(
-            texts, batch_size=BATCH_SIZE, normalize_embeddings=True, show_progress_bar=False
+            texts, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
         )
 
     def facts(self, sentences: list[str]) -> dict[str, Any]:
@@ -69,13 +69,13 @@ class MiniLMOnnx:
         self._tokenizer.enable_truncation(256)
         self._tokenizer.enable_padding()
 
-    def encode(self, texts: list[str]) -> Any:
+    def encode(self, texts: list[str], batch_size: int) -> Any:
         import numpy as np
 
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         vectors = np.empty((len(texts), 384), np.float32)
-        for start in range(0, len(texts), BATCH_SIZE):
-            batch = order[start : start + BATCH_SIZE]
+        for start in range(0, len(texts), batch_size):
+            batch = order[start : start + batch_size]
             encoded = self._tokenizer.encode_batch([texts[i] for i in batch])
             ids = np.array([each.ids for each in encoded], np.int64)
             mask = np.array([each.attention_mask for each in encoded], np.int64)
@@ -219,19 +219,19 @@ def main() -> None:
         print(json.dumps(values), file=answers, flush=True)
 
     model = KINDS[kind](path)
-    model.encode([sentences[0]])
+    model.encode([sentences[0]], 1)
     answer(ready=True)
     for line in sys.stdin:
         command, *arguments = line.split()
         if command == "encode":
             started = time.perf_counter()
-            model.encode(sentences)
+            model.encode(sentences, int(arguments[0]))
             answer(seconds=time.perf_counter() - started)
         elif command == "single":
             found = []
             for text in sentences[: int(arguments[0])]:
                 started = time.perf_counter()
-                model.encode([text])
+                model.encode([text], 1)
                 found.append(time.perf_counter() - started)
             answer(milliseconds=1e3 * sorted(found)[len(found) // 2])
         elif command == "peak":

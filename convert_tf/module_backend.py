@@ -26,7 +26,8 @@ class ModuleBackend:
 
     Attributes:
       compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: what it encodes: names of signatures, and `default` if it can be called.
+      outputs: what it encodes: names of signatures with one result, `default`, and `default` if it
+        can be called.
       reads_history: whether `encode_context` takes `extra_context`.
 
     Raises:
@@ -46,7 +47,12 @@ class ModuleBackend:
         except Exception as error:  # its reader meets damage with errors of any kind
             raise self._unusable(error) from error
         self._signatures = dict(getattr(self._module, "signatures", {}))
-        self.outputs = set(self._signatures) | ({"default"} if callable(self._module) else set())
+        encoding = {
+            name
+            for name, function in self._signatures.items()
+            if "default" in function.structured_outputs
+        }
+        self.outputs = encoding | ({"default"} if callable(self._module) else set())
         self.reads_history = "extra_context" in self._inputs("encode_context")
         self.compute_dtype = self._compute_in(compute_dtype)
 
@@ -101,9 +107,11 @@ class ModuleBackend:
         return set(self._signatures[signature].structured_input_signature[1])
 
     def _unusable(self, error: Exception) -> ValueError:
+        # TensorFlow's own text goes on for lines, about its functions.
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
             "A module is a folder that export.py wrote. "
-            f"Received: {self.uri!r} ({error}). Name such a folder, or export it again."
+            f"Received: {self.uri!r} ({reason}). Name such a folder, or export it again."
         )
 
 

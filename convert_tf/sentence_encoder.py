@@ -176,7 +176,8 @@ class SentenceEncoder:
         """The responses that suit a context best.
 
         Args:
-          context: a text; or `(text, extra_context)`, with the turns before; or a list of these.
+          context: a text; or `(text, extra_context)`, with the turns before; or a list or a column
+            of these.
           responses: texts.
           top_k: how many are returned; None for all.
 
@@ -185,18 +186,29 @@ class SentenceEncoder:
           contexts a list of such lists.
 
         Raises:
-          ValueError: there is no response, `top_k` is not positive, or what is given is no text.
+          ValueError: there is no response, `top_k` is not positive, or what is given is no text or
+            no list of texts.
         """
+        if is_text(responses):
+            raise ValueError(
+                f"Responses are several texts. Received: {responses!r}. Put it in a list."
+            )
         candidates = responses if isinstance(responses, list) else [*responses]
         if not candidates or (top_k is not None and top_k < 1):
             raise ValueError(
                 "There must be a response, and top_k must be at least 1. "
                 f"Received: {len(candidates)} responses, top_k={top_k}."
             )
-        contexts = context if isinstance(context, list) else [context]
+        is_one = is_text(context) or isinstance(context, tuple)
+        contexts: list[Any] = [context] if is_one else [*context]
         parts: list[tuple[Any, Any]] = [
             each if isinstance(each, tuple) else (each, "") for each in contexts
         ]
+        if wrong := [each for each in parts if len(each) != 2]:
+            raise ValueError(
+                "A context is a text, or a text and the turns before it, joined. "
+                f"Received: {wrong[0]!r}. Pass several contexts as a list."
+            )
         has_history = any(extra for _, extra in parts)
         encodings = self.encode_contexts(
             [text for text, _ in parts], [extra for _, extra in parts] if has_history else None
@@ -207,7 +219,7 @@ class SentenceEncoder:
             [(candidates[i], float(row[i])) for i in order]
             for row, order in zip(cosines, best, strict=True)
         ]
-        return rankings if isinstance(context, list) else rankings[0]
+        return rankings[0] if is_one else rankings
 
     def _encode(
         self,
@@ -287,6 +299,9 @@ def _number(texts: Any) -> int:
 
 
 def _checked_batch_size(batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"A batch has a text or more. Received: batch_size={batch_size}.")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(
+            f"A batch has a text or more. Received: batch_size={batch_size!r}. Pass 1 or more; the "
+            f"default is {BATCH_SIZE}."
+        )
     return batch_size

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.quantization import pack_kernel
+from convert_tf.unsaved_variables import leave_out_of_files
 
 NETWORK_BITS = (16, 8)
 # Kernels with a shorter side stay in 16 bits: they are few bytes, and tables of positions and of
@@ -172,17 +173,7 @@ def unsaved_variable(value: Any, **kwargs: Any) -> tf.Variable:
       **kwargs: of `tf.Variable`.
     """
     variable = tf.Variable(value, **kwargs)
-    export = variable._export_to_saved_model_graph
-
-    def export_without_value(object_map: Any = None, **kwargs: Any) -> Any:
-        exported = export(object_map=object_map, **kwargs)
-        object_map[variable]._serialize_to_tensors = dict  # what TensorFlow 1 and Serving restore
-        return exported
-
-    # There is no public way. A saved variable without a value could instead be an empty array of
-    # unknown shape, with which neither optimizers nor the summary of a model can work.
-    variable._serialize_to_tensors = dict
-    variable._export_to_saved_model_graph = export_without_value
+    leave_out_of_files(variable)
     return variable
 
 
