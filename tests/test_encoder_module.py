@@ -95,6 +95,14 @@ def test_large_batches_are_computed_in_parts(module, monkeypatch):
     np.testing.assert_allclose(parts, together, atol=1e-4)
 
 
+def test_a_batch_of_ten_thousand_and_one_of_none(module):
+    texts = random_texts(10)
+    together = encode(module, texts * 1_000)
+    assert together.shape == (10_000, 128)
+    np.testing.assert_allclose(together, np.tile(encode(module, texts), (1_000, 1)), atol=1e-4)
+    assert encode(module, []).shape == (0, 128)
+
+
 def test_threads_get_equal_results(module):
     texts = random_texts(12)
     expected = encode(module, texts)
