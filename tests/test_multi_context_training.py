@@ -121,7 +121,8 @@ def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
 
 def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_path):
     single = dataclasses.replace(MODEL, multi_context=False)
-    folder = run(corpus.arrays, tmp_path / "run", model=single)
+    config = dataclasses.replace(CONFIG, history_dropout=0.0)
+    folder = run(corpus.arrays, tmp_path / "run", model=single, config=config)
     with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
         run(corpus.arrays, folder)
 
