@@ -125,6 +125,8 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _module_files(folder: Path) -> list[Path]:
+    if folder.is_file():  # an .onnx file
+        return [folder]
     # The graph names no weights, and its bytes may differ between writings of one model.
     return sorted([*folder.glob("variables/*"), *folder.glob("assets/*")])
 

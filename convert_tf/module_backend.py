@@ -3,7 +3,6 @@
 import functools
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -55,16 +54,6 @@ class ModuleBackend:
         self.outputs = encoding | ({"default"} if callable(self._module) else set())
         self.reads_history = "extra_context" in self._inputs("encode_context")
         self.compute_dtype = self._compute_in(compute_dtype)
-
-    def check_outputs(self, outputs: Iterable[str]) -> None:
-        """Raises `ValueError` unless the module has all of these."""
-        if missing := sorted(set(outputs) - self.outputs):
-            raise ValueError(
-                "A module must encode contexts and responses. "
-                f"Received: {self.uri!r}, without {', '.join(missing)}. "
-                "Name a module that export.py wrote, or a signature that it has "
-                f"({', '.join(sorted(self._signatures)) or 'it has none'})."
-            )
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch: float `[rows, dim]`."""

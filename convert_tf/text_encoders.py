@@ -60,12 +60,12 @@ def encoder_ranker(name: str, encoder: TextEncoder, *, joins_turns: bool = False
 
 
 class ModuleEncoder:
-    """An exported module, read through its signatures alone.
+    """An exported module or `.onnx` file, read through its signatures alone.
 
     Each text is encoded once, in batches of texts of similar length.
 
     Args:
-      folder: a module.
+      folder: a module, or an `.onnx` file.
       batch_size: texts of a batch.
       signature: encodes contexts and responses alike; None for `encode_context` and
         `encode_response`. A module without the signature `default` is called itself.
@@ -86,12 +86,21 @@ class ModuleEncoder:
     def __init__(
         self, folder: str | os.PathLike, *, batch_size: int = 64, signature: str | None = None
     ):
-        from convert_tf.module_backend import ModuleBackend
+        from convert_tf.backend import open_backend
 
-        self._module = ModuleBackend(folder)
+        path = os.fspath(folder)
+        # Of a module in float32: what is measured does not depend on the machine.
+        compute_dtype = "auto" if path.endswith(".onnx") else "float32"
+        self._module = open_backend(path, compute_dtype=compute_dtype)
         self._context = signature or "encode_context"
         self._response = signature or "encode_response"
-        self._module.check_outputs((self._context, self._response))
+        if missing := sorted({self._context, self._response} - {*self._module.outputs}):
+            raise ValueError(
+                "A module must encode contexts and responses. "
+                f"Received: {path!r}, without {', '.join(missing)}. "
+                "Name a module that export.py wrote, or a signature that it has "
+                f"({', '.join(sorted(self._module.outputs)) or 'it has none'})."
+            )
         self.reads_history = self._module.reads_history and self._context == "encode_context"
         self.batch_size = batch_size
 

@@ -15,10 +15,12 @@ from tiny_checkpoint import random_texts, write_checkpoint
 
 from convert_tf.checkpoint import CheckpointError, load_checkpoint
 from convert_tf.client import SentenceEncoder
+from convert_tf.index_encoders import load_encoder
 from convert_tf.light import OnnxBackend, OnnxError
 from convert_tf.light_batches import graph_inputs
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text_batches import encode_columns
+from convert_tf.text_encoders import ModuleEncoder
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -120,6 +122,17 @@ def test_int8_is_close_and_small(light, int8, checkpoint_and_file, int8_file):
     kernels = 64 * 2 * 16 + 2 * 64 * 128  # of one block
     saved = checkpoint_and_file[1].stat().st_size - int8_file.stat().st_size
     assert saved > 2 * kernels * 2.5
+
+
+def test_evaluation_and_search_read_it_too(light, checkpoint_and_file):
+    encoder = ModuleEncoder(checkpoint_and_file[1])
+    np.testing.assert_allclose(
+        encoder.encode_contexts(TEXTS), light.encode_contexts(TEXTS), atol=1e-5
+    )
+    cached = load_encoder(module=checkpoint_and_file[1]).encode_candidates(TEXTS)
+    np.testing.assert_allclose(cached, light.encode_responses(TEXTS), atol=1e-5)
+    with pytest.raises(ValueError, match="without other"):
+        ModuleEncoder(checkpoint_and_file[1], signature="other")
 
 
 @pytest.mark.parametrize("form", ["light", "int8"])
