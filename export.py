@@ -9,9 +9,11 @@ import sys
 
 from absl import app, flags, logging
 
+from convert_tf.config import MAX_TOKENS
+
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the module, or x.onnx.", required=True)
-_MAX_TOKENS = flags.DEFINE_integer("max_tokens", 512, "Longer texts are cut, in subwords.")
+_MAX_TOKENS = flags.DEFINE_integer("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
 _NETWORK_BITS = flags.DEFINE_enum(
     "network_bits",
     None,

@@ -155,10 +155,18 @@ def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
 
 def table(report: Report) -> str:
     """The report for reading in a terminal."""
+    return aligned(_rows(report))
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown tables."""
+    return as_markdown(_rows(report))
+
+
+def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Tables for a terminal: rows of cells, the first one aligned left; empty ones left out."""
     lines: list[str] = []
-    for rows in _rows(report):
-        if not rows:
-            continue
+    for rows in filter(None, tables):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += [""] if lines else []
         for first, *others in rows:
@@ -167,15 +175,12 @@ def table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def markdown(report: Report) -> str:
-    """The report as Markdown tables."""
+def as_markdown(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Tables as Markdown: rows of cells, the first row the headings; empty ones left out."""
     lines: list[str] = []
-    for rows in _rows(report):
-        if not rows:
-            continue
+    for rows in filter(None, tables):
         lines += [""] if lines else []
-        lines.append(f"| {' | '.join(rows[0])} |")
-        lines.append("|" + "---|" * len(rows[0]))
+        lines += [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
         lines += [f"| {' | '.join(row)} |" for row in rows[1:]]
     return "\n".join(lines) + "\n"
 

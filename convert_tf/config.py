@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 TOKENIZERS = ("subword", "sentencepiece")
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
+MAX_TOKENS = 512  # that an exported model reads of a text, unless told otherwise
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adadelta", "adam", "adamw", "adamax")
 HEADS = ("bi", "poly", "cross")

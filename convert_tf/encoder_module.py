@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from convert_tf.config import MAX_TOKENS
 from convert_tf.encoders import DualEncoder, Trunk
 from convert_tf.graph_batches import in_length_batches
 from convert_tf.inference_network import encode_row
@@ -19,8 +20,6 @@ from convert_tf.layers import SqrtNReduction
 from convert_tf.stored_table import StoredTable
 from convert_tf.stored_weights import Bfloat16Copies, StoredWeights
 from convert_tf.text.tokenizer import Tokenizer
-
-MAX_TOKENS = 512
 
 _TEXTS = tf.TensorSpec([None], tf.string, name="default")
 _CONTEXTS = tf.TensorSpec([None], tf.string, name="context")

@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from convert_tf.checkpoint import CheckpointError, check_vocabulary, load_checkpoint, training_facts
-from convert_tf.encoder_module import MAX_TOKENS, EncoderModule, MultiContextEncoderModule
+from convert_tf.config import MAX_TOKENS
+from convert_tf.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.model_card import CARD_FILE, encoder_card
 from convert_tf.stored_weights import WeightsError
 from convert_tf.text.tokenizer import load_tokenizer

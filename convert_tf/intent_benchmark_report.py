@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.comparison import aligned, as_markdown
 from convert_tf.files import write_file
 from convert_tf.intent_benchmark import FULL, Report
 
@@ -100,24 +101,12 @@ def _cell(regime: Mapping[str, Any] | None, metric: str) -> str:
 
 def table(report: Report) -> str:
     """The report for a terminal, in percent."""
-    lines: list[str] = []
-    for rows in _tables(report):
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += [""] if lines else []
-        for first, *others in rows:
-            cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-            lines.append("  ".join([first.ljust(widths[0]), *cells]))
-    return "\n".join(lines)
+    return aligned(_tables(report))
 
 
 def markdown(report: Report) -> str:
     """The report as Markdown tables, in percent."""
-    lines: list[str] = []
-    for rows in _tables(report):
-        lines += [""] if lines else []
-        lines += [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
-        lines += [f"| {' | '.join(row)} |" for row in rows[1:]]
-    return "\n".join(lines) + "\n"
+    return as_markdown(_tables(report))
 
 
 def chart(report: Report) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.files import write_file
+from convert_tf.intent_head import of_unit_length
 
 MAX_TEXTS = 50_000  # whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
@@ -137,7 +138,7 @@ def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
             f"Encodings are finite numbers. Received: others for {texts[place]!r}. Check the "
             "encoder."
         )
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    return of_unit_length(found)
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:

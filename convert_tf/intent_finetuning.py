@@ -18,7 +18,7 @@ from convert_tf.checkpoint import (
     vocabulary_path,
 )
 from convert_tf.encoders import DualEncoder
-from convert_tf.intent_head import DenseLayer, Head
+from convert_tf.intent_head import DenseLayer, Head, of_unit_length
 
 _LENGTH_STEP = 16  # tokens; each length of a batch is compiled once
 _MIN_NORM = 1e-12
@@ -258,12 +258,8 @@ def _accuracy(
     model: IntentNetwork, sentences: CheckpointSentences, examples: tuple[Sequence[str], np.ndarray]
 ) -> float:
     texts, labels = examples
-    probabilities = model.head().probabilities(_unit(sentences.encode(texts)))
+    probabilities = model.head().probabilities(of_unit_length(sentences.encode(texts)))
     return float(np.mean(probabilities.argmax(axis=1) == labels))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
 
 
 def _relative_change(before: Sequence[np.ndarray], variables: Sequence[Any]) -> float:

@@ -13,6 +13,11 @@ LOGISTIC_C = 10.0
 _ROWS_AT_ONCE = 4096
 
 
+def of_unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Rows divided by their lengths; rows of zeros stay."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
 class DenseLayer(NamedTuple):
     """A kernel `[inputs, outputs]` and a bias `[outputs]`, float32."""
 

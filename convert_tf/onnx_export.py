@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoint import CheckpointError, load_checkpoint, training_facts
+from convert_tf.config import MAX_TOKENS
 from convert_tf.files import write_file
 from convert_tf.light import (
     CONFIG_KEY,
@@ -24,7 +25,6 @@ from convert_tf.light_batches import graph_inputs, no_texts
 from convert_tf.model_card import CARD_FILE, light_card
 from convert_tf.text.vocabulary import read_vocabulary
 
-MAX_TOKENS = 512
 NETWORK_BITS = (32, 8)
 
 _CALIBRATION_PASSES = 2

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from convert_tf.quantization import pack_kernel
+
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
 SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
@@ -51,7 +53,7 @@ class GraphWriter:
         if self._ranges is None:
             product = self._add("MatMul", [x, self._constant(f"{name}/kernel", kernel)])
             return self._add("Add", [product, constant_bias]) if constant_bias else product
-        codes, scales = symmetric_codes(kernel)
+        codes, scales = pack_kernel(kernel)
         step, zero = self._byte_code(x)
         return self._add(
             "MatMulIntegerToFloat",
@@ -132,21 +134,6 @@ class GraphWriter:
             helper.make_node(op, inputs, [output], name=output, domain=domain, **attributes)
         )
         return output
-
-
-def symmetric_codes(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Signed bytes with a scale per output.
-
-    Args:
-      weights: float32 `[inputs, outputs]`.
-
-    Returns:
-      `(codes, scales)`, int8 `[inputs, outputs]` and float32 `[outputs]`: `codes * scales` is at
-      most half a scale from `weights`.
-    """
-    scales = np.maximum(np.abs(weights).max(axis=0), 1e-12) / np.float32(127)
-    codes = np.clip(np.rint(weights / scales), -127, 127).astype(np.int8)
-    return codes, scales.astype(np.float32)
 
 
 def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.checkpoint import CheckpointError, check_vocabulary, training_facts
+from convert_tf.config import MAX_TOKENS
 from convert_tf.cross_ranker_module import CrossRankerModule
 from convert_tf.encoding_ranker_module import EncodingRankerModule
 from convert_tf.hub import check_output, write_module
 from convert_tf.ranker_card import ranker_card
 from convert_tf.ranker_checkpoint import load_ranker
-from convert_tf.ranker_module import MAX_TOKENS, RankerModule
+from convert_tf.ranker_module import RankerModule
 from convert_tf.rankers import Ranker
 from convert_tf.stored_weights import WeightsError
 from convert_tf.text.tokenizer import Tokenizer, load_tokenizer

@@ -14,12 +14,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from convert_tf.config import MAX_TOKENS
 from convert_tf.rankers import Ranker
 from convert_tf.stored_table import StoredTable
 from convert_tf.stored_weights import StoredWeights
 from convert_tf.text.tokenizer import Tokenizer
 
-MAX_TOKENS = 512
 PADDING_SCORE = -1e30  # below every score, and finite: softmax makes 0 of it, and JSON can say it
 _FACTORS = ("output_factor", "log_scale")  # variables of a ranker
 
