@@ -282,6 +282,13 @@ class TrainConfig(_Config):
       embedding_dropout, attention_dropout: drop rates after the embedding and after self-attention.
       history_dropout: share of the examples whose encoding of both texts is made without the
         earlier turns; read by multi-context models only.
+      mask_duplicates: whether a response that is equal to a context's own is none of its negatives.
+      distillation: weight of 1 − cosine between the teacher's vector of each text and a linear map
+        of its reduced encoding; 0 leaves the teacher's vectors away.
+      ranking_distillation: weight of the cross-entropy against the teacher's ranking of the batch's
+        responses.
+      teacher_scale: factor of the teacher's cosines in that ranking.
+      start_from_teacher: whether the subword table starts from the teacher's vectors.
       quantizer_update_steps: steps between updates of the embedding range.
       precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does
         fast).
@@ -310,6 +317,11 @@ class TrainConfig(_Config):
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
     history_dropout: float = 0.0
+    mask_duplicates: bool = False
+    distillation: float = 0.0
+    ranking_distillation: float = 0.0
+    teacher_scale: float = 20.0
+    start_from_teacher: bool = False
     quantizer_update_steps: int = 100
     precision: str = "auto"
     loss_scale: float = 128.0
@@ -339,7 +351,8 @@ class TrainConfig(_Config):
         for name in ("learning_rate", "scale_start", "loss_scale"):
             _check(getattr(self, name) > 0, f"{name} must be positive.", getattr(self, name))
         for name in ("final_learning_rate", "warmup_steps", "weight_decay", "scale_end",
-                     "scale_anneal_steps", "l2", "embedding_clip"):  # fmt: skip
+                     "scale_anneal_steps", "l2", "embedding_clip", "distillation",
+                     "ranking_distillation", "teacher_scale"):  # fmt: skip
             _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
         for name in ("label_smoothing", "embedding_dropout", "attention_dropout",
                      "history_dropout"):  # fmt: skip
@@ -359,6 +372,8 @@ class DataConfig(_Config):
         where there are too few examples to rank: the last weights are kept.
       shuffle_buffer: examples held in memory for shuffling.
       row_tokens: tokens in one packed row; several short texts share a row.
+      teacher: folder of teacher vectors that `python -m convert_tf.data.teach` wrote for the token
+        ids.
       turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns that a multi-context
         model reads, 0 for the most recent one; for fine-tuning, from records only.
     """
@@ -368,6 +383,7 @@ class DataConfig(_Config):
     eval_splits: tuple[str, ...] = ("dev",)
     shuffle_buffer: int = 100_000
     row_tokens: int = 64
+    teacher: str = ""
     turn_prefixes: bool = False
 
     def __post_init__(self) -> None:

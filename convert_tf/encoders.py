@@ -149,7 +149,8 @@ class DualEncoder(keras.Model):
         from 0.
 
     Returns:
-      dict of `context_encoding`, `response_encoding`, float32 `[batch, encoding_dim]`, of length 1.
+      dict of `context_encoding`, `response_encoding`, float32 `[batch, encoding_dim]`, of length 1,
+      and what they are made of, `reduced_context`, `reduced_response`, `[batch, reduced_dim]`.
       A multi-context model adds `extra_context_encoding`, zeros where there is no history,
       `both_encoding`, and `has_extra_context`, bool `[batch]`.
 
@@ -357,9 +358,12 @@ class DualEncoder(keras.Model):
         def reduced_of(name: str) -> Any:
             return ops.take(reduced, inputs[f"{name}_slots"], axis=0)
 
+        reduced_context, reduced_response = reduced_of("context"), reduced_of("response")
         encodings = {
-            "context_encoding": self.context_side(reduced_of("context")),
-            "response_encoding": self.response_side(reduced_of("response")),
+            "reduced_context": reduced_context,
+            "reduced_response": reduced_response,
+            "context_encoding": self.context_side(reduced_context),
+            "response_encoding": self.response_side(reduced_response),
         }
         if not self.config.multi_context:
             return encodings

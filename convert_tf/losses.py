@@ -5,15 +5,20 @@ from typing import Any
 from keras import ops
 
 
-def in_batch_softmax_losses(scores: Any, label_smoothing: float = 0.2) -> Any:
+def in_batch_softmax_losses(
+    scores: Any, label_smoothing: float = 0.2, *, is_candidate: Any = None
+) -> Any:
     """Cross-entropy of picking each context's own response among the batch's.
 
     The positive has probability 1 − `label_smoothing`; each of the K − 1 negatives has
     `label_smoothing` / (K − 1).
 
     Args:
-      scores: float `[batch, batch]`; row i scores context i with every response, its own at i.
+      scores: float `[batch, K]`, K at least the batch; row i scores context i with every response,
+        its own at i.
       label_smoothing: probability given to the negatives, in [0, 1).
+      is_candidate: bool `[batch, K]`, false where a response is no negative of a context, true for
+        each context's own; all are when None.
 
     Returns:
       float32 `[batch]`, in nats.
@@ -21,12 +26,34 @@ def in_batch_softmax_losses(scores: Any, label_smoothing: float = 0.2) -> Any:
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7.
     """
     scores = ops.cast(scores, "float32")
-    batch = ops.shape(scores)[0]
-    log_probability = ops.log_softmax(scores, axis=-1)
+    if is_candidate is None:
+        candidates = ops.cast(ops.shape(scores)[1], "float32")
+        log_probability = ops.log_softmax(scores, axis=-1)
+    else:
+        candidates = ops.sum(ops.cast(is_candidate, "float32"), axis=-1)
+        log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
+        # Where masked, the logarithm is as large as the mask's.
+        log_probability = ops.where(is_candidate, log_probability, 0.0)
     positive = ops.diagonal(log_probability)
     negatives = ops.sum(log_probability, axis=-1) - positive
-    share = label_smoothing / ops.cast(ops.maximum(batch - 1, 1), "float32")
+    share = label_smoothing / ops.maximum(candidates - 1.0, 1.0)
     return -((1.0 - label_smoothing) * positive + share * negatives)
+
+
+def distinct_responses(groups: Any) -> Any:
+    """Which responses of a batch are negatives of which contexts: all but equal ones.
+
+    Args:
+      groups: int32 `[K]`, of all responses; equal numbers stand for equal texts. The first `batch`
+        are the contexts' own.
+
+    Returns:
+      bool `[K, K]`: at [i, j] whether response j is i itself or another text than it.
+    """
+    places = ops.arange(ops.shape(groups)[0])
+    return ops.logical_or(
+        groups[:, None] != groups[None, :], places[:, None] == places[None, :]
+    )
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:

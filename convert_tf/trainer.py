@@ -14,8 +14,10 @@ import numpy as np
 from keras import ops
 
 from convert_tf.config import TrainConfig
+from convert_tf.data.batches import PAIR
+from convert_tf.distillation import ranking_losses, vector_losses
 from convert_tf.encoders import DualEncoder
-from convert_tf.losses import annealed_scale, in_batch_softmax_losses
+from convert_tf.losses import annealed_scale, distinct_responses, in_batch_softmax_losses
 
 # Of what encoding responses are ranked, all three by a multi-context model.
 OBJECTIVES = ("context", "extra_context", "both")
@@ -174,9 +176,13 @@ class ResponseRanking(keras.Model):
         √encoding_dim.
       label_smoothing: probability spread over the negatives.
       l2: factor of the sum of squared matrix weights.
+      distillation, ranking_distillation, teacher_scale: see `TrainConfig`.
+      teacher_dim: width of the teacher's vectors; 0 for no teacher.
 
     Call arguments:
-      inputs: the packed batch that `DualEncoder` takes.
+      inputs: the packed batch that `DualEncoder` takes. Where it has `response_groups`, int32
+        `[batch]`, equal responses are no negatives of one another; `teacher_context` and
+        `teacher_response`, float32 `[batch, teacher_dim]`, are what is distilled.
 
     Returns:
       dict of what the encoder returns and the `scale` of the cosines, a scalar.
@@ -195,6 +201,10 @@ class ResponseRanking(keras.Model):
         scale_anneal_steps: int = 10_000,
         label_smoothing: float = 0.2,
         l2: float = 1e-5,
+        distillation: float = 0.0,
+        ranking_distillation: float = 0.0,
+        teacher_scale: float = 20.0,
+        teacher_dim: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -204,6 +214,14 @@ class ResponseRanking(keras.Model):
         self.scale_anneal_steps = scale_anneal_steps
         self.label_smoothing = label_smoothing
         self.l2 = l2
+        self.distillation = distillation if teacher_dim else 0.0
+        self.ranking_distillation = ranking_distillation if teacher_dim else 0.0
+        self.teacher_scale = teacher_scale
+        if self.distillation:
+            self.teacher_projection = keras.layers.Dense(
+                teacher_dim, use_bias=False, dtype=encoder.dtype_policy, name="teacher_projection"
+            )
+            self.teacher_projection.build((None, encoder.config.reduced_dim))
         self.steps_done = self.add_weight(
             shape=(), initializer="zeros", dtype="int32", trainable=False, name="steps_done"
         )
@@ -239,10 +257,12 @@ class ResponseRanking(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
+        is_candidate = self._is_candidate(x)
         loss = sum(
-            ops.mean(self._ranking_losses(y_pred, cosines) * counts)
+            ops.mean(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
             for _, cosines, counts in self._objectives(y_pred)
         )
+        loss = loss + self._distillation_loss(x, y_pred)
         if self.l2:
             matrices = [v for v in self.encoder.trainable_variables if len(v.shape) > 1]
             loss = loss + self.l2 * sum(
@@ -253,15 +273,52 @@ class ResponseRanking(keras.Model):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
+        is_candidate = self._is_candidate(x)
         for name, cosines, counts in self._objectives(y_pred):
             own = ops.diagonal(cosines)[:, None]
             is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
             self.accuracies[name].update_state(ops.cast(is_first, "float32"), counts)
-            self.ranking_losses[name].update_state(self._ranking_losses(y_pred, cosines), counts)
+            losses = self._ranking_losses(y_pred, cosines, is_candidate)
+            self.ranking_losses[name].update_state(losses, counts)
         return self.get_metrics_result()
 
-    def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any) -> Any:
-        return in_batch_softmax_losses(y_pred["scale"] * cosines, self.label_smoothing)
+    def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any, is_candidate: Any) -> Any:
+        return in_batch_softmax_losses(
+            y_pred["scale"] * cosines, self.label_smoothing, is_candidate=is_candidate
+        )
+
+    def _is_candidate(self, inputs: dict[str, Any]) -> Any:
+        """Which responses each context is ranked among, bool `[batch, batch]`; None for all."""
+        if "response_groups" not in inputs:
+            return None
+        return distinct_responses(inputs["response_groups"])
+
+    def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
+        loss = 0.0
+        if self.distillation:
+            loss = sum(
+                self.distillation
+                * ops.mean(
+                    vector_losses(
+                        self.teacher_projection(y_pred[f"reduced_{name}"]),
+                        inputs[f"teacher_{name}"],
+                    )
+                )
+                for name in PAIR
+            )
+        if self.ranking_distillation:
+            cosines = ops.matmul(
+                y_pred["context_encoding"], ops.transpose(y_pred["response_encoding"])
+            )
+            loss = loss + self.ranking_distillation * ops.mean(
+                ranking_losses(
+                    y_pred["scale"] * cosines,
+                    inputs["teacher_context"],
+                    inputs["teacher_response"],
+                    teacher_scale=self.teacher_scale,
+                )
+            )
+        return loss
 
     def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """Each one's name, cosines `[batch, batch]`, and 1 or 0 `[batch]`: who has it."""
@@ -276,9 +333,16 @@ class ResponseRanking(keras.Model):
 
 
 def make_ranking_model(
-    encoder: DualEncoder, config: TrainConfig, *, precision: str
+    encoder: DualEncoder, config: TrainConfig, *, precision: str, teacher_dim: int = 0
 ) -> ResponseRanking:
-    """`encoder` under its objective, compiled with its optimizer, ready for `fit`."""
+    """`encoder` under its objective, compiled with its optimizer, ready for `fit`.
+
+    Args:
+      encoder: the dual encoder.
+      config: the objective's options and the optimizer's.
+      precision: a dtype policy name.
+      teacher_dim: width of the vectors of a teacher; 0 for none.
+    """
     model = ResponseRanking(
         encoder,
         scale_start=config.scale_start,
@@ -286,6 +350,10 @@ def make_ranking_model(
         scale_anneal_steps=config.scale_anneal_steps,
         label_smoothing=config.label_smoothing,
         l2=config.l2,
+        distillation=config.distillation,
+        ranking_distillation=config.ranking_distillation,
+        teacher_scale=config.teacher_scale,
+        teacher_dim=teacher_dim,
     )
     optimizer = make_optimizer(
         config, embedding_table=encoder.trunk.embedding.table, precision=precision

@@ -17,12 +17,13 @@ from convert_tf.callbacks import Progress, RunRecorder, fit_on
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.prefetch import Prefetch
+from convert_tf.distillation import initial_rows
 from convert_tf.encoders import DualEncoder, count_parameters
 from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
 from convert_tf.termination import Termination, termination_noted
 from convert_tf.trainer import choose_precision, make_ranking_model
-from convert_tf.training_data import make_batches, open_data, open_splits
+from convert_tf.training_data import make_batches, open_data, open_splits, open_teacher
 from convert_tf.training_state import load_training_state, newest_checkpoint
 
 RUN_FILE = "train_config.json"
@@ -159,19 +160,31 @@ def train(
             f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
             "network parameters"
         )
-        model = make_ranking_model(encoder, train_config, precision=precision)
+        teacher = open_teacher(
+            folder, examples[data_config.train_split], train_config, data_config
+        )
+        model = make_ranking_model(
+            encoder,
+            train_config,
+            precision=precision,
+            teacher_dim=teacher.dim if teacher is not None else 0,
+        )
         step = 0
         if resume_from is not None:
             step = load_training_state(resume_from, model)
             print(f"resuming at step {step} from {resume_from}")
         elif init_from is not None:
             checkpoint.load_initial_weights(encoder, init_from)
+        if step == 0 and teacher is not None and train_config.start_from_teacher:
+            encoder.trunk.embedding.start_from(
+                initial_rows(teacher.subwords, model_config.embedding_dim, seed=train_config.seed)
+            )
         if step >= train_config.steps:
             print(f"nothing to do: the run has its {train_config.steps} steps")
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
-        batches, eval_sets = make_batches(examples, train_config, data_config)
+        batches, eval_sets = make_batches(examples, train_config, data_config, teacher=teacher)
         _fit(
             model,
             batches,

@@ -9,6 +9,7 @@ from convert_tf.config import DataConfig, ModelConfig, TrainConfig
 from convert_tf.data.arrays import ArrayFolder, is_array_folder
 from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share
+from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.trainer import compiles_shapes
 
@@ -142,8 +143,45 @@ def open_splits(
     return opened
 
 
+def open_teacher(
+    folder: Folder, examples: Examples, config: TrainConfig, data: DataConfig
+) -> TeacherVectors | None:
+    """The teacher's vectors of the training split; None for a run without a teacher.
+
+    Raises:
+      ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
+        other token ids, or damaged; or records are trained on.
+    """
+    uses = config.distillation or config.ranking_distillation or config.start_from_teacher
+    if bool(uses) != bool(data.teacher):
+        raise ValueError(
+            "A teacher is given where something is learnt from it. Received: teacher "
+            f"{data.teacher!r}, distillation {config.distillation:g}, ranking_distillation "
+            f"{config.ranking_distillation:g}, start_from_teacher {config.start_from_teacher}. "
+            f"{'Leave --teacher away' if data.teacher else 'Give --teacher'}, or change those."
+        )
+    if not uses:
+        return None
+    if not isinstance(folder, ArrayFolder):
+        raise ValueError(
+            "Teacher vectors go with token ids. Received: --teacher and records in "
+            f"{data.data!r}. Write token ids with `python -m convert_tf.data.tokenize` and pass "
+            "them as --data."
+        )
+    return TeacherVectors(
+        data.teacher,
+        data.train_split,
+        num_examples=examples.num_examples,
+        vocabulary_sha256=folder.vocabulary_sha256,
+    )
+
+
 def make_batches(
-    examples: dict[str, Examples], config: TrainConfig, data: DataConfig
+    examples: dict[str, Examples],
+    config: TrainConfig,
+    data: DataConfig,
+    *,
+    teacher: TeacherVectors | None = None,
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
     """The training batches, and the batches of each evaluation split."""
     packing: dict[str, int] = {
@@ -161,6 +199,8 @@ def make_batches(
         batch_size=config.batch_size,
         shuffle_buffer=data.shuffle_buffer,
         seed=config.seed,
+        marks_duplicates=config.mask_duplicates,
+        teacher=teacher if config.distillation or config.ranking_distillation else None,
         **packing,
     )
     return batches, eval_sets

@@ -70,6 +70,7 @@ class ArrayFolder:
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit; the last is
         the path of the folder's own vocabulary.
+      vocabulary_sha256: of that file.
       max_tokens: tokens that the texts were cut to.
 
     Raises:
@@ -94,6 +95,7 @@ class ArrayFolder:
         self.num_oov_buckets: int = facts["num_oov_buckets"]
         self.max_tokens: int = facts["max_tokens"]
         self.vocabulary = Path(folder) / facts["vocabulary"]
+        self.vocabulary_sha256: str = facts["vocabulary_sha256"]
         self._facts = facts
         if not self.vocabulary.is_file():
             raise ValueError(

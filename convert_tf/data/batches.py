@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from convert_tf.data.order import ExampleOrder
-from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.packing import TokenIds, pack_batch, text_groups
 
 PAIR = ("context", "response")
 PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
@@ -51,6 +51,13 @@ class Examples(Protocol):
         """
 
 
+class TeacherColumns(Protocol):
+    """`teacher_vectors.TeacherVectors`, which goes with token ids."""
+
+    def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays `[batch, …]` of examples, given their numbers, int64 `[batch]`."""
+
+
 class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`, which the seed alone decides.
 
@@ -65,9 +72,12 @@ class TrainingBatches:
       seed: seed of the order.
       skip_batches: batches that a run before this one has seen. They are not read.
       row_multiple: batches have a multiple of this many rows.
+      marks_duplicates: whether equal responses of a batch are told from others.
+      teacher: what another encoder makes of token ids; None for none.
 
     Yields:
-      The dicts of `packing.pack_batch`.
+      The dicts of `packing.pack_batch`, with `response_groups` int32 `[batch]`, equal where the
+      responses are, and the columns of the teacher, where these are wanted.
     """
 
     def __init__(
@@ -80,12 +90,16 @@ class TrainingBatches:
         seed: int,
         skip_batches: int = 0,
         row_multiple: int = 1,
+        marks_duplicates: bool = False,
+        teacher: TeacherColumns | None = None,
     ):
         self.examples = examples
         self.batch_size = batch_size
         self.row_tokens = row_tokens
         self.skip_batches = skip_batches
         self.row_multiple = row_multiple
+        self.marks_duplicates = marks_duplicates
+        self.teacher = teacher
         self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
@@ -97,15 +111,26 @@ class TrainingBatches:
                 loaded = np.concatenate([left, loaded])
             end = len(loaded) // size * size
             for start in range(0, end, size):
-                yield pack_batch(
-                    self.examples.token_ids(loaded[start : start + size]),
-                    self.examples.names,
-                    row_tokens=self.row_tokens,
-                    padding_id=self.examples.padding_id,
-                    row_multiple=self.row_multiple,
-                )
+                yield self._batch(loaded[start : start + size])
             left = loaded[end:].copy()  # a view would keep the whole group in memory
             del loaded
+
+    def _batch(self, loaded: np.ndarray) -> dict[str, np.ndarray]:
+        names = self.examples.names
+        token_ids = self.examples.token_ids(loaded)
+        batch = pack_batch(
+            token_ids,
+            names,
+            row_tokens=self.row_tokens,
+            padding_id=self.examples.padding_id,
+            row_multiple=self.row_multiple,
+        )
+        if self.marks_duplicates:
+            groups = text_groups(token_ids).reshape(len(names), -1)
+            batch["response_groups"] = groups[names.index("response")]
+        if self.teacher is not None:
+            batch |= self.teacher.columns(loaded)
+        return batch
 
 
 class EvaluationBatches:

@@ -40,6 +40,17 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
 
 
+def text_groups(texts: TokenIds) -> np.ndarray:
+    """Which texts are equal: int32 `[texts]`, the number of the first text that each is equal to."""
+    first: dict[bytes, int] = {}
+    bounds = texts.row_splits.tolist()
+    own = (
+        first.setdefault(texts.flat[start:stop].tobytes(), number)
+        for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False))
+    )
+    return np.fromiter(own, np.int32, len(bounds) - 1)
+
+
 def assign_rows(
     lengths: np.ndarray, row_tokens: int, *, segments_per_row: int = SEGMENTS_PER_ROW
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -92,6 +92,12 @@ class SubwordEmbedding(keras.layers.Layer):
             self.quantizer_weights = self.quantizer.build(self.table.shape, "table", self)
         self.norm.build((*token_ids_shape, self.dim))
 
+    def start_from(self, rows: Any) -> None:
+        """Puts `rows`, float32 `[first ids, dim]`, in place of the table's first rows."""
+        table = ops.convert_to_numpy(self.table).copy()
+        table[: len(rows)] = rows
+        self.table.assign(table)
+
     def gather_rows(self, token_ids: Any, *, training: bool = False) -> Any:
         """The token rows, quantized; an exported module puts its packed table in this one's place.
 

@@ -1,0 +1,77 @@
+"""Learning from another sentence encoder: its vectors, its ranking, its view of single subwords."""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from convert_tf.layers.side_network import l2_normalize
+
+
+def vector_losses(predicted: Any, teacher: Any) -> Any:
+    """How far vectors point away from the teacher's: 1 − cosine.
+
+    Args:
+      predicted: `[texts, dim]`, of any length.
+      teacher: float32 `[texts, dim]`, of length 1, or zeros where there is none.
+
+    Returns:
+      float32 `[texts]`, from 0 to 2; 0 where there is no teacher.
+    """
+    teacher = ops.cast(teacher, "float32")
+    cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
+    return ops.where(_has_vector(teacher), 1.0 - cosines, 0.0)
+
+
+def ranking_losses(scores: Any, contexts: Any, responses: Any, *, teacher_scale: float) -> Any:
+    """Cross-entropy of the batch's responses against the teacher's distribution over them.
+
+    Args:
+      scores: float `[batch, batch or more]`, of contexts with responses, before the softmax.
+      contexts: float32 `[batch, dim]`, the teacher's, of length 1 or zeros.
+      responses: float32 `[batch, dim]`, likewise, of the first `batch` columns of `scores`.
+      teacher_scale: factor of the teacher's cosines before the softmax.
+
+    Returns:
+      float32 `[batch]`, in nats; 0 where the teacher has no vector of the context or of its
+      response.
+
+    Reference: arXiv 1503.02531 §2 (soft targets).
+    """
+    contexts, responses = (ops.cast(x, "float32") for x in (contexts, responses))
+    has_response = _has_vector(responses)
+    cosines = ops.matmul(contexts, ops.transpose(responses))
+    cosines = ops.where(has_response[None, :], cosines * teacher_scale, -1e30)
+    targets = ops.softmax(cosines, axis=-1)
+    scores = ops.cast(scores, "float32")[:, : ops.shape(responses)[0]]
+    losses = -ops.sum(targets * ops.log_softmax(scores, axis=-1), axis=-1)
+    return ops.where(ops.logical_and(_has_vector(contexts), has_response), losses, 0.0)
+
+
+def _has_vector(teacher: Any) -> Any:
+    return ops.sum(ops.square(teacher), axis=-1) > 0.5
+
+
+def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
+    """Rows of an embedding table that lie to one another as the teacher's vectors do.
+
+    What all of them share is taken out. Where rows are narrower than vectors, these are projected
+    to their principal components; where they are wider, turned into the larger space.
+
+    Args:
+      vectors: float32 `[rows, teacher_dim]`.
+      dim: width of a row.
+      seed: of the turn.
+
+    Returns:
+      float32 `[rows, dim]` with a root mean square of 1 / √dim, as the initial table has.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    if dim < vectors.shape[1]:
+        _, axes = np.linalg.eigh(centred.T @ centred)
+        rows = centred @ axes[:, ::-1][:, :dim]
+    else:
+        turn = np.random.default_rng(seed).standard_normal((dim, vectors.shape[1]))
+        rows = centred @ np.linalg.qr(turn)[0].T
+    return (rows / np.sqrt(np.mean(rows**2)) / math.sqrt(dim)).astype(np.float32)
