@@ -16,12 +16,13 @@ Ids have 16 bits where that holds them all, that of padding included, else 32.
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
-from convert_tf.data.packing import TokenIds, joined_ranges
+from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.files import read_facts
 
 FACTS_FILE = "arrays.json"
@@ -188,18 +189,23 @@ class ArrayExamples:
         self.num_examples = num_examples
         self.padding_id = padding_id
         self.max_tokens = max_tokens
-        self._where = f"{str(folder)!r} ({split})"
-        self._texts = []
+        self._texts = {}
+        self._files = {}
         for name in names:
-            offsets = _mapped(Path(folder) / offsets_file(split, name), "int64")
-            ids = _mapped(Path(folder) / ids_file(split, name), dtype)
+            files = (
+                _MappedFile(Path(folder) / ids_file(split, name), dtype),
+                _MappedFile(Path(folder) / offsets_file(split, name), "int64"),
+            )
+            ids, offsets = (file.array for file in files)
             if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
                 raise ValueError(
                     "The offsets of token ids must fit the ids and the examples. Received: "
                     f"{len(offsets)} offsets from {offsets[:1]} to {offsets[-1:]} for {len(ids)} "
-                    f"ids of {num_examples} examples: {name} in {self._where}. {_AGAIN}"
+                    f"ids of {num_examples} examples: {name} of {split} in {str(folder)!r}. "
+                    f"{_AGAIN}"
                 )
-            self._texts.append((ids, offsets))
+            self._texts[name] = ids, offsets
+            self._files[name] = files
 
     def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """The numbers of the examples, int64 `[examples]`: nothing is read yet."""
@@ -217,37 +223,78 @@ class ArrayExamples:
         Raises:
           ValueError: an id or an offset is out of range.
         """
-        flat, lengths = [], []
-        for ids, offsets in self._texts:
-            begins = offsets[loaded]
-            own_lengths = np.minimum(offsets[loaded + 1] - begins, self.max_tokens)
-            if own_lengths.min(initial=0) < 0 or begins.min(initial=0) < 0:
-                raise self._damaged("an offset below the one before it")
-            places = joined_ranges(begins, own_lengths)
-            if places.max(initial=-1) >= len(ids):
-                raise self._damaged(f"an offset behind the last of {len(ids)} ids")
-            flat.append(ids[places].astype(np.int32))
-            lengths.append(own_lengths)
-        all_ids = np.concatenate(flat)
-        if len(all_ids) and not 0 <= all_ids.min() <= all_ids.max() < self.padding_id:
-            raise self._damaged(f"id {all_ids.max()} among ids below {self.padding_id}")
-        return TokenIds(all_ids, np.cumsum(np.concatenate([[0], *lengths])))
+        return join_texts([self.texts(name, loaded) for name in self.names])
 
-    def _damaged(self, what: str) -> ValueError:
-        return ValueError(f"Token ids must be whole. Received: {what}, in {self._where}. {_AGAIN}")
+    def texts(self, name: str, examples: np.ndarray) -> TokenIds:
+        """One of the texts of each of some examples.
+
+        Args:
+          name: which one, of `names`.
+          examples: int64 `[examples]`, their numbers.
+
+        Returns:
+          int32 ids of `examples` texts.
+
+        Raises:
+          ValueError: an id or an offset is out of range, or a file became shorter.
+        """
+        ids, offsets = self._texts[name]
+        for file in self._files[name]:
+            file.check_size()
+        ids_path, offsets_path = (file.path for file in self._files[name])
+        begins = offsets[examples]
+        lengths = np.minimum(offsets[examples + 1] - begins, self.max_tokens)
+        if lengths.min(initial=0) < 0 or begins.min(initial=0) < 0:
+            raise _damaged("an offset below the one before it", offsets_path)
+        places = joined_ranges(begins, lengths)
+        if places.max(initial=-1) >= len(ids):
+            raise _damaged(f"an offset behind the last of {len(ids)} ids", offsets_path)
+        flat = ids[places].astype(np.int32)
+        if len(flat) and not 0 <= flat.min() <= flat.max() < self.padding_id:
+            raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
+        return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
+
+    def checksum(self, names: Iterable[str]) -> str:
+        """SHA-256 of some of the texts of all examples; reads them from the start to the end."""
+        digest = hashlib.sha256()
+        for array in (array for name in names for array in self._texts[name]):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
 
 
-def _mapped(path: Path, dtype: str) -> np.ndarray:
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(
-            f"A folder of token ids must be whole. Received: {path} ({error}). {_AGAIN}"
-        ) from error
-    if array.dtype != dtype or array.ndim != 1:
-        raise ValueError(
-            f"{path.name} must be one row of {dtype}. Received: {array.dtype} of shape "
-            f"{array.shape} in {path}. {_AGAIN}"
-        )
-    # As a plain array, whose slices are not subclasses with a file to keep.
-    return np.asarray(array)
+def _damaged(what: str, path: Path) -> ValueError:
+    return ValueError(f"Token ids must be whole. Received: {what}, in {str(path)!r}. {_AGAIN}")
+
+
+class _MappedFile:
+    """A `.npy` file of one row, mapped, of which a run reads until it ends.
+
+    Attributes:
+      path: the file.
+      array: what it holds. It stays readable when the file is deleted or another one gets its
+        name; reading behind the end of a file that was cut ends the process with SIGBUS.
+    """
+
+    def __init__(self, path: Path, dtype: str):
+        self.path = path
+        try:
+            array = np.load(path, mmap_mode="r")
+            self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(
+                f"A folder of token ids must be whole. Received: {path} ({error}). {_AGAIN}"
+            ) from error
+        if array.dtype != dtype or array.ndim != 1:
+            raise ValueError(
+                f"{path.name} must be one row of {dtype}. Received: {array.dtype} of shape "
+                f"{array.shape} in {path}. {_AGAIN}"
+            )
+        self._size = os.fstat(self._file.fileno()).st_size
+        # As a plain array, whose slices are not subclasses with a file to keep.
+        self.array = np.asarray(array)
+
+    def check_size(self) -> None:
+        """Raises `ValueError` where the file is shorter than it was."""
+        size = os.fstat(self._file.fileno()).st_size
+        if size < self._size:
+            raise _damaged(f"{size} of {self._size} bytes", self.path)

@@ -40,6 +40,30 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
 
 
+def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
+    """The texts of the first part, then those of the second, …."""
+    lengths = [np.diff(part.row_splits) for part in parts]
+    return TokenIds(
+        np.concatenate([part.flat for part in parts]), np.cumsum(np.concatenate([[0], *lengths]))
+    )
+
+
+def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Values of texts, split by what the texts are.
+
+    Args:
+      values: `[names × examples]`: those of the texts of the first name, then of the second, ….
+      names: what the texts are. One that is there k times names k texts of each example.
+
+    Returns:
+      For each name `[examples]`, or `[examples × k]`: those of the first example come first.
+    """
+    rows = values.reshape(len(names), -1)
+    return {
+        name: rows[[other == name for other in names]].T.ravel() for name in dict.fromkeys(names)
+    }
+
+
 def text_groups(texts: TokenIds) -> np.ndarray:
     """Which texts are equal: int32 `[texts]`, the number of the first text that each is equal to."""
     first: dict[bytes, int] = {}
@@ -146,22 +170,71 @@ def pack_batch(
 
     Args:
       token_ids: the texts of the first name, then equally many of the second, ….
-      names: what the texts are, as `("context", "response")`.
+      names: what the texts are, as `("context", "response")`; see `by_name`.
       row_tokens, padding_id, row_multiple: see `pack`.
 
     Returns:
       int32: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and for each name
-      `{name}_slots` `[examples]`.
+      `{name}_slots` `[examples]`, or `[examples × k]` of a name that is there k times.
     """
     packed, segment_lengths, slots = pack(
         *token_ids, row_tokens=row_tokens, padding_id=padding_id, row_multiple=row_multiple
     )
-    by_name = zip(names, slots.reshape(len(names), -1), strict=True)
     return {
         "token_ids": packed,
         "segment_lengths": segment_lengths,
-        **{f"{name}_slots": own for name, own in by_name},
+        **{f"{name}_slots": own for name, own in by_name(slots, names).items()},
     }
+
+
+def pack_micro_batches(
+    token_ids: TokenIds,
+    names: Sequence[str],
+    *,
+    micro_batches: int,
+    row_tokens: int,
+    padding_id: int,
+    row_multiple: int = 1,
+) -> dict[str, np.ndarray]:
+    """One batch as `micro_batches.encode_micro_batches` takes it: each part is packed on its own.
+
+    Example e is in micro-batch e mod their number. Their axis is the second, so that the first one
+    is that of rows or examples, as without them.
+
+    Args:
+      token_ids, names, row_tokens, padding_id, row_multiple: see `pack_batch`.
+      micro_batches: how many; it divides the number of examples.
+
+    Returns:
+      int32: `token_ids` `[rows, micro_batches, row_tokens]`, `segment_lengths` `[rows,
+      micro_batches, 16]`, of as many rows as the micro-batch with most of them needs, and for each
+      name `{name}_slots` `[examples / micro_batches, micro_batches]`, or that times k.
+    """
+    texts = np.arange(len(token_ids.row_splits) - 1).reshape(len(names), -1, micro_batches)
+    parts = []
+    for index in range(micro_batches):
+        own = texts[:, :, index].ravel()
+        starts = token_ids.row_splits[own]
+        lengths = token_ids.row_splits[own + 1] - starts
+        parts.append(
+            pack_batch(
+                TokenIds(
+                    token_ids.flat[joined_ranges(starts, lengths)],
+                    np.concatenate([[0], np.cumsum(lengths)]),
+                ),
+                names,
+                row_tokens=row_tokens,
+                padding_id=padding_id,
+                row_multiple=row_multiple,
+            )
+        )
+    rows = max(len(part["token_ids"]) for part in parts)
+    fills = {"token_ids": padding_id, "segment_lengths": 0}
+    for part in parts:
+        for name, fill in fills.items():
+            missing = ((0, rows - len(part[name])), (0, 0))
+            part[name] = np.pad(part[name], missing, constant_values=fill)
+    return {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
 def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
