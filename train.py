@@ -42,7 +42,7 @@ from convert_tf.config import (
 
 FLAGS = flags.FLAGS
 _MODEL = flags.DEFINE_string(
-    "model", None, "Preset of the model: convert, convert_multi_context or tiny."
+    "model", None, "Preset of the model: convert, convert_small, convert_multi_context or tiny."
 )
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file; token ids bring their own.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the run.", required=True)

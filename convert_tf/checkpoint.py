@@ -133,20 +133,23 @@ def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
 def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
     """Reads the weights that a run starts from, of either kind of model.
 
-    A multi-context model takes over all of a single-context one
-    (`DualEncoder.start_from_single_context`), and gives all that a single-context one has.
+    A multi-context model takes over all of a single-context one, and a deep one all of one with
+    fewer blocks (`DualEncoder.start_from`); a multi-context one gives all that a single-context
+    one has.
 
     Raises:
       CheckpointError: a file is missing, damaged, or of another shape.
     """
     config = load_config(folder)
-    if config.multi_context or not encoder.config.multi_context:
+    is_shallower = len(config.max_relative_attention) < len(encoder.trunk.blocks)
+    reads_less = encoder.config.multi_context and not config.multi_context
+    if not is_shallower and not reads_less:
         load_weights(encoder, folder)
         return
-    single = DualEncoder(config)
-    load_weights(single, folder)
+    other = DualEncoder(config)
+    load_weights(other, folder)
     try:
-        encoder.start_from_single_context(single)
+        encoder.start_from(other)
     except ValueError as error:
         raise CheckpointError(
             "Initial weights must have the model's shapes. Received: "

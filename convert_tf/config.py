@@ -524,6 +524,7 @@ def head_train_defaults(head: str) -> dict[str, Any]:
 MODEL_PRESETS: dict[str, dict[str, Any]] = {
     "convert": {},
     "convert_multi_context": {"multi_context": True},
+    "convert_small": {"max_relative_attention": (3, 5, 48)},
     "tiny": {
         "embedding_dim": 64,
         "max_relative_attention": (3, 48),

@@ -146,13 +146,14 @@ class DualEncoder(keras.Model):
       inputs: dict of `token_ids` int32 `[rows, tokens]`, `segment_lengths` int32
         `[rows, segments]`, and `context_slots`, `response_slots` and, for a multi-context model,
         `extra_context_slots`, int32 `[batch]`: text s of row r has the slot `r * segments + s`,
-        from 0.
+        from 0. There may be `negative_slots`, int32 `[batch × k]`, of further responses.
 
     Returns:
       dict of `context_encoding`, `response_encoding`, float32 `[batch, encoding_dim]`, of length 1,
       and what they are made of, `reduced_context`, `reduced_response`, `[batch, reduced_dim]`.
       A multi-context model adds `extra_context_encoding`, zeros where there is no history,
-      `both_encoding`, and `has_extra_context`, bool `[batch]`.
+      `both_encoding`, and `has_extra_context`, bool `[batch]`. Further responses have
+      `negative_encoding`, `[batch × k, encoding_dim]`.
 
     Raises:
       ValueError: a multi-context model gets no `extra_context_slots`.
@@ -234,24 +235,38 @@ class DualEncoder(keras.Model):
                     # Through numpy: on JAX the two would share a buffer, which cannot be donated.
                     variable.assign(ops.convert_to_numpy(first))
 
-    def start_from_single_context(self, single: "DualEncoder") -> None:
-        """Takes the weights of a single-context model of the same shape over.
+    def start_from(self, other: "DualEncoder") -> None:
+        """Takes the weights of a single-context or a shallower model over.
 
-        The networks of the earlier turns and of both start as that of the context, where shapes
-        allow.
+        Blocks that the other one does not have start as its last block. The networks of the earlier
+        turns and of both start as that of the context, where shapes allow, if the other one has
+        none.
 
         Raises:
-          ValueError: this is no multi-context model, or the other one has other shapes.
+          ValueError: the other model has more blocks, reads earlier turns that this one does not,
+            or has other shapes.
+
+        Reference: stacking, Gong et al., "Efficient Training of BERT by Progressively Stacking",
+        ICML 2019, §4.
         """
-        self._check_multi_context()
-        for own, other in (
-            (self.trunk, single.trunk),
-            (self.reduction, single.reduction),
-            (self.context_side, single.context_side),
-            (self.response_side, single.response_side),
-        ):
-            own.set_weights(other.get_weights())
-        self._start_as_context_side([self.extra_context_side, self.both_side])
+        blocks = other.trunk.blocks
+        if len(blocks) > len(self.trunk.blocks):
+            raise ValueError(
+                "A model starts from one with as many blocks or fewer. Received: "
+                f"{len(blocks)} blocks for {len(self.trunk.blocks)}."
+            )
+        own = [self.trunk.embedding, *self.trunk.blocks]
+        known = [other.trunk.embedding, *blocks]
+        known += [blocks[-1]] * (len(own) - len(known))
+        names = ["reduction", "context_side", "response_side"]
+        if other.config.multi_context and self.config.multi_context:
+            names += ["extra_context_side", "both_side"]
+        own += [getattr(self, name) for name in names]
+        known += [getattr(other, name) for name in names]
+        for layer, source in zip(own, known, strict=True):
+            layer.set_weights(source.get_weights())
+        if self.config.multi_context and not other.config.multi_context:
+            self._start_as_context_side([self.extra_context_side, self.both_side])
 
     def lengths(self, token_ids: Any) -> Any:
         """Tokens of each right-padded text: int32 `[batch, tokens]` → int32 `[batch, 1]`."""
@@ -365,6 +380,8 @@ class DualEncoder(keras.Model):
             "context_encoding": self.context_side(reduced_context),
             "response_encoding": self.response_side(reduced_response),
         }
+        if "negative_slots" in inputs:
+            encodings["negative_encoding"] = self.response_side(reduced_of("negative"))
         if not self.config.multi_context:
             return encodings
         if "extra_context_slots" not in inputs:

@@ -51,9 +51,7 @@ def distinct_responses(groups: Any) -> Any:
       bool `[K, K]`: at [i, j] whether response j is i itself or another text than it.
     """
     places = ops.arange(ops.shape(groups)[0])
-    return ops.logical_or(
-        groups[:, None] != groups[None, :], places[:, None] == places[None, :]
-    )
+    return ops.logical_or(groups[:, None] != groups[None, :], places[:, None] == places[None, :])
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:

