@@ -374,6 +374,10 @@ class DataConfig(_Config):
       row_tokens: tokens in one packed row; several short texts share a row.
       teacher: folder of teacher vectors that `python -m convert_tf.data.teach` wrote for the token
         ids.
+      hard_negatives: folder of negatives that `python -m convert_tf.data.mine` wrote for the token
+        ids; empty for none but the other responses of the batch.
+      negatives_per_pair: how many of a pair's mined negatives are drawn at each step; their
+        responses are encoded with the batch, as negatives of all its contexts.
       turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns that a multi-context
         model reads, 0 for the most recent one; for fine-tuning, from records only.
     """
@@ -384,11 +388,23 @@ class DataConfig(_Config):
     shuffle_buffer: int = 100_000
     row_tokens: int = 64
     teacher: str = ""
+    hard_negatives: str = ""
+    negatives_per_pair: int = 1
     turn_prefixes: bool = False
 
     def __post_init__(self) -> None:
         _check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)
         _check(self.row_tokens >= 1, "row_tokens must be at least 1.", self.row_tokens)
+        _check(
+            self.negatives_per_pair >= 1,
+            "negatives_per_pair must be at least 1.",
+            self.negatives_per_pair,
+        )
+        _check(
+            bool(self.hard_negatives) or self.negatives_per_pair == 1,
+            "negatives_per_pair must be left away where hard_negatives names no folder.",
+            self.negatives_per_pair,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,13 @@ from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
 from convert_tf.termination import Termination, termination_noted
 from convert_tf.trainer import choose_precision, make_ranking_model
-from convert_tf.training_data import make_batches, open_data, open_splits, open_teacher
+from convert_tf.training_data import (
+    make_batches,
+    open_data,
+    open_negatives,
+    open_splits,
+    open_teacher,
+)
 from convert_tf.training_state import load_training_state, newest_checkpoint
 
 RUN_FILE = "train_config.json"
@@ -134,6 +140,7 @@ def train(
             f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise --row_tokens."
         )
     examples = open_splits(folder, data_config, model_config, train_config)
+    negatives = open_negatives(examples[data_config.train_split], train_config, data_config)
     run = Path(output)
     with only_run_in(run), termination_noted() as termination:
         resume_from = _check_same_run(
@@ -184,7 +191,9 @@ def train(
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
-        batches, eval_sets = make_batches(examples, train_config, data_config, teacher=teacher)
+        batches, eval_sets = make_batches(
+            examples, train_config, data_config, teacher=teacher, negatives=negatives
+        )
         _fit(
             model,
             batches,

@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from convert_tf import checkpoint
 from convert_tf.config import DataConfig, ModelConfig, TrainConfig
-from convert_tf.data.arrays import ArrayFolder, is_array_folder
+from convert_tf.data.arrays import ArrayExamples, ArrayFolder, is_array_folder
 from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
+from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.metrics import BLOCK_SIZE
@@ -176,12 +177,39 @@ def open_teacher(
     )
 
 
+def open_negatives(
+    examples: Examples, config: TrainConfig, data: DataConfig
+) -> HardNegatives | None:
+    """The mined negatives of the training split; None for a run without any.
+
+    Raises:
+      ValueError: they are those of other token ids, damaged, or fewer than a pair is to get; or
+        records are trained on.
+    """
+    if not data.hard_negatives:
+        return None
+    if not isinstance(examples, ArrayExamples):
+        raise ValueError(
+            "Mined negatives go with token ids. Received: --hard_negatives and records in "
+            f"{data.data!r}. Write token ids with `python -m convert_tf.data.tokenize`, mine "
+            "negatives from them with `python -m convert_tf.data.mine`, and pass them as --data."
+        )
+    return HardNegatives(
+        data.hard_negatives,
+        data.train_split,
+        examples,
+        per_pair=data.negatives_per_pair,
+        seed=config.seed,
+    )
+
+
 def make_batches(
     examples: dict[str, Examples],
     config: TrainConfig,
     data: DataConfig,
     *,
     teacher: TeacherVectors | None = None,
+    negatives: HardNegatives | None = None,
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
     """The training batches, and the batches of each evaluation split."""
     packing: dict[str, int] = {
@@ -201,6 +229,7 @@ def make_batches(
         seed=config.seed,
         marks_duplicates=config.mask_duplicates,
         teacher=teacher if config.distillation or config.ranking_distillation else None,
+        negatives=negatives,
         **packing,
     )
     return batches, eval_sets

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from convert_tf.data.order import ExampleOrder
-from convert_tf.data.packing import TokenIds, pack_batch, text_groups
+from convert_tf.data.packing import TokenIds, by_name, join_texts, pack_batch, text_groups
 
 PAIR = ("context", "response")
 PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
@@ -58,6 +58,16 @@ class TeacherColumns(Protocol):
         """Arrays `[batch, …]` of examples, given their numbers, int64 `[batch]`."""
 
 
+class Negatives(Protocol):
+    """`negatives.HardNegatives`, which goes with token ids."""
+
+    def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+        """Of examples in their epochs, int64 `[batch]`: others, int64 `[batch, k]`."""
+
+    def responses(self, numbers: np.ndarray) -> TokenIds:
+        """The responses of examples, int64 `[texts]`."""
+
+
 class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`, which the seed alone decides.
 
@@ -72,12 +82,17 @@ class TrainingBatches:
       seed: seed of the order.
       skip_batches: batches that a run before this one has seen. They are not read.
       row_multiple: batches have a multiple of this many rows.
+      part: `(i, n)` makes packed batches of the i-th of n equal parts of each batch.
       marks_duplicates: whether equal responses of a batch are told from others.
       teacher: what another encoder makes of token ids; None for none.
+      negatives: chooses k examples for each, whose responses are encoded with the batch; for token
+        ids. None for none.
 
     Yields:
       The dicts of `packing.pack_batch`, with `response_groups` int32 `[batch]`, equal where the
-      responses are, and the columns of the teacher, where these are wanted.
+      responses are, and the columns of the teacher, where these are wanted. With negatives there
+      are `negative_slots` int32 `[batch × k]`, those of the first example first, and beside
+      `response_groups` `negative_groups` int32 `[batch × k]`.
     """
 
     def __init__(
@@ -90,20 +105,27 @@ class TrainingBatches:
         seed: int,
         skip_batches: int = 0,
         row_multiple: int = 1,
+        part: tuple[int, int] = (0, 1),
         marks_duplicates: bool = False,
         teacher: TeacherColumns | None = None,
+        negatives: Negatives | None = None,
     ):
         self.examples = examples
         self.batch_size = batch_size
         self.row_tokens = row_tokens
         self.skip_batches = skip_batches
         self.row_multiple = row_multiple
+        self.part = part
         self.marks_duplicates = marks_duplicates
         self.teacher = teacher
+        self.negatives = negatives
         self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         size = self.batch_size
+        index, parts = self.part
+        own = slice(index * size // parts, (index + 1) * size // parts)
+        position = self.skip_batches * size
         left: np.ndarray | None = None
         for group in self._order.groups(self.skip_batches * size):
             loaded = self.examples.load(group.starts, group.stops)[group.permutation]
@@ -111,13 +133,19 @@ class TrainingBatches:
                 loaded = np.concatenate([left, loaded])
             end = len(loaded) // size * size
             for start in range(0, end, size):
-                yield self._batch(loaded[start : start + size])
+                epochs = np.arange(position, position + size) // self.examples.num_examples
+                yield self._batch(loaded[start : start + size][own], epochs[own])
+                position += size
             left = loaded[end:].copy()  # a view would keep the whole group in memory
             del loaded
 
-    def _batch(self, loaded: np.ndarray) -> dict[str, np.ndarray]:
+    def _batch(self, loaded: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
         names = self.examples.names
         token_ids = self.examples.token_ids(loaded)
+        if self.negatives is not None:
+            drawn = self.negatives.draw(loaded, epochs)
+            names = (*names, *["negative"] * drawn.shape[1])
+            token_ids = join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
         batch = pack_batch(
             token_ids,
             names,
@@ -126,8 +154,9 @@ class TrainingBatches:
             row_multiple=self.row_multiple,
         )
         if self.marks_duplicates:
-            groups = text_groups(token_ids).reshape(len(names), -1)
-            batch["response_groups"] = groups[names.index("response")]
+            groups = by_name(text_groups(token_ids), names)
+            for name in ("response", "negative")[: 1 if self.negatives is None else 2]:
+                batch[f"{name}_groups"] = groups[name]
         if self.teacher is not None:
             batch |= self.teacher.columns(loaded)
         return batch
