@@ -1,0 +1,170 @@
+"""Hard negatives on disk: for each example of token ids some whose responses are wrong for it.
+
+A folder that `python -m convert_tf.data.mine` wrote holds
+
+- `negatives.json`: the `version` of the format, the `split` and its number of `examples`, the
+  SHA-256 of their contexts and responses (`texts_sha256`), how many `negatives` an example has at
+  most, the `dtype` of their numbers, and how they were found: the `checkpoint`, the SHA-256 of its
+  weights, the options;
+- `{split}-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
+  best-ranked first; −1 where there are fewer.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from convert_tf.data.arrays import ArrayExamples
+from convert_tf.data.batches import PAIR
+from convert_tf.data.packing import TokenIds
+from convert_tf.files import read_facts
+
+FACTS_FILE = "negatives.json"
+FORMAT_VERSION = 1
+DTYPE = "int32"
+_FILE_NAME = re.compile(rf"\w+-negatives\.npy|{re.escape(FACTS_FILE)}")
+_AGAIN = "Write it again with `python -m convert_tf.data.mine`."
+_FACTS = {
+    "split": str,
+    "examples": int,
+    "texts_sha256": str,
+    "negatives": int,
+    "dtype": str,
+    "checkpoint": str,
+}
+
+
+def array_file(split: str) -> str:
+    """File name of the numbers of a split."""
+    return f"{split}-negatives.npy"
+
+
+def negative_files(folder: str) -> list[str]:
+    """The files of a folder of negatives; last `negatives.json`, without which it is none."""
+    if not os.path.isfile(os.path.join(folder, FACTS_FILE)):
+        return []
+    names = [name for name in os.listdir(folder) if _FILE_NAME.fullmatch(name)]
+    names.sort(key=lambda name: (name == FACTS_FILE, name))
+    return [os.path.join(folder, name) for name in names]
+
+
+def _scattered(values: np.ndarray) -> np.ndarray:
+    """One step of SplitMix64: uint64 to uint64, equal numbers in all versions of numpy."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+class HardNegatives:
+    """Mined negatives of a split of token ids, and which of them an example gets in an epoch.
+
+    Args:
+      folder: folder that `convert_tf.data.mine` wrote.
+      split: the split that is trained on.
+      examples: its token ids.
+      per_pair: negatives of an example at a time.
+      seed: of the choice.
+
+    Raises:
+      ValueError: the folder is incomplete, damaged, or of other token ids, or holds fewer negatives
+        of an example.
+
+    Example:
+      negatives = HardNegatives("negatives/", "train", examples, per_pair=1, seed=0)
+      numbers = negatives.draw(np.arange(512), epochs=np.zeros(512, np.int64))  # [512, 1]
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        split: str,
+        examples: ArrayExamples,
+        *,
+        per_pair: int,
+        seed: int,
+    ):
+        facts = read_facts(
+            Path(folder) / FACTS_FILE,
+            what="folder of negatives",
+            version=FORMAT_VERSION,
+            kinds=_FACTS,
+            dtypes=(DTYPE,),
+            remedy=_AGAIN,
+        )
+        found = facts["split"], facts["examples"]
+        if found != (split, examples.num_examples) or facts["texts_sha256"] != examples.checksum(
+            PAIR
+        ):
+            raise ValueError(
+                "Negatives must be mined from the token ids that are trained on. Received: "
+                f"{str(folder)!r}, of {facts['examples']} examples of {facts['split']}, for "
+                f"{examples.num_examples} of {split}"
+                f"{' with other texts' if found == (split, examples.num_examples) else ''}. Mine "
+                "them with `python -m convert_tf.data.mine`, or train on those token ids."
+            )
+        if per_pair > facts["negatives"]:
+            raise ValueError(
+                "An example gets at most the negatives that were mined for it. Received: "
+                f"negatives_per_pair {per_pair} for {str(folder)!r}, which has "
+                f"{facts['negatives']}. Lower --negatives_per_pair, or mine more."
+            )
+        self.per_pair = per_pair
+        self.seed = seed
+        self._examples = examples
+        self._mined = _mapped(
+            Path(folder) / array_file(split), (examples.num_examples, facts["negatives"])
+        )
+
+    def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+        """The negatives of some examples: a function of the seed, the epoch and the example alone.
+
+        Where fewer were mined, the rest are any examples of the split.
+
+        Args:
+          examples: int64 `[examples]`, their numbers.
+          epochs: int64 `[examples]`, how often each was seen before.
+
+        Returns:
+          int64 `[examples, per_pair]`, numbers of examples. The mined ones among them differ.
+
+        Raises:
+          ValueError: a stored number is that of no example.
+        """
+        mined = np.asarray(self._mined[examples], np.int64)
+        if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
+            raise ValueError(
+                "Mined negatives must be examples of the split. Received: numbers from "
+                f"{mined.min()} to {mined.max()} for {self._examples.num_examples} examples. "
+                f"{_AGAIN}"
+            )
+        keys = _scattered(np.full(len(examples), self.seed, np.uint64))
+        for part in (epochs, examples):
+            keys = _scattered(keys + part.astype(np.uint64))
+        keys = _scattered(keys[:, None] + np.arange(mined.shape[1], dtype=np.uint64))
+        order = np.where(mined < 0, np.uint64(2**64 - 1), keys >> np.uint64(1))
+        chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
+        drawn = np.take_along_axis(mined, chosen, axis=1)
+        others = np.take_along_axis(keys, chosen, axis=1) % np.uint64(self._examples.num_examples)
+        return np.where(drawn < 0, others.astype(np.int64), drawn)
+
+    def responses(self, numbers: np.ndarray) -> TokenIds:
+        """The responses of examples, int64 `[texts]`."""
+        return self._examples.texts("response", numbers)
+
+
+def _mapped(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(
+            f"A folder of negatives must be whole. Received: {path} ({error}). {_AGAIN}"
+        ) from error
+    if array.dtype != DTYPE or array.shape != shape:
+        raise ValueError(
+            f"{path.name} must be {DTYPE} of shape {shape}. Received: {array.dtype} of shape "
+            f"{array.shape} in {path}. {_AGAIN}"
+        )
+    return np.asarray(array)
