@@ -1,0 +1,258 @@
+"""Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoint import load_checkpoint
+from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.data.arrays import ArrayFolder
+from convert_tf.data.pipeline import read_texts
+from convert_tf.data.teach import write_teacher_vectors
+from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
+from convert_tf.distillation import initial_rows, ranking_losses, vector_losses
+from convert_tf.losses import distinct_responses, in_batch_softmax_losses
+from convert_tf.training import train
+from convert_tf.training_state import saved_checkpoints
+
+DIM = 12
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    precision="float32", eval_every=4, eval_examples=100, checkpoint_every=4,
+)  # fmt: skip
+
+
+def changed(config, **fields):
+    return type(config).from_dict({**config.to_dict(), **fields})
+
+
+def unit(shape, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape).astype("float32")
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def letters_teacher(texts):
+    """Normalised counts of letters, turned: equal texts have equal vectors."""
+    counts = np.array([[1 + text.count(chr(97 + i)) for i in range(26)] for text in texts])
+    turned = counts @ unit((26, DIM), seed=3)
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, folder, teacher=letters_teacher, name="letters"
+    )
+    return folder
+
+
+def opened(corpus, folder, **changes):
+    arguments = {
+        "num_examples": 210,
+        "vocabulary_sha256": ArrayFolder(corpus.arrays).vocabulary_sha256,
+        **changes,
+    }
+    return TeacherVectors(folder, "train", **arguments)
+
+
+def run(corpus, output, teacher, *, model=MODEL, **fields):
+    return train(
+        model,
+        changed(CONFIG, **fields),
+        DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+        output=str(output),
+    )
+
+
+def final_weights(folder):
+    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
+    return [np.array(v) for v in encoder.variables]
+
+
+def test_vector_loss_is_one_minus_the_cosine():
+    predicted, target = 3 * unit((5, 7)), unit((5, 7), seed=1)
+    target[2] = 0
+    expected = [1 - p @ t / np.linalg.norm(p) for p, t in zip(predicted, target, strict=True)]
+    expected[2] = 0
+    np.testing.assert_allclose(vector_losses(predicted, target), expected, atol=1e-6)
+
+
+def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
+    predicted = tf.Variable(np.zeros((1, 4), "float32"))
+    with tf.GradientTape() as tape:
+        loss = ops.sum(vector_losses(predicted, unit((1, 4))))
+    assert np.isfinite(tape.gradient(loss, predicted)).all()
+
+
+def test_ranking_loss_against_a_loop():
+    scores = 4 * np.random.default_rng(2).standard_normal((4, 6)).astype("float32")
+    contexts, responses = unit((4, 5)), unit((4, 5), seed=1)
+    responses[3] = 0
+    contexts[1] = 0
+    expected = np.zeros(4)
+    for i in (0, 2):
+        weights = np.exp(9 * responses[:3] @ contexts[i])
+        log_probability = scores[i, :4] - np.log(np.exp(scores[i, :4]).sum())
+        expected[i] = -(weights / weights.sum() * log_probability[:3]).sum()
+    found = ranking_losses(scores, contexts, responses, teacher_scale=9.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_duplicates_are_no_negatives():
+    scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    groups = np.array([0, 1, 0, 3], "int32")
+    found = in_batch_softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups))
+    for i, others in enumerate(([1, 3], [0, 2, 3], [1, 3], [0, 1, 2])):
+        own = scores[i, [i, *others]]
+        log_probability = own - np.log(np.exp(own).sum())
+        expected = -0.8 * log_probability[0] - 0.2 * log_probability[1:].mean()
+        assert float(found[i]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_initial_rows_keep_the_angles_of_centred_vectors():
+    vectors = unit((30, 6)) + 2
+    centred = vectors - vectors.mean(axis=0)
+    wide = initial_rows(vectors, 10)
+    assert wide.shape == (30, 10)
+    assert np.sqrt((wide**2).mean()) == pytest.approx(1 / np.sqrt(10), rel=1e-5)
+    ratio = (wide @ wide.T) / (centred @ centred.T)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+    narrow = initial_rows(vectors, 3)
+    kept = np.linalg.svd(centred, compute_uv=False)[:3]
+    found = np.linalg.svd(narrow, compute_uv=False)
+    np.testing.assert_allclose(found / found[0], kept / kept[0], rtol=1e-4)
+
+
+def test_vectors_are_those_of_the_texts(corpus, teacher):
+    vectors = opened(corpus, teacher)
+    texts = read_texts(corpus.records, "train")
+    picked = np.array([0, 209, 17])
+    columns = vectors.columns(picked)
+    for name in ("context", "response"):
+        expected = letters_teacher([texts[name][i].decode() for i in picked])
+        np.testing.assert_allclose(columns[f"teacher_{name}"], expected, atol=1e-3)
+    np.testing.assert_allclose(vectors.subwords[1], letters_teacher(["b"])[0], atol=1e-3)
+    assert len(vectors.subwords) == ArrayFolder(corpus.arrays).vocab_size
+
+
+def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.data.teach.CHUNK", 50)
+    calls = []
+
+    def failing(texts):
+        calls.append(len(texts))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return letters_teacher(texts)
+
+    output = tmp_path / "vectors"
+
+    def write(teach):
+        write_teacher_vectors(
+            corpus.records, corpus.arrays, str(output), teacher=teach, name="letters"
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        write(failing)
+    assert not output.exists()
+    read = []
+    write(lambda texts: read.append(len(texts)) or letters_teacher(texts))
+    assert len(read) == 1 + 3  # the vocabulary, and three of five chunks
+    for name in ("context", "response"):
+        np.testing.assert_array_equal(
+            np.load(output / vectors_file("train", name)),
+            np.load(f"{teacher}/{vectors_file('train', name)}"),
+        )
+
+
+def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.data.teach.CHUNK", 50)
+    output = str(tmp_path / "vectors")
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, output,
+        teacher=letters_teacher, name="letters", max_examples=100,
+    )  # fmt: skip
+    columns = opened(corpus, output).columns(np.array([99, 100]))
+    assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"distillation": 1.0}, {"ranking_distillation": 1.0}, {"start_from_teacher": True}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
+    plain = final_weights(run(corpus, tmp_path / "plain", ""))
+    taught = final_weights(run(corpus, tmp_path / "taught", teacher, **fields))
+    assert any(not np.array_equal(a, b) for a, b in zip(plain, taught, strict=True))
+
+
+def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path):
+    """The projection is no part of the encoder, and of what a run resumes from it is."""
+    fields = {"distillation": 2.0, "mask_duplicates": True, "checkpoint_every": 2}
+    whole = run(corpus, tmp_path / "whole", teacher, **fields)
+    state = np.load(saved_checkpoints(whole)[0] / "training_state.npz")
+    assert state["objective_0"].shape == (MODEL.reduced_dim, DIM)
+    shutil.copytree(whole, tmp_path / "resumed")
+    shutil.rmtree(saved_checkpoints(tmp_path / "resumed")[0])
+    run(corpus, tmp_path / "resumed", teacher, **fields)
+    for a, b in zip(final_weights(whole), final_weights(tmp_path / "resumed"), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_masking_changes_nothing_where_all_responses_differ(corpus, tmp_path):
+    plain = final_weights(run(corpus, tmp_path / "plain", ""))
+    same = final_weights(run(corpus, tmp_path / "same", "", mask_duplicates=True))
+    for a, b in zip(plain, same, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(corpus, teacher, tmp_path):
+    with pytest.raises(ValueError, match="Leave --teacher away"):
+        run(corpus, tmp_path / "a", teacher)
+    with pytest.raises(ValueError, match="Give --teacher"):
+        run(corpus, tmp_path / "b", "", distillation=1.0)
+
+
+def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
+    with pytest.raises(ValueError, match="go with token ids"):
+        train(
+            MODEL,
+            changed(CONFIG, distillation=1.0),
+            DataConfig(data=corpus.records, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / "run"),
+            vocabulary=corpus.vocabulary,
+        )
+    with pytest.raises(ValueError, match="those of the token ids"):
+        opened(corpus, teacher, num_examples=209)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        opened(corpus, teacher, vocabulary_sha256="other")
+
+
+def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):
+    copy = tmp_path / "vectors"
+    shutil.copytree(teacher, copy)
+    (copy / vectors_file("train", "context")).write_bytes(b"no array")
+    with pytest.raises(ValueError, match="must be whole"):
+        opened(corpus, copy)
+    np.save(copy / vectors_file("train", "context"), np.zeros((210, DIM - 1), "float16"))
+    with pytest.raises(ValueError, match="of shape"):
+        opened(corpus, copy)
+    (copy / FACTS_FILE).write_text(json.dumps({"version": 7}))
+    with pytest.raises(ValueError, match="version 7"):
+        opened(corpus, copy)
