@@ -1,4 +1,4 @@
-"""Learning from another sentence encoder: its vectors, its ranking, its view of single subwords."""
+"""Learning from another sentence encoder: its vectors of texts, and of single subwords."""
 
 import math
 from typing import Any
@@ -21,36 +21,8 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
     """
     teacher = ops.cast(teacher, "float32")
     cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
-    return ops.where(_has_vector(teacher), 1.0 - cosines, 0.0)
-
-
-def ranking_losses(scores: Any, contexts: Any, responses: Any, *, teacher_scale: float) -> Any:
-    """Cross-entropy of the batch's responses against the teacher's distribution over them.
-
-    Args:
-      scores: float `[batch, batch or more]`, of contexts with responses, before the softmax.
-      contexts: float32 `[batch, dim]`, the teacher's, of length 1 or zeros.
-      responses: float32 `[batch, dim]`, likewise, of the first `batch` columns of `scores`.
-      teacher_scale: factor of the teacher's cosines before the softmax.
-
-    Returns:
-      float32 `[batch]`, in nats; 0 where the teacher has no vector of the context or of its
-      response.
-
-    Reference: arXiv 1503.02531 §2 (soft targets).
-    """
-    contexts, responses = (ops.cast(x, "float32") for x in (contexts, responses))
-    has_response = _has_vector(responses)
-    cosines = ops.matmul(contexts, ops.transpose(responses))
-    cosines = ops.where(has_response[None, :], cosines * teacher_scale, -1e30)
-    targets = ops.softmax(cosines, axis=-1)
-    scores = ops.cast(scores, "float32")[:, : ops.shape(responses)[0]]
-    losses = -ops.sum(targets * ops.log_softmax(scores, axis=-1), axis=-1)
-    return ops.where(ops.logical_and(_has_vector(contexts), has_response), losses, 0.0)
-
-
-def _has_vector(teacher: Any) -> Any:
-    return ops.sum(ops.square(teacher), axis=-1) > 0.5
+    has_vector = ops.sum(ops.square(teacher), axis=-1) > 0.5
+    return ops.where(has_vector, 1.0 - cosines, 0.0)
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:

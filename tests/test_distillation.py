@@ -15,7 +15,7 @@ from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.pipeline import read_texts
 from convert_tf.data.teach import write_teacher_vectors
 from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
-from convert_tf.distillation import initial_rows, ranking_losses, vector_losses
+from convert_tf.distillation import initial_rows, vector_losses
 from convert_tf.losses import distinct_responses, in_batch_softmax_losses
 from convert_tf.training import train
 from convert_tf.training_state import saved_checkpoints
@@ -99,20 +99,6 @@ def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
     assert np.isfinite(tape.gradient(loss, predicted)).all()
 
 
-def test_ranking_loss_against_a_loop():
-    scores = 4 * np.random.default_rng(2).standard_normal((4, 6)).astype("float32")
-    contexts, responses = unit((4, 5)), unit((4, 5), seed=1)
-    responses[3] = 0
-    contexts[1] = 0
-    expected = np.zeros(4)
-    for i in (0, 2):
-        weights = np.exp(9 * responses[:3] @ contexts[i])
-        log_probability = scores[i, :4] - np.log(np.exp(scores[i, :4]).sum())
-        expected[i] = -(weights / weights.sum() * log_probability[:3]).sum()
-    found = ranking_losses(scores, contexts, responses, teacher_scale=9.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_masked_duplicates_are_no_negatives():
     scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
     groups = np.array([0, 1, 0, 3], "int32")
@@ -193,7 +179,7 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     "fields",
-    [{"distillation": 1.0}, {"ranking_distillation": 1.0}, {"start_from_teacher": True}],
+    [{"distillation": 1.0}, {"start_from_teacher": True}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
