@@ -6,6 +6,7 @@
 """
 
 import sys
+from pathlib import Path
 
 from absl import app, flags, logging
 
@@ -19,6 +20,9 @@ _NETWORK_BITS = flags.DEFINE_enum(
     None,
     ["32", "16", "8"],
     "Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in x.onnx.",
+)
+_NOTES = flags.DEFINE_string(
+    "notes", None, "A file of Markdown that joins the model card: data, licences, results."
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace --output where it exists.")
 
@@ -45,6 +49,7 @@ def main(argv: list[str]) -> None:
             _OUTPUT.value,
             network_bits=int(_NETWORK_BITS.value or (8 if is_onnx else 16)),
             max_tokens=_MAX_TOKENS.value,
+            notes=Path(_NOTES.value).read_text(encoding="utf-8") if _NOTES.value else "",
             overwrite=_OVERWRITE.value,
         )
     except (ValueError, OSError) as error:

@@ -58,6 +58,7 @@ def export_module(
     *,
     network_bits: int = 16,
     max_tokens: int = MAX_TOKENS,
+    notes: str = "",
     overwrite: bool = False,
 ) -> Path:
     """Writes the module of an encoder's checkpoint, with a model card.
@@ -67,6 +68,7 @@ def export_module(
       output: the module's folder; its parents are made, and a link is followed.
       network_bits: 16 or 8, of the network's weights in the file.
       max_tokens: longest sequence, in subwords, that the network reads.
+      notes: Markdown that joins the model card: where the data are from, how good it is.
       overwrite: whether a folder of that name is replaced.
 
     Returns:
@@ -91,7 +93,12 @@ def export_module(
 
     def card(sizes: Mapping[str, int]) -> str:
         return encoder_card(
-            config, facts, max_tokens=max_tokens, network_bits=network_bits, sizes=sizes
+            config,
+            facts,
+            max_tokens=max_tokens,
+            network_bits=network_bits,
+            sizes=sizes,
+            notes=notes,
         )
 
     return write_module(module, output, card=card, overwrite=overwrite)

@@ -1,6 +1,6 @@
 """The model card of an exported encoder, made from what its checkpoint and its files say."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,18 @@ def encoder_card(
     max_tokens: int,
     network_bits: int,
     sizes: Mapping[str, int],
+    notes: str = "",
 ) -> str:
     """A model card, as Markdown.
 
     Args:
       config: the model.
       facts: what the checkpoint says of the training: `data`, `precision`, `parameters`, `train`,
-        `evaluation`; lines without facts are left out.
+        `teacher`, `evaluation`; lines without facts are left out.
       max_tokens: longest sequence, in subwords, that the module reads.
       network_bits: of the stored weights of the network.
       sizes: bytes of each file of the module, the card left out.
+      notes: Markdown of the maker's own: where the data are from, how good it is.
 
     Returns:
       The text of the card.
@@ -35,78 +37,87 @@ def encoder_card(
     encode_context = 'encode_context"](tensor)["default"]'
     if config.multi_context:
         encode_context = 'encode_context"](context=tensor, extra_context=earlier)["default"]'
-    return "\n".join([
-        "# Sentence encoder",
-        "",
+    return card_text(
+        "Sentence encoder",
         "Dual encoder of the ConveRT kind (arXiv 1911.03688), exported by convert_tf. Loading it "
         "needs `tensorflow` and `tensorflow_text`:",
-        "",
-        "```python",
-        "import tensorflow_hub as hub, tensorflow_text",
-        "module = hub.load(folder)",
-        'module(["how do I reset my password?"])',
-        f'module.signatures["{encode_context}',
-        "module.use_bfloat16(True)  # where the machine computes faster so",
-        "```",
-        "",
-        "## Model",
-        "",
-        *card_table(_model_rows(config, facts, max_tokens)),
-        "",
-        "## Files",
-        "",
-        *card_table(_file_rows(config, network_bits, sizes)),
-        "",
-        "## Training",
-        "",
-        *card_table(_training_rows(config, facts)),
-        "",
-        "## Evaluation during training",
-        "",
-        *card_table(evaluation_rows(facts)),
-        "",
-        "## Limits",
-        "",
-        *_limits(config, facts, max_tokens),
-        "",
-    ])  # fmt: skip
+        example=[
+            "import tensorflow_hub as hub, tensorflow_text",
+            "module = hub.load(folder)",
+            'module(["how do I reset my password?"])',
+            f'module.signatures["{encode_context}',
+            "module.use_bfloat16(True)  # where the machine computes faster so",
+        ],
+        tables={
+            "Model": _model_rows(config, facts, max_tokens),
+            "Files": [
+                ("subword table", f"{min(config.embedding_bits, 16)} bits"),
+                *file_rows(network_bits, sizes),
+            ],
+            "Training": _training_rows(config, facts),
+            "Evaluation during training": evaluation_rows(facts),
+        },
+        limits=_limits(config, facts, max_tokens),
+        notes=notes,
+    )
 
 
 def light_card(
-    config: ModelConfig, facts: dict[str, Any], *, max_tokens: int, network_bits: int
+    config: ModelConfig,
+    facts: dict[str, Any],
+    *,
+    max_tokens: int,
+    network_bits: int,
+    notes: str = "",
 ) -> str:
     """The card that an `.onnx` file holds; arguments as of `encoder_card`."""
     computes_in = {8: "bytes, with float32 between the matrices", 32: "float32"}[network_bits]
     rows = [row for row in _model_rows(config, facts, max_tokens) if row[0] != "computes in"]
-    return "\n".join([
-        "# Sentence encoder",
-        "",
+    return card_text(
+        "Sentence encoder",
         "Dual encoder of the ConveRT kind (arXiv 1911.03688), exported by convert_tf. Reading it "
         "needs `convert_tf`, `onnxruntime` and `numpy`:",
-        "",
-        "```python",
-        "from convert_tf.client import SentenceEncoder",
-        "encoder = SentenceEncoder(file)",
-        'encoder.encode(["how do I reset my password?"])',
-        "```",
-        "",
-        "## Model",
-        "",
-        *card_table([*rows, ("computes in", computes_in)]),
-        "",
-        "## Training",
-        "",
-        *card_table(_training_rows(config, facts)),
-        "",
-        "## Evaluation during training",
-        "",
-        *card_table(evaluation_rows(facts)),
-        "",
-        "## Limits",
-        "",
-        *_limits(config, facts, max_tokens),
-        "",
-    ])  # fmt: skip
+        example=[
+            "from convert_tf.client import SentenceEncoder",
+            "encoder = SentenceEncoder(file)",
+            'encoder.encode(["how do I reset my password?"])',
+        ],
+        tables={
+            "Model": [*rows, ("computes in", computes_in)],
+            "Training": _training_rows(config, facts),
+            "Evaluation during training": evaluation_rows(facts),
+        },
+        limits=_limits(config, facts, max_tokens),
+        notes=notes,
+    )
+
+
+def card_text(
+    title: str,
+    introduction: str,
+    *,
+    example: Sequence[str],
+    tables: Mapping[str, list[tuple[str, Any]]],
+    limits: Sequence[str],
+    notes: str,
+) -> str:
+    """The Markdown of any card.
+
+    Args:
+      title: its heading.
+      introduction: a paragraph.
+      example: lines of Python.
+      tables: rows of `card_table` by the heading of their section.
+      limits: sentences.
+      notes: Markdown that stands before the limits; `""` for none.
+    """
+    sections = [f"# {title}", introduction, "\n".join(["```python", *example, "```"])]
+    for heading, rows in tables.items():
+        sections += [f"## {heading}", "\n".join(card_table(rows))]
+    if notes.strip():
+        sections.append(notes.strip())
+    sections += ["## Limits", "\n".join(f"- {limit}" for limit in limits)]
+    return "\n\n".join(sections) + "\n"
 
 
 def card_table(rows: list[tuple[str, Any]]) -> list[str]:
@@ -146,12 +157,9 @@ def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _file_rows(
-    config: ModelConfig, network_bits: int, sizes: Mapping[str, int]
-) -> list[tuple[str, Any]]:
-    table_bits = min(config.embedding_bits, 16)
+def file_rows(network_bits: int, sizes: Mapping[str, int]) -> list[tuple[str, Any]]:
+    """How the network is stored, and the bytes of each file and of all."""
     return [
-        ("subword table", f"{table_bits} bits"),
         ("network", f"{network_bits} bits"),
         *((f"`{name}`", f"{size:,} bytes") for name, size in sorted(sizes.items())),
         ("together", f"{sum(sizes.values()) / 1e6:.1f} MB"),
@@ -167,6 +175,8 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
     rows += [(name.replace("_", " "), train[name]) for name in names if name in train]
     if "precision" in facts:
         rows.append(("precision", facts["precision"]))
+    if train.get("distillation"):
+        rows.append(("distilled from", f"`{Path(facts.get('teacher', '')).name}`"))
     table = "with" if config.embedding_bits == 8 else "without"
     rows.append(("quantization", f"subword table trained {table} 8-bit rounding"))
     return rows
@@ -187,7 +197,7 @@ def _limits(config: ModelConfig, facts: dict[str, Any], max_tokens: int) -> list
         limits.append("It reads one text at a time: no earlier turns.")
     if not facts.get("evaluation"):
         limits.append("The checkpoint says of no evaluation.")
-    return [f"- {limit}" for limit in limits]
+    return limits
 
 
 def evaluation_rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -42,6 +42,7 @@ def export_onnx(
     *,
     network_bits: int = 8,
     max_tokens: int = MAX_TOKENS,
+    notes: str = "",
     overwrite: bool = False,
 ) -> Path:
     """Writes the `.onnx` file of an encoder's checkpoint.
@@ -52,6 +53,7 @@ def export_onnx(
       network_bits: 32 computes as the checkpoint does; 8 multiplies bytes. The subword table is in
         8 bits in both, as it was trained.
       max_tokens: longest text, in subwords, that the network reads.
+      notes: Markdown that joins the model card.
       overwrite: whether a file of that name is replaced.
 
     Returns:
@@ -102,7 +104,11 @@ def export_onnx(
     ranges = _calibrated(encoder, max_tokens) if network_bits == 8 else None
     model = GraphBuilder(encoder, max_tokens=max_tokens, ranges=ranges).build()
     card = light_card(
-        config, training_facts(checkpoint), max_tokens=max_tokens, network_bits=network_bits
+        config,
+        training_facts(checkpoint),
+        max_tokens=max_tokens,
+        network_bits=network_bits,
+        notes=notes,
     )
     facts = {
         "format_version": FORMAT_VERSION,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from convert_tf.model_card import card_table, evaluation_rows
+from convert_tf.model_card import card_text, evaluation_rows, file_rows
 from convert_tf.rankers import RankerConfig
 
 
@@ -16,6 +16,7 @@ def ranker_card(
     candidate_tokens: int,
     network_bits: int,
     sizes: Mapping[str, int],
+    notes: str = "",
 ) -> str:
     """A model card, as Markdown.
 
@@ -25,6 +26,7 @@ def ranker_card(
       context_tokens, candidate_tokens: longest texts that the module reads.
       network_bits: of the stored weights.
       sizes: bytes of each file of the module, the card left out.
+      notes: Markdown of the maker's own.
 
     Returns:
       The text of the card.
@@ -43,50 +45,31 @@ def ranker_card(
             'candidates = module.encode_candidates(["fine", "a fish"])["default"]',
             'module.score_encoded(["how are you?"], candidates)["default"]',
         ]
-    return "\n".join([
-        "# Ranker of responses",
-        "",
+    return card_text(
+        "Ranker of responses",
         f"{kinds[head.head]} (arXiv 1905.01969) on a trunk of the kind `{config.trunk}`, exported "
         "by convert_tf. Loading it needs `tensorflow` and `tensorflow_text`:",
-        "",
-        "```python",
-        *example,
-        "```",
-        "",
-        "## Model",
-        "",
-        *card_table([
-            ("tokenizer", config.tokenizer),
-            ("vocabulary", f"{config.model.vocab_size:,} entries"),
-            *_head_rows(config),
-            ("contexts", f"the last {context_tokens} tokens are read"),
-            ("candidates", f"the first {candidate_tokens} tokens are read"),
-        ]),
-        "",
-        "## Files",
-        "",
-        *card_table([
-            ("network", f"{network_bits} bits"),
-            *((f"`{name}`", f"{size:,} bytes") for name, size in sorted(sizes.items())),
-            ("together", f"{sum(sizes.values()) / 1e6:.1f} MB"),
-        ]),
-        "",
-        "## Training",
-        "",
-        *card_table(_training_rows(facts)),
-        "",
-        "## Evaluation during training",
-        "",
-        *card_table(evaluation_rows(facts)),
-        "",
-        "## Limits",
-        "",
-        "- A context is one text: all turns joined with spaces, the newest last. Where it is "
-        "longer than is read, the oldest tokens are left out.",
-        "- Scores compare the candidates of one context; they are no probabilities.",
-        "- Weights are rounded in the files.",
-        "",
-    ])  # fmt: skip
+        example=example,
+        tables={
+            "Model": [
+                ("tokenizer", config.tokenizer),
+                ("vocabulary", f"{config.model.vocab_size:,} entries"),
+                *_head_rows(config),
+                ("contexts", f"the last {context_tokens} tokens are read"),
+                ("candidates", f"the first {candidate_tokens} tokens are read"),
+            ],
+            "Files": file_rows(network_bits, sizes),
+            "Training": _training_rows(facts),
+            "Evaluation during training": evaluation_rows(facts),
+        },
+        limits=[
+            "A context is one text: all turns joined with spaces, the newest last. Where it is "
+            "longer than is read, the oldest tokens are left out.",
+            "Scores compare the candidates of one context; they are no probabilities.",
+            "Weights are rounded in the files.",
+        ],
+        notes=notes,
+    )
 
 
 def _head_rows(config: RankerConfig) -> list[tuple[str, Any]]:

@@ -30,6 +30,7 @@ def export_ranker(
     *,
     network_bits: int = 16,
     max_tokens: int = MAX_TOKENS,
+    notes: str = "",
     overwrite: bool = False,
 ) -> Path:
     """Writes the module of a ranker's checkpoint, with a model card.
@@ -39,6 +40,7 @@ def export_ranker(
       output: the module's folder; its parents are made, and a link is followed.
       network_bits: 16 or 8, of the weights in the file.
       max_tokens: longest texts, where the ranker's own limits are not lower.
+      notes: Markdown that joins the model card: where the data are from, how good it is.
       overwrite: whether a folder of that name is replaced.
 
     Returns:
@@ -70,6 +72,7 @@ def export_ranker(
             candidate_tokens=module.candidate_tokens,
             network_bits=network_bits,
             sizes=sizes,
+            notes=notes,
         )
 
     return write_module(module, output, card=card, overwrite=overwrite)

@@ -35,7 +35,12 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(checkpoint):
-    return export_module(checkpoint, checkpoint.parent / "modules" / "1", max_tokens=MAX_TOKENS)
+    return export_module(
+        checkpoint,
+        checkpoint.parent / "modules" / "1",
+        max_tokens=MAX_TOKENS,
+        notes="\n## Data\n\nLetters of *nobody*.\n",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +292,7 @@ def test_module_card(folder, reference):
         "no earlier turns",
     ):
         assert fact in card
+    assert "\n\n## Data\n\nLetters of *nobody*.\n\n## Limits\n\n- " in card
     assert "someone" not in card  # a card is published; where its maker kept the data is not
 
 
