@@ -15,6 +15,7 @@ from keras import ops
 
 from convert_tf.config import TrainConfig
 from convert_tf.data.batches import PAIR
+from convert_tf.devices import has_gpu, is_tensorflow_on_cpu
 from convert_tf.distillation import ranking_losses, vector_losses
 from convert_tf.encoders import DualEncoder
 from convert_tf.losses import annealed_scale, distinct_responses, in_batch_softmax_losses
@@ -24,14 +25,6 @@ OBJECTIVES = ("context", "extra_context", "both")
 
 # bfloat16 has to win clearly: it costs accuracy, and a busy machine makes timings uncertain.
 SPEED_UP_THAT_COUNTS = 1.2
-
-
-def has_gpu() -> bool:
-    """Whether Keras's backend sees a GPU."""
-    try:
-        return bool(keras.distribution.list_devices("gpu"))
-    except RuntimeError:  # JAX's answer where it has no such backend
-        return False
 
 
 def compiles_shapes() -> bool:
@@ -113,12 +106,16 @@ def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
             )
 
         def _prepare(self, grad: Any, variable: Any) -> Any:
-            if hasattr(grad, "indices"):
-                grad = ops.zeros(variable.shape, variable.dtype) + grad
-            if variable is not table or grad is None or not max_norm:
-                return grad
             # Gradients still carry the loss scale here.
-            limit = max_norm * (self.loss_scale_factor or 1.0)
+            limit = max_norm * (self.loss_scale_factor or 1.0) if variable is table else 0.0
+            if hasattr(grad, "indices"):
+                if is_tensorflow_on_cpu():
+                    from convert_tf.tensorflow_cpu import dense_gradient
+
+                    return dense_gradient(grad, max_norm=limit)
+                grad = ops.zeros(variable.shape, variable.dtype) + grad
+            if grad is None or not limit:
+                return grad
             norm = ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32"))))
             return grad * ops.cast(limit / ops.maximum(norm, limit), grad.dtype)
 
@@ -153,6 +150,10 @@ def make_optimizer(
         "adamax": (keras.optimizers.Adamax, {}),
     }
     base, options = classes[config.optimizer]
+    if is_tensorflow_on_cpu():
+        from convert_tf.tensorflow_cpu import in_one_pass
+
+        base = in_one_pass(base)
     if extend is not None:
         base = extend(base)
     return _with_embedding_clip(base, embedding_table, config.embedding_clip)(

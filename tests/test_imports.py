@@ -18,6 +18,7 @@ SCRIPTS = ("train.py", "export.py", "setup.py")
 LEVELS = {
     "convert_tf": 0,  # imports nothing of the package but by name, when asked
     "convert_tf.files": 0,
+    "convert_tf.devices": 0,
     "convert_tf.config": 0,
     "convert_tf.metrics": 0,
     "convert_tf.encoding_cache": 0,
@@ -44,6 +45,7 @@ LEVELS = {
     "convert_tf.data.turns": 1,
     "convert_tf.text": 1,
     "convert_tf.quantization": 1,
+    "convert_tf.tensorflow_cpu": 1,
     "convert_tf.losses": 1,
     "convert_tf.layers": 2,
     "convert_tf.data.pretraining_batches": 1,
@@ -144,6 +146,7 @@ MAY_IMPORT_TENSORFLOW = (
     "convert_tf.module_backend",
     "convert_tf.text_encoders",
     "convert_tf.intent_serving",
+    "convert_tf.tensorflow_cpu",
 )
 READ_NO_MODEL_CONFIG = (
     "convert_tf.layers",
