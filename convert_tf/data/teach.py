@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import app, flags, logging
 
 from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.batches import PAIR
@@ -200,6 +200,7 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
     values = flags.FLAGS
+    logging.set_verbosity(logging.WARNING)  # the export tells of each tensor
     try:
         facts = write_teacher_vectors(
             values.data,
@@ -214,8 +215,10 @@ def main(argv: list[str]) -> None:
         sys.exit(f"teach: {error}")
     except KeyboardInterrupt:
         sys.exit("teach: interrupted; the same command goes on where it was")
-    examples = sum(facts["splits"].values())
-    print(f"wrote {values.output}: vectors of {facts['dim']} numbers for {examples:,} examples")
+    for split, number in facts["splits"].items():
+        taught = min(number, values.max_examples or number)
+        print(f"{split}: {taught:,} of {number:,} examples")
+    print(f"wrote {values.output}: vectors of {facts['dim']} numbers")
 
 
 if __name__ == "__main__":
