@@ -55,7 +55,7 @@ def hard_negatives(
 
     Args:
       contexts, responses: float32 `[examples, dim]`, of length 1.
-      context_groups, response_groups: int32 `[examples]`: the first example with an equal text.
+      context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
       negatives: how many at most.
       skip_top: so many of the best wrong ones are left out.
       margin: those with a cosine above that of the right response plus this are left out; None
@@ -66,11 +66,11 @@ def hard_negatives(
       int32 `[examples, negatives]`, examples of the block, the best first; −1 where there are no
       more.
 
-    Reference: arXiv 2007.00808 §4.1 (negatives of the model itself); arXiv 2010.08191 §4.2 (false
-    ones among the top ranks).
+    Reference: arXiv 2007.00808 (negatives of the model itself); arXiv 2010.08191 (false ones among
+    the top ranks).
     """
     examples, dim = contexts.shape
-    columns, column_of = np.unique(response_groups, return_inverse=True)
+    _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
     table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")

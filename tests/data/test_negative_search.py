@@ -46,7 +46,7 @@ def test_search_finds_what_a_naive_loop_finds(monkeypatch, count, k, skip, margi
     responses = encodings(count, 5, 2)[response_groups]  # equal texts have equal encodings
     counted = []
     mined = hard_negatives(
-        contexts, responses, context_groups=context_groups, response_groups=response_groups,
+        contexts, responses, context_groups=context_groups, response_groups=7 - response_groups,
         negatives=k, skip_top=skip, margin=margin, count=counted.append,
     )  # fmt: skip
     expected = naive_negatives(
