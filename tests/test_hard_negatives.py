@@ -328,7 +328,18 @@ def run(data, output, *, model=MODEL, vocabulary=None, steps=4, **fields):
     )
 
 
-def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(corpus, negatives, tmp_path):
+def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
+    corpus, negatives, tmp_path, monkeypatch
+):
+    shapes = []
+    slots_of = DualEncoder.call
+
+    def call(self, inputs, training=False):
+        if training:
+            shapes.append(tuple(inputs["negative_slots"].shape))
+        return slots_of(self, inputs, training=training)
+
+    monkeypatch.setattr(DualEncoder, "call", call)
     whole = run(corpus.arrays, tmp_path / "whole", hard_negatives=negatives, negatives_per_pair=2)
     resumed = shutil.copytree(whole, tmp_path / "resumed")
     shutil.rmtree(saved_checkpoints(resumed)[0])
@@ -337,6 +348,7 @@ def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(corpus, negat
             for f in (whole, resumed))  # fmt: skip
     for x, y in zip(a, b, strict=True):
         np.testing.assert_array_equal(x, y)
+    assert set(shapes) == {(32,)}  # of batches of 16, in what was traced
 
 
 def test_training_refuses_negatives_that_do_not_fit(corpus, negatives, tmp_path):
