@@ -17,12 +17,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from convert_tf.checkpoint import save_checkpoint
+from convert_tf.checkpoint import save_checkpoint, training_facts
 from convert_tf.config import TrainConfig
 from convert_tf.dev_evaluation import evaluate_encoder
+from convert_tf.distribution import ALONE, Processes
 from convert_tf.files import write_file
 from convert_tf.termination import Termination
-from convert_tf.training_state import save_training_state
+from convert_tf.training_state import CHECKPOINTS_FOLDER, save_training_state, step_folder
 
 METRICS_FILE = "metrics.jsonl"
 CURVE_FILE = "curve.png"
@@ -51,6 +52,12 @@ class Progress(keras.callbacks.Callback):
       batch_size: pairs per step.
       termination: stops training when the process is told to end.
       seconds_between: seconds between lines.
+      prints: whether there are lines.
+
+    Attributes:
+      seconds: of this process's steps, evaluations and checkpoints not counted.
+      cpu_seconds: the same of all its threads on all cores, which other programs on the machine
+        change little.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class Progress(keras.callbacks.Callback):
         *,
         termination: Termination,
         seconds_between: float = 10.0,
+        prints: bool = True,
     ):
         super().__init__()
         self.step = first_step
@@ -68,12 +76,21 @@ class Progress(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.termination = termination
         self.seconds_between = seconds_between
+        self.prints = prints
         self.pairs_per_second = 0.0
+        self.seconds = 0.0
+        self.cpu_seconds = 0.0
         self._mark = (time.perf_counter(), first_step)
+        self._cpu_mark = time.process_time()
         self._printed = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._mark = (time.perf_counter(), self.step)
+        self._cpu_mark = time.process_time()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seconds += time.perf_counter() - self._mark[0]
+        self.cpu_seconds += time.process_time() - self._cpu_mark
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.step += 1
@@ -83,7 +100,8 @@ class Progress(keras.callbacks.Callback):
         now = time.perf_counter()
         seconds = max(now - self._mark[0], 1e-9)
         self.pairs_per_second = (self.step - self._mark[1]) * self.batch_size / seconds
-        if now - self._printed >= self.seconds_between or self.step == self.total_steps:
+        is_due = now - self._printed >= self.seconds_between or self.step == self.total_steps
+        if self.prints and is_due:
             self._printed = now
             left = (self.total_steps - self.step) * self.batch_size / self.pairs_per_second
             print(
@@ -125,6 +143,7 @@ class RunRecorder(keras.callbacks.Callback):
         there is none, every evaluation keeps the weights of its step.
       progress: tells the step and the speed.
       facts: what each checkpoint says of the training.
+      processes: those that train; all evaluate, and the first writes.
     """
 
     def __init__(
@@ -136,8 +155,10 @@ class RunRecorder(keras.callbacks.Callback):
         eval_sets: dict[str, Iterable[dict[str, Any]]],
         progress: Progress,
         facts: dict[str, Any],
+        processes: Processes = ALONE,
     ):
         super().__init__()
+        self.processes = processes
         self.run = run
         self.config = config
         self.vocabulary = vocabulary
@@ -146,6 +167,8 @@ class RunRecorder(keras.callbacks.Callback):
         self.facts = facts
         self.rows = _rows_up_to(run, progress.step)
         self._last_step = progress.step
+        resumed = run / CHECKPOINTS_FOLDER / step_folder(progress.step)
+        self._time_before = training_facts(resumed).get("time", {})
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.progress.step == 0:
@@ -164,15 +187,17 @@ class RunRecorder(keras.callbacks.Callback):
         if is_due(self.config.eval_every) and not is_ending:
             self._evaluate(logs or {})
         if is_due(self.config.checkpoint_every) or is_ending:
-            save_training_state(
-                self.run,
-                self.model,
-                step=step,
-                vocabulary=self.vocabulary,
-                training=self._training_facts(),
-                config=self.config,
-            )
-        if is_ending:
+            with self.processes.together():
+                if self.processes.is_first:
+                    save_training_state(
+                        self.run,
+                        self.model,
+                        step=step,
+                        vocabulary=self.vocabulary,
+                        training=self._training_facts(),
+                        config=self.config,
+                    )
+        if is_ending and self.processes.is_first:
             print(
                 f"told to end: saved step {step}; the same command goes on from there",
                 file=sys.stderr,
@@ -186,19 +211,29 @@ class RunRecorder(keras.callbacks.Callback):
                                   self.progress.step)  # fmt: skip
 
     def _training_facts(self) -> dict[str, Any]:
-        return {**self.facts, "evaluation": self.rows[-1] if self.rows else None}
+        evaluation = self.rows[-1] if self.rows else None
+        return {**self.facts, "evaluation": evaluation, "time": self._time()}
+
+    def _time(self) -> dict[str, float]:
+        """Seconds of all steps whose work is in the weights, those of earlier processes too."""
+        spent = {"seconds": self.progress.seconds, "cpu_seconds": self.progress.cpu_seconds}
+        before = self._time_before
+        return {name: round(before.get(name, 0.0) + new, 3) for name, new in spent.items()}
 
     def _evaluate(self, logs: dict[str, Any]) -> None:
         row: dict[str, Any] = {
             "step": self.progress.step,
             "pairs": self.progress.step * self.config.batch_size,
             "pairs_per_second": round(self.progress.pairs_per_second, 1),
+            **self._time(),
             "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
             **{name: value for name, value in logs.items() if name.endswith(_PER_OBJECTIVE)},
         }
         for split, batches in self.eval_sets.items():
             row[split] = evaluate_encoder(self.model.encoder, batches)
+            if not self.processes.is_first:
+                continue
             print(
                 f"step {self.progress.step}  {split} R100@1 {100 * row[split]['R100@1']:.2f} %  "
                 f"MRR {row[split]['MRR']:.4f}  ({row[split]['examples']} examples)"
@@ -215,6 +250,11 @@ class RunRecorder(keras.callbacks.Callback):
             row[first]["R100@1"] > r[first]["R100@1"] for r in self.rows if first in r
         )
         self.rows.append(row)
+        with self.processes.together():
+            if self.processes.is_first:
+                self._write(is_best)
+
+    def _write(self, is_best: bool) -> None:
         write_file(self.run / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
         write_file(self.run / CURVE_FILE, draw_curve(self.rows, list(self.eval_sets)))
         if is_best:

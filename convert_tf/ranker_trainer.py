@@ -202,6 +202,7 @@ class RankerRecorder(RunRecorder):
             "step": self.progress.step,
             "pairs": self.progress.step * self.config.batch_size,
             "pairs_per_second": round(self.progress.pairs_per_second, 1),
+            **self._time(),
             "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
             "plateau_factor": float(np.asarray(self.model.optimizer.plateau_factor)),

@@ -1,5 +1,6 @@
 """TensorBoard summaries of a run, written without TensorFlow."""
 
+import io
 import os
 import socket
 import time
@@ -8,19 +9,21 @@ from typing import Any
 import keras
 
 from convert_tf.callbacks import Progress, RunRecorder
+from convert_tf.files import FileWriteError
 from convert_tf.trainer import learning_rate_schedule
 
 STEPS_BETWEEN = 50
 
 
 class EventFile:
-    """One event file of TensorBoard.
+    """One event file of TensorBoard. An event is in it whole or not at all.
 
     Args:
       log_dir: its folder, which is made.
 
     Raises:
       ModuleNotFoundError: there is no tensorboard.
+      FileWriteError: here and in `scalars`, the file could not be written.
     """
 
     def __init__(self, log_dir: str):
@@ -29,10 +32,16 @@ class EventFile:
 
         self._new_event = event_pb2.Event
         self._new_summary = summary_pb2.Summary
-        os.makedirs(log_dir, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._path = os.path.join(log_dir, name)
         # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
-        self._records = RecordWriter(open(os.path.join(log_dir, name), "wb"))  # noqa: SIM115
+        self._record = io.BytesIO()
+        self._records = RecordWriter(self._record)
+        try:
+            os.makedirs(log_dir, exist_ok=True)
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
+        except OSError as error:
+            raise FileWriteError(error.errno, error.strerror, self._path) from error
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
@@ -42,16 +51,23 @@ class EventFile:
             summary.value.add(tag=name, simple_value=float(value))
         self._write(self._new_event(wall_time=time.time(), step=step, summary=summary))
 
-    def flush(self) -> None:
-        """Hands over to the system what was written."""
-        self._records.flush()
-
     def close(self) -> None:
         """Ends the file."""
-        self._records.close()
+        self._file.close()
 
     def _write(self, event: Any) -> None:
+        self._record.seek(0)
+        self._record.truncate()
         self._records.write(event.SerializeToString())
+        content = self._record.getvalue()
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(content)
+            if written < len(content):  # the system says why when asked for the rest
+                self._file.write(content[written:])
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), size)
+            raise FileWriteError(error.errno, error.strerror, self._path) from error
 
 
 class TensorBoardWriter(keras.callbacks.Callback):
@@ -106,5 +122,4 @@ class TensorBoardWriter(keras.callbacks.Callback):
                 for split in self.recorder.eval_sets:
                     values = {f"{split}/{name}": value for name, value in row[split].items()}
                     self._file.scalars(row["step"], values)
-            self._file.flush()
         self._written = len(rows)

@@ -25,6 +25,11 @@ STATE_FILE = "training_state.npz"
 CHECKSUMS_FILE = "sha256.json"
 
 
+def step_folder(step: int) -> str:
+    """Name of the folder of a checkpoint."""
+    return f"step-{step:08d}"
+
+
 def _step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
@@ -106,7 +111,7 @@ def save_training_state(
     Raises:
       CheckpointError: it could not be written; earlier checkpoints are left as they are.
     """
-    final = Path(run) / CHECKPOINTS_FOLDER / f"step-{step:08d}"
+    final = Path(run) / CHECKPOINTS_FOLDER / step_folder(step)
     temporary = final.with_name(final.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.record_index import RecordIndex
+from convert_tf.data.record_index import Extents, RecordIndex
 from convert_tf.data.records import list_shards
 from convert_tf.text.tokenizer import load_tokenizer
 
@@ -112,10 +112,37 @@ class RecordExamples:
         """
         runs = self._index.locate(starts, stops)
         try:
-            records = _read_runs(self._paths[runs.files], runs.offsets, runs.skips, runs.counts)
+            records = self._read(runs)
         except tf.errors.OpError as error:
+            self._raise_naming_the_shard(runs)
             raise damaged_records(self.folder, self.split, error) from error
-        return records.numpy()
+        if len(records) < runs.counts.sum():
+            self._raise_naming_the_shard(runs)
+        return records
+
+    def _read(self, runs: Extents) -> np.ndarray:
+        paths = self._paths[runs.files]
+        return _read_runs(paths, runs.offsets, runs.skips, runs.counts).numpy()
+
+    def _raise_naming_the_shard(self, runs: Extents) -> None:
+        """Reads run by run, and raises where one fails: TensorFlow says what, and not always where.
+
+        Raises:
+          ValueError: a shard is damaged, or holds fewer records than when it was opened.
+        """
+        for one in zip(*runs, strict=True):
+            run = Extents(*(np.array([value]) for value in one))
+            path = self._paths[run.files[0]]
+            try:
+                records = self._read(run)
+            except tf.errors.OpError as error:
+                raise damaged_records(path, self.split, error) from error
+            if len(records) < run.counts[0]:
+                raise ValueError(
+                    f"The {self.split} records must stay while they are read. Received: "
+                    f"{str(path)!r}, which holds fewer than before. Put the file back, and run the "
+                    "same command again."
+                )
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
         """The texts of records: those of the first name, then those of the second, ….

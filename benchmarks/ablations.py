@@ -1,0 +1,240 @@
+"""The ablations of ConveRT's Table 4, for equal steps, seeds and examples.
+
+```
+python benchmarks/ablations.py --data ids/ --output runs/ablations --steps 1000
+python benchmarks/ablations.py --data data/ --vocab vocab.txt --output runs/ablations \
+    --embedding_dim 512 --max_relative_attention 3,5,48,48,48,48 -- --batch_size=256
+```
+
+Each variant is a run of `train.py` in a folder of its own. The same command again reads those that
+are done and goes on with the one that was stopped. Flags behind `--` go to `train.py` and count
+beyond what is set here. Prints a table and writes it with its numbers to `ablations.json`.
+
+Variant D needs token ids with one bucket. From records they are made while training; of a folder
+of token ids a copy is written in which all unknown characters have one id, which is what
+`convert_tf.data.tokenize --num_oov_buckets=1` writes.
+
+CPU time is that of the steps, of all threads, behind the first evaluation. Reference: arXiv
+1911.03688 §4.2, Table 4, whose runs had 966,000 steps of 512 pairs.
+"""
+
+import json
+import math
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import app, flags
+from training_runs import cost, mean_and_deviation, model_options, train
+
+from convert_tf.comparison import as_markdown
+from convert_tf.data.array_writer import array_files
+from convert_tf.data.arrays import ArrayFolder, dtype_of_ids, is_array_folder
+from convert_tf.files import write_file
+
+_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the runs.", required=True)
+_VARIANTS = flags.DEFINE_list("variants", None, "Some of them, as A,D+E+F; all by default.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0, 1, ….")
+_STEPS = flags.DEFINE_integer("steps", 1000, "Steps of each run.")
+_DIM = flags.DEFINE_integer("embedding_dim", 128, "Width; others follow with the paper's ratios.")
+_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "One for each block.")
+_SPLIT = flags.DEFINE_string("split", "dev", "Split that is evaluated on.")
+_EXAMPLES = flags.DEFINE_integer("examples", 10_000, "Examples of it, the first ones.")
+
+BASELINE = "ConveRT"
+ONE_BUCKET_FOLDER = "ids_one_bucket"
+
+
+class Reported(NamedTuple):
+    """A row of Table 4."""
+
+    description: str
+    r100_1: float
+    steps_per_second: float
+    dollars: int
+
+
+TABLE_4 = {
+    BASELINE: Reported("", 68.2, 14.7, 85),
+    "A": Reported("8 attention heads", 68.5, 12.2, 102),
+    "B": Reported("no relative position bias", 67.8, 14.7, 85),
+    "C": Reported("no growing span", 67.7, 14.7, 85),
+    "D": Reported("1 OOV bucket", 68.0, 14.8, 84),
+    "E": Reported("1-headed reduction", 67.7, 15.0, 83),
+    "F": Reported("no skips in the side networks", 67.8, 14.8, 84),
+    "D+E+F": Reported("", 66.7, 15.0, 83),
+    "B+C+D+E+F": Reported("", 66.6, 15.0, 83),
+}
+
+
+def switches(variant: str, spans: Sequence[str]) -> dict[str, Any]:
+    """The flags of `train.py` that make a variant of the model with these spans."""
+    longest = str(max(map(int, spans)))
+    known: dict[str, dict[str, Any]] = {
+        "A": {"num_heads": 8},
+        "B": {"use_relative_bias": False},
+        "C": {"max_relative_attention": ",".join([longest] * len(spans))},
+        "D": {"num_oov_buckets": 1},
+        "E": {"reduction_heads": 1},
+        "F": {"use_side_skip": False},
+    }
+    letters = [] if variant == BASELINE else variant.split("+")
+    return {name: value for letter in letters for name, value in known[letter].items()}
+
+
+def write_with_one_bucket(data: str, output: Path) -> None:
+    """Writes a copy of token ids in which all unknown characters have one id.
+
+    Args:
+      data: folder of token ids.
+      output: folder to write; one that is there is left as it is.
+    """
+    if is_array_folder(output):
+        return
+    folder = ArrayFolder(data)
+    padding_id = folder.vocab_size + 1
+    new = output.with_name(output.name + ".tmp")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for path in map(Path, array_files(data)):
+        if path.name.endswith("-ids.npy"):
+            ids = np.minimum(np.load(path, mmap_mode="r"), folder.vocab_size)
+            np.save(new / path.name, ids.astype(dtype_of_ids(padding_id)))
+        elif path.suffix == ".json":
+            changed = {"num_oov_buckets": 1, "padding_id": padding_id}
+            changed["dtype"] = dtype_of_ids(padding_id)
+            facts = {**json.loads(path.read_text()), **changed}
+            (new / path.name).write_text(json.dumps(facts, indent=2) + "\n")
+        else:
+            shutil.copyfile(path, new / path.name)
+    os.rename(new, output)
+
+
+def data_options(variant: str) -> dict[str, Any]:
+    """The flags of the data that a variant is trained on."""
+    if not is_array_folder(_DATA.value):
+        return {"data": os.path.abspath(_DATA.value), "vocab": os.path.abspath(_VOCAB.value)}
+    if "num_oov_buckets" in switches(variant, _SPANS.value):
+        copy = Path(_OUTPUT.value).absolute() / ONE_BUCKET_FOLDER
+        write_with_one_bucket(_DATA.value, copy)
+        return {"data": copy}
+    buckets = ArrayFolder(_DATA.value).num_oov_buckets
+    return {"data": os.path.abspath(_DATA.value), "num_oov_buckets": buckets}
+
+
+def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
+    """Trains a variant, or reads what it left; its figures."""
+    folder = Path(_OUTPUT.value).absolute() / f"{variant}-seed{seed}"
+    interval = math.ceil(_STEPS.value / 2)  # two evaluations, between which steps are timed
+    options = {
+        **model_options(_DIM.value, _SPANS.value),
+        **data_options(variant),
+        **switches(variant, _SPANS.value),
+        "recipe": "small",
+        "learning_rate": 1e-3,
+        "final_learning_rate": 1e-5,
+        "warmup_steps": _STEPS.value // 10,
+        "embedding_dropout": 0,  # no pair is seen twice
+        "attention_dropout": 0,
+        "steps": _STEPS.value,
+        "eval_splits": _SPLIT.value,
+        "eval_examples": _EXAMPLES.value,
+        "eval_every": interval,
+        "checkpoint_every": interval,
+        "keep_checkpoints": 1,
+        "seed": seed,
+    }
+    rows = train(folder, options, more)
+    seconds, cpu_seconds = cost(rows)
+    last = rows[-1]
+    facts = json.loads((folder / "training.json").read_text())
+    return {
+        "variant": variant,
+        "seed": seed,
+        "r100_1": 100 * last[_SPLIT.value]["R100@1"],
+        "mrr": last[_SPLIT.value]["MRR"],
+        "examples": last[_SPLIT.value]["examples"],
+        "pairs": last["pairs"],
+        "steps_per_second": 1 / seconds,
+        "cpu_ms_per_step": 1000 * cpu_seconds,
+        "network_parameters": facts["parameters"]["network"],
+        "precision": facts["precision"],
+    }
+
+
+def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Each variant's means over seeds, and differences from the baseline seed by seed."""
+    paper = TABLE_4[BASELINE]
+    by_seed = {r["seed"]: r for r in results if r["variant"] == BASELINE}
+    head = [
+        "", "R100@1, %", "difference", "MRR", "CPU ms a step", "cost", "steps/s", "network, M",
+        "paper: R100@1", "difference", "cost", "steps/s",
+    ]  # fmt: skip
+    rows = [head]
+    for variant in dict.fromkeys(r["variant"] for r in results):
+        own = [r for r in results if r["variant"] == variant]
+        pairs = [(r, by_seed[r["seed"]]) for r in own]
+        reported = TABLE_4[variant]
+        cells = [
+            mean_and_deviation([r["r100_1"] for r in own], 2),
+            mean_and_deviation([r["r100_1"] - base["r100_1"] for r, base in pairs], 2),
+            mean_and_deviation([r["mrr"] for r in own], 4),
+            f"{statistics.mean(r['cpu_ms_per_step'] for r in own):.1f}",
+            f"{statistics.mean(r['cpu_ms_per_step'] / b['cpu_ms_per_step'] for r, b in pairs):.2f}",
+            f"{statistics.mean(r['steps_per_second'] for r in own):.2f}",
+            f"{own[0]['network_parameters'] / 1e6:.2f}",
+            f"{reported.r100_1}",
+            f"{reported.r100_1 - paper.r100_1:.1f}",
+            f"{reported.dollars / paper.dollars:.2f}",
+            f"{reported.steps_per_second}",
+        ]
+        if variant == BASELINE:
+            cells[1] = cells[8] = ""
+        name = f"{variant}: {reported.description}" if reported.description else variant
+        rows.append([name, *cells])
+    return rows
+
+
+def unknown_share(data: str) -> float:
+    """The share of the training tokens of a folder of token ids that are hashed."""
+    folder = ArrayFolder(data)
+    ids = [np.load(Path(data) / f"train-{name}-ids.npy") for name in ("context", "response")]
+    return float(np.mean(np.concatenate(ids) >= folder.vocab_size))
+
+
+def main(argv: list[str]) -> None:
+    chosen = _VARIANTS.value or list(TABLE_4)
+    unknown = sorted(set(chosen) - set(TABLE_4))
+    if unknown:
+        sys.exit(f"A variant is one of {', '.join(TABLE_4)}. Received: {', '.join(unknown)}.")
+    if not is_array_folder(_DATA.value) and not _VOCAB.value:
+        sys.exit(f"Records need --vocab. Received: none for {_DATA.value!r}. Add it.")
+    results = []
+    try:
+        for seed in range(_SEEDS.value):
+            for variant in [BASELINE, *(name for name in chosen if name != BASELINE)]:
+                results.append(run(variant, seed, argv[1:]))
+                print(json.dumps(results[-1]), file=sys.stderr, flush=True)
+    except ValueError as error:
+        sys.exit(f"ablations.py: {error}")
+    write_file(Path(_OUTPUT.value) / "ablations.json", json.dumps(results, indent=2) + "\n")
+    print(as_markdown([table(results)]))
+    share, examples = results[0]["r100_1"] / 100, results[0]["examples"]
+    error = 100 * math.sqrt(share * (1 - share) / examples)
+    print(
+        f"{results[0]['pairs']:,} pairs each, {examples:,} examples of {_SPLIT.value}: a standard "
+        f"error of {error:.2f} points for one run."
+    )
+    if is_array_folder(_DATA.value):
+        print(f"{100 * unknown_share(_DATA.value):.3f} % of the training tokens are hashed.")
+
+
+if __name__ == "__main__":
+    app.run(main)

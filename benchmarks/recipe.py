@@ -1,0 +1,190 @@
+"""Optimizers, learning rates and batch sizes at equal CPU time.
+
+```
+python benchmarks/recipe.py --data ids/ --output runs/recipe --cpu_minutes 5
+```
+
+Each of `RUNS` is a run of `train.py` in a folder of its own, of as many steps as `--cpu_minutes`
+allow; the learning rate falls to its end in them. How many, a short run before it tells, for each
+optimizer and batch size. CPU time is that of the steps, of all threads: other programs on the
+machine change it little. Evaluations are not counted.
+
+The same command again reads the runs that are done and goes on with the one that was stopped. Flags
+behind `--` go to `train.py` and count beyond what is set here. Prints a table, writes it with its
+numbers to `recipe.json`, and draws the curves in `recipe.png`.
+"""
+
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+from training_runs import cost, model_options, train
+
+from convert_tf.comparison import as_markdown
+from convert_tf.config import train_recipe
+from convert_tf.data.arrays import ArrayFolder, is_array_folder
+from convert_tf.files import write_file
+
+_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the runs.", required=True)
+_RUNS = flags.DEFINE_list("runs", None, "Names of some runs; all by default.")
+_MINUTES = flags.DEFINE_float("cpu_minutes", 5.0, "CPU minutes of each run, over all cores.")
+_CALIBRATION = flags.DEFINE_integer("calibration_steps", 20, "Steps that are timed beforehand.")
+_DIM = flags.DEFINE_integer("embedding_dim", 128, "Width; others follow with the paper's ratios.")
+_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "One for each block.")
+_EXAMPLES = flags.DEFINE_integer("examples", 5_000, "Examples of the dev split, the first ones.")
+_EVALUATIONS = flags.DEFINE_integer("evaluations", 8, "Points of each curve.")
+_SEED = flags.DEFINE_integer("seed", 0, "See train.py.")
+
+_PAPER = {"recipe": "paper"}
+# Without dropout, which is for what is seen more than once.
+_SMALL = {"recipe": "small", "embedding_dropout": 0.0, "attention_dropout": 0.0}
+
+
+def _with_rate(rate: float, **options: Any) -> dict[str, Any]:
+    return {**_SMALL, "learning_rate": rate, "final_learning_rate": rate / 100, **options}
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "adam-1e-3-batch-128": _with_rate(1e-3),
+    "adadelta-paper": _PAPER,
+    "adam-3e-4-batch-128": _with_rate(3e-4),
+    "adam-3e-3-batch-128": _with_rate(3e-3),
+    "adam-1e-3-batch-64": _with_rate(1e-3, batch_size=64),
+    "adam-1e-3-batch-512": _with_rate(1e-3, batch_size=512),
+    "adamw-1e-3-batch-128": _with_rate(1e-3, optimizer="adamw", weight_decay=0.01),
+    "adadelta-1-scale-20-batch-128": _with_rate(
+        1.0, final_learning_rate=1e-3, optimizer="adadelta"
+    ),
+}
+
+
+def data_options() -> dict[str, Any]:
+    """The flags of the data."""
+    data = os.path.abspath(_DATA.value)
+    if is_array_folder(data):
+        return {"data": data, "num_oov_buckets": ArrayFolder(data).num_oov_buckets}
+    return {"data": data, "vocab": os.path.abspath(_VOCAB.value)}
+
+
+def with_steps(name: str, steps: int) -> dict[str, Any]:
+    """The flags of a run of so many steps."""
+    options = {**data_options(), **model_options(_DIM.value, _SPANS.value), **RUNS[name]}
+    if RUNS[name]["recipe"] == "small":
+        options["warmup_steps"] = steps // 10
+    return {**options, "steps": steps, "keep_checkpoints": 1, "seed": _SEED.value}
+
+
+def cpu_seconds_per_step(name: str, more: Sequence[str]) -> float:
+    """CPU seconds of a step with a run's optimizer and batch size."""
+    config = train_recipe(**_train_options(name))
+    half = _CALIBRATION.value
+    options = {
+        **with_steps(name, 2 * half),
+        "eval_every": half,
+        "eval_examples": 100,
+        "checkpoint_every": 2 * half,
+    }
+    key = f"calibration-{config.optimizer}-batch-{config.batch_size}"
+    done = Path(_OUTPUT.value).absolute() / f"{key}.json"
+    if not done.is_file():
+        measured = cost(train(done.with_suffix(""), options, more))[1]
+        write_file(done, json.dumps({"cpu_seconds_per_step": measured}) + "\n")
+    return float(json.loads(done.read_text())["cpu_seconds_per_step"])
+
+
+def _train_options(name: str) -> dict[str, Any]:
+    options = dict(RUNS[name])
+    return {"name": options.pop("recipe"), **options}
+
+
+def run(name: str, more: Sequence[str]) -> dict[str, Any]:
+    """Trains a run, or reads what it left; its figures."""
+    steps = max(4, round(60 * _MINUTES.value / cpu_seconds_per_step(name, more)))
+    interval = math.ceil(steps / _EVALUATIONS.value)
+    options = {
+        **with_steps(name, steps),
+        "eval_examples": _EXAMPLES.value,
+        "eval_every": interval,
+        "checkpoint_every": interval,
+    }
+    rows = train(Path(_OUTPUT.value).absolute() / name, options, more)
+    return {
+        "name": name,
+        "steps": steps,
+        "rows": rows,
+        **train_recipe(**_train_options(name)).to_dict(),
+    }
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """What each run reached at its end."""
+    head = ["", "batch", "steps", "pairs", "CPU minutes", "R100@1, %", "MRR", "loss"]
+    rows = [head]
+    for result in results:
+        last = result["rows"][-1]
+        rows.append(
+            [
+                result["name"],
+                f"{result['batch_size']}",
+                f"{last['step']:,}",
+                f"{last['pairs']:,}",
+                f"{last['cpu_seconds'] / 60:.2f}",
+                f"{100 * last['dev']['R100@1']:.2f}",
+                f"{last['dev']['MRR']:.4f}",
+                f"{last['ranking_loss']:.3f}",
+            ]
+        )
+    return rows
+
+
+def draw(results: Sequence[Mapping[str, Any]]) -> bytes:
+    """R100@1 on the dev split over CPU minutes, a line for each run; a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.add_subplot()
+    for result in results:
+        points = [(r["cpu_seconds"] / 60, 100 * r["dev"]["R100@1"]) for r in result["rows"]]
+        axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=result["name"])
+    axis.set_xlabel("CPU minutes of training")
+    axis.set_ylabel("R100@1 on dev, %")
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=2)
+    png = io.BytesIO()
+    figure.savefig(png, dpi=120)
+    return png.getvalue()
+
+
+def main(argv: list[str]) -> None:
+    chosen = _RUNS.value or list(RUNS)
+    unknown = sorted(set(chosen) - set(RUNS))
+    if unknown:
+        sys.exit(f"A run is one of {', '.join(RUNS)}. Received: {', '.join(unknown)}.")
+    if not is_array_folder(_DATA.value) and not _VOCAB.value:
+        sys.exit(f"Records need --vocab. Received: none for {_DATA.value!r}. Add it.")
+    results = []
+    try:
+        for name in chosen:
+            results.append(run(name, argv[1:]))
+            print(json.dumps(results[-1]["rows"][-1]), file=sys.stderr, flush=True)
+    except ValueError as error:
+        sys.exit(f"recipe.py: {error}")
+    output = Path(_OUTPUT.value)
+    write_file(output / "recipe.json", json.dumps(results, indent=2) + "\n")
+    write_file(output / "recipe.png", draw(results))
+    print(as_markdown([table(results)]))
+
+
+if __name__ == "__main__":
+    app.run(main)
