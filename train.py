@@ -58,6 +58,18 @@ _DEV_DATA = flags.DEFINE_string(
     None,
     "With --head: what is evaluated on. Default: the dev split of a folder of records.",
 )
+_NUM_PROCESSES = flags.DEFINE_integer(
+    "num_processes", None, "Processes that train together, each with its share of every batch."
+)
+_PROCESS_ID = flags.DEFINE_integer(
+    "process_id", None, "Number of this process, from 0, which writes and prints."
+)
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator",
+    None,
+    "host:port on which process 0 listens; auto asks Slurm, Open MPI, Kubernetes or Cloud TPU for "
+    "what is not given of these three.",
+)
 _INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
 
 # Fields that come from the vocabulary, not from flags.
@@ -168,6 +180,17 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"Flags are given as --name=value. Received: {argv[1:]}.")
     try:
         head_flags = _given(_HEAD_FLAGS, HeadConfig)
+        processes = {
+            flag.name: flag.value
+            for flag in (_NUM_PROCESSES, _PROCESS_ID, _COORDINATOR)
+            if flag.value is not None
+        }
+        if processes and (head_flags or os.path.isfile(FLAGS["data"].value or "")):
+            raise ValueError(
+                "Several processes train a dual encoder on a folder of token ids or of records. "
+                f"Received: {processes} and {'a head' if head_flags else 'a file'}. Leave these "
+                "flags away, or prepare a folder first."
+            )
         if head_flags:
             _train_head(head_flags)
             return
@@ -207,8 +230,10 @@ def main(argv: list[str]) -> None:
             if recipe == "small":
                 train_flags = {**own.sizes(train_flags.get("batch_size")), **train_flags}
         train_config = train_recipe(recipe, **train_flags)
+        from convert_tf.distribution import join_processes
         from convert_tf.training import train
 
+        join_processes(**processes)
         train(
             model,
             train_config,

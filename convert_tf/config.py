@@ -267,6 +267,8 @@ class TrainConfig(_Config):
     Args:
       steps: optimizer steps in all.
       batch_size: pairs per step; each context's negatives are the other responses of the batch.
+      micro_batch: pairs that are encoded at a time, which sets the memory of a step; it divides
+        batch_size, and changes neither loss nor gradient. 0 encodes the whole batch at once.
       optimizer: one of `adadelta`, `adam`, `adamw`, `adamax`.
       learning_rate: peak learning rate.
       final_learning_rate: learning rate at the last step, reached by cosine decay.
@@ -285,9 +287,6 @@ class TrainConfig(_Config):
       mask_duplicates: whether a response that is equal to a context's own is none of its negatives.
       distillation: weight of 1 − cosine between the teacher's vector of each text and a linear map
         of its reduced encoding; 0 leaves the teacher's vectors away.
-      ranking_distillation: weight of the cross-entropy against the teacher's ranking of the batch's
-        responses.
-      teacher_scale: factor of the teacher's cosines in that ranking.
       start_from_teacher: whether the subword table starts from the teacher's vectors.
       quantizer_update_steps: steps between updates of the embedding range.
       precision: `mixed_float16`, `mixed_bfloat16`, `float32`, or `auto` (what this device does
@@ -302,6 +301,7 @@ class TrainConfig(_Config):
 
     steps: int = 966_000
     batch_size: int = 512
+    micro_batch: int = 0
     optimizer: str = "adadelta"
     learning_rate: float = 1.0
     final_learning_rate: float = 0.001
@@ -319,8 +319,6 @@ class TrainConfig(_Config):
     history_dropout: float = 0.0
     mask_duplicates: bool = False
     distillation: float = 0.0
-    ranking_distillation: float = 0.0
-    teacher_scale: float = 20.0
     start_from_teacher: bool = False
     quantizer_update_steps: int = 100
     precision: str = "auto"
@@ -338,6 +336,12 @@ class TrainConfig(_Config):
         _check(self.batch_size >= 2, "batch_size must be at least 2, for negatives.",
                self.batch_size)  # fmt: skip
         _check(
+            self.micro_batch == 0
+            or (self.micro_batch > 0 and self.batch_size % self.micro_batch == 0),
+            "batch_size must be a multiple of micro_batch, or micro_batch 0 for the whole batch.",
+            (self.batch_size, self.micro_batch),
+        )
+        _check(
             self.eval_examples >= 100,
             "eval_examples must be at least 100: R100@1 ranks each response among 100.",
             self.eval_examples,
@@ -351,12 +355,16 @@ class TrainConfig(_Config):
         for name in ("learning_rate", "scale_start", "loss_scale"):
             _check(getattr(self, name) > 0, f"{name} must be positive.", getattr(self, name))
         for name in ("final_learning_rate", "warmup_steps", "weight_decay", "scale_end",
-                     "scale_anneal_steps", "l2", "embedding_clip", "distillation",
-                     "ranking_distillation", "teacher_scale"):  # fmt: skip
+                     "scale_anneal_steps", "l2", "embedding_clip", "distillation"):  # fmt: skip
             _check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
         for name in ("label_smoothing", "embedding_dropout", "attention_dropout",
                      "history_dropout"):  # fmt: skip
             _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Parts of a batch that are encoded one after the other."""
+        return self.batch_size // self.micro_batch if self.micro_batch else 1
 
 
 @dataclasses.dataclass(frozen=True)

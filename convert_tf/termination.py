@@ -35,4 +35,5 @@ def termination_noted() -> Iterator[Termination]:
     try:
         yield termination
     finally:
-        signal.signal(SIGNAL, before)
+        # None: set by a library, as that of JAX for several processes.
+        signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)

@@ -16,9 +16,10 @@ from keras import ops
 from convert_tf.config import TrainConfig
 from convert_tf.data.batches import PAIR
 from convert_tf.devices import has_gpu, is_tensorflow_on_cpu
-from convert_tf.distillation import ranking_losses, vector_losses
+from convert_tf.distillation import vector_losses
 from convert_tf.encoders import DualEncoder
 from convert_tf.losses import annealed_scale, distinct_responses, in_batch_softmax_losses
+from convert_tf.micro_batches import encode_micro_batches, is_in_micro_batches
 
 # Of what encoding responses are ranked, all three by a multi-context model.
 OBJECTIVES = ("context", "extra_context", "both")
@@ -177,13 +178,15 @@ class ResponseRanking(keras.Model):
         √encoding_dim.
       label_smoothing: probability spread over the negatives.
       l2: factor of the sum of squared matrix weights.
-      distillation, ranking_distillation, teacher_scale: see `TrainConfig`.
+      distillation: see `TrainConfig`.
       teacher_dim: width of the teacher's vectors; 0 for no teacher.
 
     Call arguments:
       inputs: the packed batch that `DualEncoder` takes. Where it has `response_groups`, int32
-        `[batch]`, equal responses are no negatives of one another; `teacher_context` and
-        `teacher_response`, float32 `[batch, teacher_dim]`, are what is distilled.
+        `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
+        × k]`, are further responses, negatives of each context, whose `negative_groups` go with
+        `response_groups`; `teacher_context` and `teacher_response`, float32 `[batch, teacher_dim]`,
+        are what is distilled.
 
     Returns:
       dict of what the encoder returns and the `scale` of the cosines, a scalar.
@@ -203,8 +206,6 @@ class ResponseRanking(keras.Model):
         label_smoothing: float = 0.2,
         l2: float = 1e-5,
         distillation: float = 0.0,
-        ranking_distillation: float = 0.0,
-        teacher_scale: float = 20.0,
         teacher_dim: int = 0,
         **kwargs: Any,
     ):
@@ -216,8 +217,6 @@ class ResponseRanking(keras.Model):
         self.label_smoothing = label_smoothing
         self.l2 = l2
         self.distillation = distillation if teacher_dim else 0.0
-        self.ranking_distillation = ranking_distillation if teacher_dim else 0.0
-        self.teacher_scale = teacher_scale
         if self.distillation:
             self.teacher_projection = keras.layers.Dense(
                 teacher_dim, use_bias=False, dtype=encoder.dtype_policy, name="teacher_projection"
@@ -239,7 +238,10 @@ class ResponseRanking(keras.Model):
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        encodings = self.encoder(inputs, training=training)
+        if is_in_micro_batches(inputs):
+            encodings = encode_micro_batches(self.encoder, inputs, training=training)
+        else:
+            encodings = self.encoder(inputs, training=training)
         scale = annealed_scale(
             ops.convert_to_tensor(self.steps_done),
             start=self.scale_start,
@@ -276,10 +278,12 @@ class ResponseRanking(keras.Model):
     ) -> dict[str, Any]:
         is_candidate = self._is_candidate(x)
         for name, cosines, counts in self._objectives(y_pred):
+            losses = self._ranking_losses(y_pred, cosines, is_candidate)
             own = ops.diagonal(cosines)[:, None]
+            # Mined negatives are left out, so that the share can be held against runs without.
+            cosines = cosines[:, : ops.shape(cosines)[0]]
             is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
             self.accuracies[name].update_state(ops.cast(is_first, "float32"), counts)
-            losses = self._ranking_losses(y_pred, cosines, is_candidate)
             self.ranking_losses[name].update_state(losses, counts)
         return self.get_metrics_result()
 
@@ -289,41 +293,34 @@ class ResponseRanking(keras.Model):
         )
 
     def _is_candidate(self, inputs: dict[str, Any]) -> Any:
-        """Which responses each context is ranked among, bool `[batch, batch]`; None for all."""
+        """Which responses each context is ranked among, bool `[batch, columns]`; None for all."""
         if "response_groups" not in inputs:
             return None
-        return distinct_responses(inputs["response_groups"])
+        own = inputs["response_groups"]
+        groups = own
+        if "negative_groups" in inputs:
+            groups = ops.concatenate([own, inputs["negative_groups"]])
+        return distinct_responses(groups)[: ops.shape(own)[0]]
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
-        loss = 0.0
-        if self.distillation:
-            loss = sum(
-                self.distillation
-                * ops.mean(
-                    vector_losses(
-                        self.teacher_projection(y_pred[f"reduced_{name}"]),
-                        inputs[f"teacher_{name}"],
-                    )
-                )
-                for name in PAIR
+        """How far the reduced encodings, mapped linearly, point away from the teacher's vectors."""
+        if not self.distillation:
+            return 0.0
+        losses = [
+            vector_losses(
+                self.teacher_projection(y_pred[f"reduced_{name}"]), inputs[f"teacher_{name}"]
             )
-        if self.ranking_distillation:
-            cosines = ops.matmul(
-                y_pred["context_encoding"], ops.transpose(y_pred["response_encoding"])
-            )
-            loss = loss + self.ranking_distillation * ops.mean(
-                ranking_losses(
-                    y_pred["scale"] * cosines,
-                    inputs["teacher_context"],
-                    inputs["teacher_response"],
-                    teacher_scale=self.teacher_scale,
-                )
-            )
-        return loss
+            for name in PAIR
+        ]
+        return self.distillation * sum(ops.mean(loss) for loss in losses)
 
     def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Each one's name, cosines `[batch, batch]`, and 1 or 0 `[batch]`: who has it."""
-        responses = ops.transpose(y_pred["response_encoding"])
+        """Each one's name, cosines, and 1 or 0 `[batch]`: who has it.
+
+        Cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives.
+        """
+        encoded = [y_pred[n] for n in ("response_encoding", "negative_encoding") if n in y_pred]
+        responses = ops.transpose(ops.concatenate(encoded))
         for name in self.objectives:
             encoding = y_pred[f"{name}_encoding"]
             if name == "extra_context":
@@ -352,8 +349,6 @@ def make_ranking_model(
         label_smoothing=config.label_smoothing,
         l2=config.l2,
         distillation=config.distillation,
-        ranking_distillation=config.ranking_distillation,
-        teacher_scale=config.teacher_scale,
         teacher_dim=teacher_dim,
     )
     optimizer = make_optimizer(

@@ -2,9 +2,11 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import math
 import random
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,18 @@ import numpy as np
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, RunRecorder, fit_on
-from convert_tf.config import DataConfig, ModelConfig, TrainConfig
+from convert_tf.config import PRECISIONS, DataConfig, ModelConfig, TrainConfig
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.distillation import initial_rows
+from convert_tf.distribution import (
+    AgreedSteps,
+    Processes,
+    check_same,
+    check_shared,
+    running_processes,
+    spread_over_devices,
+)
 from convert_tf.encoders import DualEncoder, count_parameters
 from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
@@ -130,29 +140,55 @@ def train(
       FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
       OSError: a file cannot be read or written.
 
-    On SIGTERM the state is saved after the step that runs, and this returns.
+    On SIGTERM the state is saved after the step that runs, and this returns. Of several processes
+    (`distribution.join_processes`) all do where one is told to end.
     """
-    set_seed(train_config.seed)
-    folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
-    if data_config.row_tokens < model_config.max_tokens:
-        raise ValueError(
-            "A packed row must hold the longest text. Received: row_tokens "
-            f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise --row_tokens."
-        )
-    examples = open_splits(folder, data_config, model_config, train_config)
-    negatives = open_negatives(examples[data_config.train_split], train_config, data_config)
+    processes = running_processes()
     run = Path(output)
-    with only_run_in(run), termination_noted() as termination:
-        resume_from = _check_same_run(
-            run, model_config, train_config, data_config, folder.vocabulary
-        )
-        configs = {
-            "model": model_config.to_dict(),
-            "train": train_config.to_dict(),
-            "data": data_config.to_dict(),
-        }
-        write_file(run / RUN_FILE, json.dumps(configs, indent=2) + "\n")
-        precision = choose_precision(train_config.precision)
+    with contextlib.ExitStack() as held:
+        if not processes.is_first:  # process 0 prints for all
+            held.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        with processes.together():
+            set_seed(train_config.seed)
+            folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
+            if data_config.row_tokens < model_config.max_tokens:
+                raise ValueError(
+                    "A packed row must hold the longest text. Received: row_tokens "
+                    f"{data_config.row_tokens}, max_tokens {model_config.max_tokens}. Raise "
+                    "--row_tokens."
+                )
+            examples = open_splits(folder, data_config, model_config, train_config)
+            own_examples = examples[data_config.train_split]
+            negatives = open_negatives(own_examples, train_config, data_config)
+            teacher = open_teacher(folder, own_examples, train_config, data_config)
+            configs = {
+                "model": model_config.to_dict(),
+                "train": train_config.to_dict(),
+                "data": data_config.to_dict(),
+            }
+            held.enter_context(
+                spread_over_devices(
+                    processes, batch_size=train_config.micro_batch or train_config.batch_size
+                )
+            )
+            resume_from = None
+            if processes.is_first:
+                held.enter_context(only_run_in(run))
+                resume_from = _check_same_run(
+                    run, model_config, train_config, data_config, folder.vocabulary
+                )
+                write_file(run / RUN_FILE, json.dumps(configs, indent=2) + "\n")
+        termination = held.enter_context(termination_noted())
+        if processes.number > 1:
+            check_shared(processes, run)
+            with processes.together():
+                resume_from = newest_checkpoint(run)
+            sizes_of_splits = {split: opened.num_examples for split, opened in examples.items()}
+            vocabulary_bytes = zlib.crc32(folder.vocabulary.read_bytes())
+            given = {**configs, "data": {**configs["data"], "data": ""}}
+            check_same(processes, repr((given, sizes_of_splits, vocabulary_bytes, resume_from)))
+        chosen = PRECISIONS.index(choose_precision(train_config.precision))
+        precision = PRECISIONS[processes.gather(chosen)[0, 0]]  # timings differ between processes
         encoder = DualEncoder(
             model_config,
             embedding_dropout=train_config.embedding_dropout,
@@ -166,9 +202,6 @@ def train(
             f"precision {precision} (backend {keras.backend.backend()}); "
             f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
             "network parameters"
-        )
-        teacher = open_teacher(
-            folder, examples[data_config.train_split], train_config, data_config
         )
         model = make_ranking_model(
             encoder,
@@ -191,8 +224,15 @@ def train(
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
+        if teacher is not None:
+            facts["teacher"] = teacher.teacher
         batches, eval_sets = make_batches(
-            examples, train_config, data_config, teacher=teacher, negatives=negatives
+            examples,
+            train_config,
+            data_config,
+            processes=processes,
+            teacher=teacher,
+            negatives=negatives,
         )
         _fit(
             model,
@@ -204,6 +244,7 @@ def train(
             vocabulary=folder.vocabulary,
             facts=facts,
             termination=termination,
+            processes=processes,
         )
     return run
 
@@ -219,19 +260,34 @@ def _fit(
     vocabulary: Path,
     facts: dict[str, Any],
     termination: Termination,
+    processes: Processes,
 ) -> None:
-    progress = Progress(step, config.steps, config.batch_size, termination=termination)
-    recorder = RunRecorder(
-        run, config, vocabulary=vocabulary, eval_sets=eval_sets, progress=progress, facts=facts
+    agreed = None
+    if processes.number > 1:
+        padding_id = batches.examples.padding_id
+        termination = agreed = AgreedSteps(processes, termination, padding_id=padding_id)
+    progress = Progress(
+        step, config.steps, config.batch_size, termination=termination, prints=processes.is_first
     )
-    board = TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)
+    recorder = RunRecorder(
+        run,
+        config,
+        vocabulary=vocabulary,
+        eval_sets=eval_sets,
+        progress=progress,
+        facts=facts,
+        processes=processes,
+    )
+    callbacks: list[keras.callbacks.Callback] = [progress, recorder]
+    if processes.is_first:
+        callbacks += [TensorBoardWriter(str(run / "logs"), progress=progress, recorder=recorder)]
     while not progress.is_over:
         batches.skip_batches = progress.step
         with Prefetch(batches) as prefetched:
             fit_on(
                 model,
-                _until_error(prefetched),
-                [_InputError(prefetched), progress, recorder, board],
+                _until_error(prefetched) if agreed is None else agreed.batches(prefetched),
+                callbacks if agreed else [_InputError(prefetched), *callbacks],
                 progress=progress,
                 interval=math.gcd(config.eval_every, config.checkpoint_every),
             )

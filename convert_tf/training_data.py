@@ -11,6 +11,7 @@ from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.distribution import Processes, rows_of_a_share
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.trainer import compiles_shapes
 
@@ -153,12 +154,12 @@ def open_teacher(
       ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
         other token ids, or damaged; or records are trained on.
     """
-    uses = config.distillation or config.ranking_distillation or config.start_from_teacher
+    uses = config.distillation or config.start_from_teacher
     if bool(uses) != bool(data.teacher):
         raise ValueError(
             "A teacher is given where something is learnt from it. Received: teacher "
-            f"{data.teacher!r}, distillation {config.distillation:g}, ranking_distillation "
-            f"{config.ranking_distillation:g}, start_from_teacher {config.start_from_teacher}. "
+            f"{data.teacher!r}, distillation {config.distillation:g}, start_from_teacher "
+            f"{config.start_from_teacher}. "
             f"{'Leave --teacher away' if data.teacher else 'Give --teacher'}, or change those."
         )
     if not uses:
@@ -208,16 +209,17 @@ def make_batches(
     config: TrainConfig,
     data: DataConfig,
     *,
+    processes: Processes,
     teacher: TeacherVectors | None = None,
     negatives: HardNegatives | None = None,
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-    """The training batches, and the batches of each evaluation split."""
-    packing: dict[str, int] = {
-        "row_tokens": data.row_tokens,
-        "row_multiple": ROW_MULTIPLE if compiles_shapes() else 1,
-    }
+    """This process's part of the training batches, and the batches of each evaluation split."""
+    row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
+    packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
-        split: EvaluationBatches(examples[split], max_examples=config.eval_examples, **packing)
+        split: EvaluationBatches(
+            examples[split], max_examples=config.eval_examples, row_multiple=row_multiple, **packing
+        )
         for split in data.eval_splits
     }
     for split, packed in eval_sets.items():
@@ -226,9 +228,12 @@ def make_batches(
         examples[data.train_split],
         batch_size=config.batch_size,
         shuffle_buffer=data.shuffle_buffer,
+        micro_batches=config.num_micro_batches,
         seed=config.seed,
+        row_multiple=rows_of_a_share(row_multiple, processes),
+        part=(processes.index, processes.number),
         marks_duplicates=config.mask_duplicates,
-        teacher=teacher if config.distillation or config.ranking_distillation else None,
+        teacher=teacher if config.distillation else None,
         negatives=negatives,
         **packing,
     )

@@ -6,7 +6,14 @@ from typing import Protocol
 import numpy as np
 
 from convert_tf.data.order import ExampleOrder
-from convert_tf.data.packing import TokenIds, by_name, join_texts, pack_batch, text_groups
+from convert_tf.data.packing import (
+    TokenIds,
+    by_name,
+    join_texts,
+    pack_batch,
+    pack_micro_batches,
+    text_groups,
+)
 
 PAIR = ("context", "response")
 PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
@@ -82,6 +89,7 @@ class TrainingBatches:
       seed: seed of the order.
       skip_batches: batches that a run before this one has seen. They are not read.
       row_multiple: batches have a multiple of this many rows.
+      micro_batches: into how many each packed batch is divided, which are encoded in turn.
       part: `(i, n)` makes packed batches of the i-th of n equal parts of each batch.
       marks_duplicates: whether equal responses of a batch are told from others.
       teacher: what another encoder makes of token ids; None for none.
@@ -89,10 +97,11 @@ class TrainingBatches:
         ids. None for none.
 
     Yields:
-      The dicts of `packing.pack_batch`, with `response_groups` int32 `[batch]`, equal where the
-      responses are, and the columns of the teacher, where these are wanted. With negatives there
-      are `negative_slots` int32 `[batch × k]`, those of the first example first, and beside
-      `response_groups` `negative_groups` int32 `[batch × k]`.
+      The dicts of `packing.pack_batch`, or of `packing.pack_micro_batches` where there are several,
+      with `response_groups` int32 `[batch]`, equal where the responses are, and the columns of the
+      teacher, where these are wanted. With negatives there are `negative_slots` int32 `[batch ×
+      k]`, those of the first example first, and beside `response_groups` `negative_groups` int32
+      `[batch × k]`.
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class TrainingBatches:
         seed: int,
         skip_batches: int = 0,
         row_multiple: int = 1,
+        micro_batches: int = 1,
         part: tuple[int, int] = (0, 1),
         marks_duplicates: bool = False,
         teacher: TeacherColumns | None = None,
@@ -115,6 +125,7 @@ class TrainingBatches:
         self.row_tokens = row_tokens
         self.skip_batches = skip_batches
         self.row_multiple = row_multiple
+        self.micro_batches = micro_batches
         self.part = part
         self.marks_duplicates = marks_duplicates
         self.teacher = teacher
@@ -146,13 +157,17 @@ class TrainingBatches:
             drawn = self.negatives.draw(loaded, epochs)
             names = (*names, *["negative"] * drawn.shape[1])
             token_ids = join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
-        batch = pack_batch(
-            token_ids,
-            names,
-            row_tokens=self.row_tokens,
-            padding_id=self.examples.padding_id,
-            row_multiple=self.row_multiple,
-        )
+        packing = {
+            "row_tokens": self.row_tokens,
+            "padding_id": self.examples.padding_id,
+            "row_multiple": self.row_multiple,
+        }
+        if self.micro_batches > 1:
+            batch = pack_micro_batches(
+                token_ids, names, micro_batches=self.micro_batches, **packing
+            )
+        else:
+            batch = pack_batch(token_ids, names, **packing)
         if self.marks_duplicates:
             groups = by_name(text_groups(token_ids), names)
             for name in ("response", "negative")[: 1 if self.negatives is None else 2]:

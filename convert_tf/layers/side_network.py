@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.initializers import Orthogonal
 from convert_tf.layers.feed_forward import fast_gelu
 
 
@@ -66,7 +67,7 @@ class SideNetwork(keras.layers.Layer):
             keras.layers.Dense(
                 hidden_dim,
                 activation=fast_gelu,
-                kernel_initializer="orthogonal",
+                kernel_initializer=Orthogonal(),
                 dtype=policy,
                 name=f"hidden_{i}",
             )
@@ -77,7 +78,7 @@ class SideNetwork(keras.layers.Layer):
             for i in range(num_layers)
         ]
         self.linear = keras.layers.Dense(
-            encoding_dim, kernel_initializer="orthogonal", dtype=policy, name="linear"
+            encoding_dim, kernel_initializer=Orthogonal(), dtype=policy, name="linear"
         )
 
     def build(self, reduced_shape: Any) -> None:
