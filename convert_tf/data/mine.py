@@ -107,8 +107,8 @@ def mine(
     blocks = math.ceil(number / block_size)
     print(
         f"{number:,} contexts, each against about {number // blocks:,} responses: "
-        f"{number * (number // blocks) * config.encoding_dim / 1e12:,.1f} T multiplications beside "
-        f"the encoding, and {number // blocks * config.encoding_dim * 12 / 1e9:,.1f} GB"
+        f"{number * (number // blocks) * config.encoding_dim / 1e12:,.3g} T multiplications beside "
+        f"the encoding, and {number // blocks * config.encoding_dim * 12 / 1e9:,.2g} GB"
     )
     place = OutputFolder(output, data_files=negative_files, overwrite=overwrite)
     uses = np.zeros(number, np.int64)
