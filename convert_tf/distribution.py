@@ -12,7 +12,9 @@ import dataclasses
 import math
 import os
 import random
+import sys
 import time
+import traceback
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -304,6 +306,35 @@ class AgreedSteps(Termination):
                     padding_id=self.padding_id,
                 ),
             )
+
+
+@contextlib.contextmanager
+def leaving_at_once(processes: Processes) -> Iterator[None]:
+    """Ends this process where another one is gone, or this one is interrupted or broken.
+
+    Python would call JAX at its end, which waits for all processes, for up to five minutes. What
+    is raised in all of them, as `Processes.together` does, is passed on.
+    """
+    try:
+        yield
+    except (ValueError, FloatingPointError, OSError):
+        raise
+    except BaseException as error:
+        if processes.number == 1:
+            raise
+        if isinstance(error, RuntimeError):  # JAX's own are such
+            received = str(error).strip().split("\n")[0]
+            print(
+                f"A step needs all processes. Received: {received}. Where that is a connection, "
+                "another process of the run ended. Start all of them again with the same command.",
+                file=sys.stderr,
+            )
+        elif isinstance(error, KeyboardInterrupt):
+            print("interrupted: the other processes end, too", file=sys.stderr)
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def check_same(processes: Processes, facts: str) -> None:

@@ -25,6 +25,7 @@ from convert_tf.distribution import (
     Processes,
     check_same,
     check_shared,
+    leaving_at_once,
     running_processes,
     spread_over_devices,
 )
@@ -146,6 +147,7 @@ def train(
     processes = running_processes()
     run = Path(output)
     with contextlib.ExitStack() as held:
+        held.enter_context(leaving_at_once(processes))
         if not processes.is_first:  # process 0 prints for all
             held.enter_context(contextlib.redirect_stdout(io.StringIO()))
         with processes.together():
