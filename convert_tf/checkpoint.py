@@ -7,6 +7,7 @@ A run's folder is such a directory (the best weights on the dev split); what it 
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def vocabulary_path(folder: str | os.PathLike, config: ModelConfig) -> Path:
 
 def write_error(path: Path, error: Exception) -> CheckpointError:
     """What to raise where a checkpoint could not be written."""
-    reason = getattr(error, "strerror", None) or error
+    reason = str(getattr(error, "strerror", None) or error)
+    if said := re.search(r"error message = '([^']*)'", reason):  # HDF5, on lines of its own
+        reason = said[1]
     return CheckpointError(
         f"A checkpoint must be written whole. Received: {reason} at {path}. "
         "Nothing was left under that name; free some space or choose another folder, and run the "
