@@ -11,7 +11,6 @@ import keras
 import tensorflow as tf
 
 
-@tf.custom_gradient
 def feed_forward(
     x: Any, hidden_kernel: Any, hidden_bias: Any, output_kernel: Any, output_bias: Any
 ) -> Any:
@@ -30,6 +29,15 @@ def feed_forward(
     Returns:
       `[tokens, dim]`.
     """
+    # A custom gradient is of tensors: in float32 Keras hands the variables themselves over.
+    arguments = (x, hidden_kernel, hidden_bias, output_kernel, output_bias)
+    return _feed_forward(*(tf.convert_to_tensor(each) for each in arguments))
+
+
+@tf.custom_gradient
+def _feed_forward(
+    x: Any, hidden_kernel: Any, hidden_bias: Any, output_kernel: Any, output_bias: Any
+) -> Any:
     before = tf.nn.bias_add(tf.matmul(x, hidden_kernel), hidden_bias)
     hidden = tf.nn.silu(before)
     result = tf.nn.bias_add(tf.matmul(hidden, output_kernel), output_bias)

@@ -201,7 +201,7 @@ def _scaled_gradients(encoder, precision: str, batch, loss_scale: float) -> dict
     config = TrainConfig(scale_anneal_steps=0, l2=0.0, loss_scale=loss_scale)
     model = make_ranking_model(encoder, config, precision=precision)
     with tf.GradientTape() as tape:
-        loss = model.optimizer.scale_loss(model.compute_loss(y_pred=model(batch)))
+        loss = model.optimizer.scale_loss(model.compute_loss(batch, y_pred=model(batch)))
     variables = encoder.trainable_variables
     gradients = tape.gradient(loss, [v.value for v in variables])
     factor = loss_scale if precision == "mixed_float16" else 1.0

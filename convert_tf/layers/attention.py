@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.initializers import GlorotUniform
+
 MASKED_SCORE = float("-inf")
 
 
@@ -104,7 +106,7 @@ class RelativeSelfAttention(keras.layers.Layer):
             )
         width = self.num_heads * self.attention_dim
         self.query_key_kernel = self.add_weight(
-            shape=(dim, 2 * width), initializer="glorot_uniform", name="query_key_kernel"
+            shape=(dim, 2 * width), initializer=GlorotUniform(), name="query_key_kernel"
         )
         if self.use_relative_bias:
             self.relative_bias = self.add_weight(
@@ -115,18 +117,17 @@ class RelativeSelfAttention(keras.layers.Layer):
             )
         if self.use_value_projection:
             self.value_kernel = self.add_weight(
-                shape=(dim, dim), initializer="glorot_uniform", name="value_kernel"
+                shape=(dim, dim), initializer=GlorotUniform(), name="value_kernel"
             )
             self.output_kernel = self.add_weight(
-                shape=(dim, dim), initializer="glorot_uniform", name="output_kernel"
+                shape=(dim, dim), initializer=GlorotUniform(), name="output_kernel"
             )
 
     def call(
         self, x: Any, attention_mask: Any = None, across_mask: Any = None, across_bias: Any = None
     ) -> Any:
-        width = self.num_heads * self.attention_dim
         projected = ops.matmul(x, self.query_key_kernel)
-        queries, keys = projected[..., :width], projected[..., width:]
+        queries, keys = ops.split(projected, 2, axis=-1)
         values = ops.matmul(x, self.value_kernel) if self.use_value_projection else x
         if self.num_heads > 1:
             queries, keys, values = (

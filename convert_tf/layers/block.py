@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from convert_tf.layers.attention import RelativeSelfAttention
+from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.feed_forward import FeedForward
 
 
@@ -66,7 +67,7 @@ class TransformerBlock(keras.layers.Layer):
             dtype=policy,
             name="attention",
         )
-        self.drop = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
+        self.drop = Dropout(dropout, dtype=policy, name="dropout")
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=1e-6, dtype=policy, name="attention_norm"
         )
@@ -93,7 +94,7 @@ class TransformerBlock(keras.layers.Layer):
             x, attention_mask=attention_mask, across_mask=across_mask, across_bias=across_bias
         )
         x = self.attention_norm(x + self.drop(attended, training=training))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+        return self.feed_forward_norm(x + self.feed_forward(x, training=training))
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.initializers import TruncatedNormal
+from convert_tf.layers.dropout import Dropout
 from convert_tf.quantization import GrowingRangeQuantizer
 
 
@@ -68,21 +70,21 @@ class SubwordEmbedding(keras.layers.Layer):
             else None
         )
         self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype="float32", name="norm")
-        self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.drop = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, token_ids_shape: Any, positions_shape: Any = None) -> None:
         # The tables stay in float32: casting the whole token table at every step would cost more
         # than the rows that a batch reads.
         self.table = self.add_weight(
             shape=(self.num_ids, self.dim),
-            initializer=keras.initializers.TruncatedNormal(stddev=self._initial_stddev),
+            initializer=TruncatedNormal(stddev=self._initial_stddev),
             autocast=False,
             name="table",
         )
         self.position_tables = [
             self.add_weight(
                 shape=(size, self.dim),
-                initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+                initializer=TruncatedNormal(stddev=0.02),
                 autocast=False,
                 name=f"positions_{size}",
             )

@@ -5,6 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.devices import is_tensorflow_on_cpu
+from convert_tf.initializers import GlorotUniform
+
 GELU_SLOPE = 1.702
 # Blocks start close to the identity: with a full-size random output the six of them scramble the
 # embeddings, and an untrained encoder ranks responses at 6 % R100@1 instead of 8 %.
@@ -38,6 +41,7 @@ class FeedForward(keras.layers.Layer):
 
     Call arguments:
       x: `[batch, tokens, dim]`.
+      training: whether gradients are wanted, for which TensorFlow's CPU has a way of its own.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -56,16 +60,14 @@ class FeedForward(keras.layers.Layer):
     def build(self, x_shape: Any) -> None:
         dim = x_shape[-1]
         self.hidden_kernel = self.add_weight(
-            shape=(dim, self.hidden_dim), initializer="glorot_uniform", name="hidden_kernel"
+            shape=(dim, self.hidden_dim), initializer=GlorotUniform(), name="hidden_kernel"
         )
         self.hidden_bias = self.add_weight(
             shape=(self.hidden_dim,), initializer="zeros", name="hidden_bias"
         )
         self.output_kernel = self.add_weight(
             shape=(self.hidden_dim, dim),
-            initializer=keras.initializers.VarianceScaling(
-                RESIDUAL_GAIN**2, mode="fan_avg", distribution="uniform"
-            ),
+            initializer=GlorotUniform(RESIDUAL_GAIN),
             name="output_kernel",
         )
         self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
@@ -78,7 +80,7 @@ class FeedForward(keras.layers.Layer):
             self.output_kernel.assign(self.output_kernel / GELU_SLOPE)
         self._is_folded = True
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Any, training: bool = False) -> Any:
         shape = ops.shape(x)
         flat = ops.reshape(x, (-1, shape[-1]))
         hidden_kernel, hidden_bias = self.hidden_kernel, self.hidden_bias
@@ -86,6 +88,12 @@ class FeedForward(keras.layers.Layer):
         if not self._is_folded:
             hidden_kernel, hidden_bias = hidden_kernel * GELU_SLOPE, hidden_bias * GELU_SLOPE
             output_kernel = output_kernel / GELU_SLOPE
+        if training and is_tensorflow_on_cpu():
+            from convert_tf.tensorflow_cpu import feed_forward
+
+            arguments = (hidden_kernel, hidden_bias, output_kernel, self.output_bias)
+            flat = feed_forward(flat, *(ops.convert_to_tensor(a) for a in arguments))
+            return ops.reshape(flat, shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
         # silu has a gradient of its own, which a saved module cannot follow out of a branch; where
         # nothing is trained TensorFlow fuses the two ops as well.

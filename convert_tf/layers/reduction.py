@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.initializers import GlorotUniform
 from convert_tf.layers.attention import attention_weights, split_heads
 
 
@@ -52,17 +53,17 @@ class SqrtNReduction(keras.layers.Layer):
     ) -> None:
         self.query_key_kernel = self.add_weight(
             shape=(x_shape[-1], 2 * self.num_heads * self.attention_dim),
-            initializer="glorot_uniform",
+            initializer=GlorotUniform(),
             name="query_key_kernel",
         )
 
     def call(self, x: Any, segment_ids: Any, segment_lengths: Any, attention_mask: Any) -> Any:
         rows, tokens, dim = ops.shape(x)
         segments = ops.shape(segment_lengths)[1]
-        width = self.num_heads * self.attention_dim
         projected = ops.matmul(x, self.query_key_kernel)
-        queries = split_heads(projected[..., :width], self.num_heads)
-        keys = split_heads(projected[..., width:], self.num_heads)
+        queries, keys = (
+            split_heads(half, self.num_heads) for half in ops.split(projected, 2, axis=-1)
+        )
         weights = attention_weights(
             ops.matmul(queries, ops.swapaxes(keys, -1, -2)), attention_mask[:, None]
         )  # [rows, heads, queries, keys]
