@@ -334,14 +334,14 @@ def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
     corpus, negatives, tmp_path, monkeypatch
 ):
     shapes = []
-    slots_of = DualEncoder.call
+    draw = HardNegatives.draw
 
-    def call(self, inputs, training=False):
-        if training:
-            shapes.append(tuple(inputs["negative_slots"].shape))
-        return slots_of(self, inputs, training=training)
+    def recorded(self, *arguments):
+        drawn = draw(self, *arguments)
+        shapes.append(drawn.shape)
+        return drawn
 
-    monkeypatch.setattr(DualEncoder, "call", call)
+    monkeypatch.setattr(HardNegatives, "draw", recorded)
     whole = run(corpus.arrays, tmp_path / "whole", hard_negatives=negatives, negatives_per_pair=2)
     resumed = shutil.copytree(whole, tmp_path / "resumed")
     shutil.rmtree(saved_checkpoints(resumed)[0])
@@ -350,7 +350,7 @@ def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
             for f in (whole, resumed))  # fmt: skip
     for x, y in zip(a, b, strict=True):
         np.testing.assert_array_equal(x, y)
-    assert set(shapes) == {(32,)}  # of batches of 16, in what was traced
+    assert set(shapes) == {(16, 2)}
 
 
 def test_training_refuses_negatives_that_do_not_fit(corpus, negatives, tmp_path):
