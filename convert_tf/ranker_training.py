@@ -140,6 +140,11 @@ def train_ranker(
             "A head's factor is --scale and --learn_scale, and it reads no earlier turns apart. "
             f"Received: {', '.join(unread)}, which it does not read. Leave them out."
         )
+    if train_options.get("micro_batch"):
+        raise ValueError(
+            "A head is trained on whole batches. Received: micro_batch "
+            f"{train_options['micro_batch']}. Leave --micro_batch out, or lower --batch_size."
+        )
     run = Path(output)
     seed = int(train_options.get("seed", 0))
     set_seed(seed)

@@ -22,7 +22,7 @@ from convert_tf.training import train
 MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
                      encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
 CONFIG = TrainConfig(
-    steps=4, batch_size=30, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     embedding_dropout=0.1, history_dropout=0.3, precision="float32", eval_every=4,
     eval_examples=150, checkpoint_every=2,
 )

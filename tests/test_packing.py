@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from convert_tf.data.packing import assign_rows, pack
+from convert_tf.data.packing import TokenIds, assign_rows, pack, pack_batch, pack_micro_batches
 
 
 def _random_lengths(seed: int, *, longest: int = 20) -> np.ndarray:
@@ -107,3 +107,37 @@ def test_only_empty_texts():
 def test_a_text_longer_than_a_row_is_an_error():
     with pytest.raises(ValueError, match=r"fit into a row of 20 tokens. Received: a text of 21"):
         assign_rows(np.array([3, 21]), 20)
+
+
+def _text(batch, name: str, example: int, *, part: int | None = None) -> list[int]:
+    if part is not None:
+        batch = {key: value[:, part] for key, value in batch.items()}
+    segments = batch["segment_lengths"].shape[1]
+    row, segment = divmod(int(batch[f"{name}_slots"][example]), segments)
+    bounds = np.cumsum([0, *batch["segment_lengths"][row]])
+    return batch["token_ids"][row, bounds[segment] : bounds[segment + 1]].tolist()
+
+
+def test_micro_batches_hold_the_texts_of_every_nth_example():
+    """Each with as many rows as the fullest; k texts of an example stay together."""
+    names = ["context", "response", "negative", "negative"]
+    lengths = np.random.RandomState(0).randint(0, 21, size=(4, 12))
+    lengths[:, 1::3] = 20  # the second micro-batch has the most rows
+    splits = np.cumsum([0, *lengths.ravel()])
+    texts = TokenIds(np.arange(splits[-1]), splits)
+    options = {"row_tokens": 20, "padding_id": -1}
+    whole = pack_batch(texts, names, **options)
+    batch = pack_micro_batches(texts, names, micro_batches=3, **options)
+    assert batch["token_ids"].shape == (16, 3, 20)
+    assert batch["segment_lengths"].shape == (16, 3, 16)
+    for name, k in (("context", 1), ("response", 1), ("negative", 2)):
+        assert batch[f"{name}_slots"].shape == (4 * k, 3)
+        for example in range(12):
+            for i in range(k):
+                expected = _text(whole, name, example * k + i)
+                place, part = divmod(example, 3)
+                assert _text(batch, name, place * k + i, part=part) == expected
+    assert batch["segment_lengths"].sum() == whole["segment_lengths"].sum()
+    assert (batch["token_ids"] >= 0).sum() == splits[-1]
+    more = pack_micro_batches(texts, names, micro_batches=3, row_multiple=10, **options)
+    assert more["token_ids"].shape == (20, 3, 20)

@@ -45,6 +45,7 @@ BASE = {
 OTHER_TRAIN_VALUES = {
     "steps": (80, {}),
     "batch_size": (7, {}),
+    "micro_batch": (4, {}),
     "optimizer": ("adam", {}),
     "learning_rate": (0.4, {}),
     "final_learning_rate": (0.1, {}),
@@ -74,6 +75,7 @@ OTHER_DATA_VALUES = {
     "row_tokens": (70, {}),
     "turn_prefixes": (True, {"multi_context": True}),
 }
+READ_WITH_TOKEN_IDS = {"hard_negatives", "negatives_per_pair"}  # in test_hard_negatives
 READ_BY_CALLBACKS = {
     "eval_every": 2,
     "checkpoint_every": 2,
@@ -86,7 +88,7 @@ def test_every_field_is_tried():
         return {field.name for field in dataclasses.fields(config_class)}
 
     assert set(OTHER_TRAIN_VALUES) | set(READ_BY_CALLBACKS) == names(TrainConfig)
-    assert set(OTHER_DATA_VALUES) == names(DataConfig)
+    assert set(OTHER_DATA_VALUES) | READ_WITH_TOKEN_IDS == names(DataConfig)
 
 
 @pytest.fixture(scope="module")

@@ -179,8 +179,9 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "backend jax" in done.stdout
     assert "refused" not in done.stderr
-    again = _train_without_tensorflow(*arguments, "--steps=4", also="tensorboard")
+    again = _train_without_tensorflow(*arguments, "--steps=4", "--micro_batch=10", also="tensorboard")
     assert again.returncode == 0, again.stderr
+    assert "resuming with another micro_batch: 0 → 10" in again.stdout
     assert "resuming at step 2" in again.stdout
     assert "no summaries are written" in again.stdout
     rows = (tmp_path / "run" / METRICS_FILE).read_text().splitlines()
