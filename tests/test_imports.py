@@ -380,7 +380,8 @@ def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
     statements = (
         "from convert_tf import callbacks, checkpoint, encoders, trainer, quantization\n"
-        "from convert_tf import pretraining_run, ranker_training"
+        "from convert_tf import pretraining_run, ranker_training\n"
+        "from convert_tf.data import mine"
     )
     assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}
 
