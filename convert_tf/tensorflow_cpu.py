@@ -57,6 +57,48 @@ def _feed_forward(
     return result, gradient
 
 
+def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """Layer norm over the last axis; sums over tokens and over `dim` of its gradient are matmuls.
+
+    With n the normalised x, g the upstream gradient, r one over the standard deviation and the
+    means over `dim`: dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)).
+
+    Args:
+      x: `[..., dim]` of any float type.
+      gamma, beta: float32 `[dim]`.
+      epsilon: what is added to the variance.
+
+    Returns:
+      Tensor like `x`.
+
+    Reference: arXiv 1607.06450 §3.
+    """
+    gamma, beta = tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)
+    flat = tf.reshape(x, [-1, x.shape[-1]])
+
+    @tf.custom_gradient
+    def normalise(x: Any, gamma: Any, beta: Any) -> Any:
+        wide = tf.cast(x, tf.float32)
+        centred = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        scale = tf.math.rsqrt(variance + epsilon)
+        normal = centred * scale
+
+        def gradient(upstream: Any) -> tuple[Any, Any, Any]:
+            upstream = tf.cast(upstream, tf.float32)
+            product = upstream * normal
+            ones = tf.ones([1, tf.shape(upstream)[0]])
+            share = gamma[:, None] / gamma.shape[0]
+            along = scale * tf.matmul(upstream, share)
+            of_x = (upstream * gamma - normal * tf.matmul(product, share)) * scale - along
+            of_gamma = tf.matmul(ones, product)[0]
+            return tf.cast(of_x, x.dtype), of_gamma, tf.matmul(ones, upstream)[0]
+
+        return tf.cast(normal * gamma + beta, x.dtype), gradient
+
+    return tf.reshape(normalise(flat, gamma, beta), tf.shape(x))
+
+
 def drop(x: Any, rate: float, seed: Any) -> Any:
     """Dropout from 16 random bits for each number: the rate is rounded to a multiple of 2⁻¹⁶.
 

@@ -1,12 +1,13 @@
 import math
 
 import keras
+import naive
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from convert_tf import devices
-from convert_tf.tensorflow_cpu import dense_gradient, drop, feed_forward, in_one_pass
+from convert_tf.tensorflow_cpu import dense_gradient, drop, feed_forward, in_one_pass, layer_norm
 
 RNG = np.random.RandomState(0)
 
@@ -32,26 +33,55 @@ def test_feed_forward_parity_with_loop():
 def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, tolerance):
     """In float64, of the naive loop, 1e-6 to either side."""
     arguments = _feed_forward_arguments()
-    upstream = RNG.standard_normal((5, 3))
     tensors = [tf.constant(a, dtype) for a in arguments]
+    _check_gradients(feed_forward, tensors, _naive_feed_forward, arguments, tolerance)
+
+
+def _check_gradients(function, tensors, naive_function, arguments, tolerance: float) -> None:
+    """Gradients of `function`, within `tolerance` of the largest, of differences 1e-6 away."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
-        result = feed_forward(*tensors)
-    found = tape.gradient(result, tensors, tf.constant(upstream, dtype))
+        result = function(*tensors)
+    upstream = RNG.standard_normal(result.shape)
+    found = tape.gradient(result, tensors, tf.constant(upstream, result.dtype))
     for which, gradient in enumerate(found):
-        assert gradient.dtype == dtype
+        assert gradient.dtype == tensors[which].dtype
         expected = np.zeros(arguments[which].shape)
         for place in np.ndindex(expected.shape):
             ends = []
             for shift in (1e-6, -1e-6):
                 moved = [a.copy() for a in arguments]
                 moved[which][place] += shift
-                ends.append(np.sum(_naive_feed_forward(*moved) * upstream))
+                ends.append(np.sum(naive_function(*moved) * upstream))
             expected[place] = (ends[0] - ends[1]) / 2e-6
         scale = np.abs(expected).max()
         np.testing.assert_allclose(
             tf.cast(gradient, tf.float32), expected, atol=tolerance * scale, rtol=0
         )
+
+
+def _naive_layer_norm(x, gamma, beta) -> np.ndarray:
+    rows = [naive.layer_norm(row, gamma, beta, 1e-3) for row in x.reshape(-1, x.shape[-1])]
+    return np.array(rows).reshape(x.shape)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.03)])
+def test_layer_norm_and_its_gradients_parity_with_loop(dtype, tolerance):
+    """A large mean, so that what is lost when it is subtracted would be seen."""
+    arguments = [RNG.standard_normal((2, 3, 5)) + 4, *RNG.standard_normal((2, 5))]
+    arguments[0] = np.asarray(tf.cast(tf.constant(arguments[0], dtype), tf.float64))
+    tensors = [
+        tf.constant(arguments[0], dtype),
+        *(tf.constant(a, tf.float32) for a in arguments[1:]),
+    ]
+    result = layer_norm(*tensors, 1e-3)
+    assert result.dtype == dtype
+    np.testing.assert_allclose(
+        tf.cast(result, tf.float32), _naive_layer_norm(*arguments), atol=tolerance
+    )
+    _check_gradients(
+        lambda *a: layer_norm(*a, 1e-3), tensors, _naive_layer_norm, arguments, tolerance
+    )
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.999])

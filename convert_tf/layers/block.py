@@ -7,6 +7,7 @@ import keras
 from convert_tf.layers.attention import RelativeSelfAttention
 from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.feed_forward import FeedForward
+from convert_tf.layers.layer_norm import LayerNorm
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -68,13 +69,9 @@ class TransformerBlock(keras.layers.Layer):
             name="attention",
         )
         self.drop = Dropout(dropout, dtype=policy, name="dropout")
-        self.attention_norm = keras.layers.LayerNormalization(
-            epsilon=1e-6, dtype=policy, name="attention_norm"
-        )
+        self.attention_norm = LayerNorm(epsilon=1e-6, dtype=policy, name="attention_norm")
         self.feed_forward = FeedForward(feed_forward_dim, dtype=policy, name="feed_forward")
-        self.feed_forward_norm = keras.layers.LayerNormalization(
-            epsilon=1e-6, dtype=policy, name="feed_forward_norm"
-        )
+        self.feed_forward_norm = LayerNorm(epsilon=1e-6, dtype=policy, name="feed_forward_norm")
 
     def build(self, x_shape: Any) -> None:
         for layer in (
@@ -93,8 +90,9 @@ class TransformerBlock(keras.layers.Layer):
         attended = self.attention(
             x, attention_mask=attention_mask, across_mask=across_mask, across_bias=across_bias
         )
-        x = self.attention_norm(x + self.drop(attended, training=training))
-        return self.feed_forward_norm(x + self.feed_forward(x, training=training))
+        x = self.attention_norm(x + self.drop(attended, training=training), training=training)
+        forward = self.feed_forward(x, training=training)
+        return self.feed_forward_norm(x + forward, training=training)
 
     def get_config(self) -> dict[str, Any]:
         return {

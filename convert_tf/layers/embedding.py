@@ -8,6 +8,7 @@ from keras import ops
 
 from convert_tf.initializers import TruncatedNormal
 from convert_tf.layers.dropout import Dropout
+from convert_tf.layers.layer_norm import LayerNorm
 from convert_tf.quantization import GrowingRangeQuantizer
 
 
@@ -69,7 +70,7 @@ class SubwordEmbedding(keras.layers.Layer):
             if bits < 32
             else None
         )
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype="float32", name="norm")
+        self.norm = LayerNorm(epsilon=1e-6, dtype="float32", name="norm")
         self.drop = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, token_ids_shape: Any, positions_shape: Any = None) -> None:
@@ -122,7 +123,7 @@ class SubwordEmbedding(keras.layers.Layer):
         vectors = self.gather_rows(safe_ids, training=training) * math.sqrt(self.dim)
         for size, table in zip(self.position_table_sizes, self.position_tables, strict=True):
             vectors = vectors + ops.take(table, positions % size, axis=0)
-        vectors = ops.cast(self.norm(vectors), self.compute_dtype)
+        vectors = ops.cast(self.norm(vectors, training=training), self.compute_dtype)
         return self.drop(vectors, training=training)
 
     def get_config(self) -> dict[str, Any]:
