@@ -255,8 +255,8 @@ class DualEncoder(keras.Model):
                 "A model starts from one with as many blocks or fewer. Received: "
                 f"{len(blocks)} blocks for {len(self.trunk.blocks)}."
             )
-        own = [self.trunk.embedding, *self.trunk.blocks]
-        known = [other.trunk.embedding, *blocks]
+        own: list[Any] = [self.trunk.embedding, *self.trunk.blocks]
+        known: list[Any] = [other.trunk.embedding, *blocks]
         known += [blocks[-1]] * (len(own) - len(known))
         names = ["reduction", "context_side", "response_side"]
         if other.config.multi_context and self.config.multi_context:
