@@ -92,6 +92,16 @@ def flags_of(arrays, output, **changes):
     ]
 
 
+started = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running():
+    yield
+    while started:
+        started.pop().kill()
+
+
 def start(told, *flags, devices=1, **environment):
     environment = {
         "KERAS_BACKEND": "jax",
@@ -101,7 +111,7 @@ def start(told, *flags, devices=1, **environment):
         f"--xla_force_host_platform_device_count={devices}",
         **environment,
     }
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(told), *flags],
         cwd=ROOT,
         env={**os.environ, **environment},
@@ -109,6 +119,8 @@ def start(told, *flags, devices=1, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
+    started.append(process)
+    return process
 
 
 def start_two(folder, arrays, output, *, signal_in=1, **environment):
@@ -131,10 +143,7 @@ def start_two(folder, arrays, output, *, signal_in=1, **environment):
 
 
 def finish(process, *, status=0):
-    try:
-        out, err = process.communicate(timeout=300)
-    finally:
-        process.kill()
+    out, err = process.communicate(timeout=900)
     if status is not None:
         assert process.returncode == status, err
     return out, err
