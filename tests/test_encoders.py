@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -373,3 +374,38 @@ def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder,
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax["after_" + name], value, atol=1e-3)
         assert np.abs(value - outputs[name]).max() > 0.01  # the steps did something
+
+
+def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
+    """Blocks that the shallow one lacks start as its last; all else is taken over as it is."""
+    shallow = make_encoder(small_config)
+    deep_config = dataclasses.replace(small_config, max_relative_attention=(2, 5, 5, 5))
+    deep = DualEncoder(deep_config)
+    deep.start_from(shallow)
+    for number, block in enumerate(deep.trunk.blocks):
+        source = shallow.trunk.blocks[min(number, 1)]
+        for own, known in zip(block.get_weights(), source.get_weights(), strict=True):
+            np.testing.assert_array_equal(own, known)
+    for name in ("reduction", "context_side", "response_side"):
+        pairs = zip(getattr(deep, name).get_weights(), getattr(shallow, name).get_weights(),
+                    strict=True)  # fmt: skip
+        assert all(np.array_equal(own, known) for own, known in pairs)
+    for own, known in zip(
+        deep.trunk.embedding.get_weights(), shallow.trunk.embedding.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(own, known)
+    same = DualEncoder(small_config)
+    same.start_from(shallow)
+    ids = np.array([[1, 2, 3, small_config.num_ids]], "int32")
+    np.testing.assert_array_equal(same.encode_context(ids), shallow.encode_context(ids))
+
+
+def test_a_model_does_not_start_from_a_deeper_one_or_another_shape(small_config, make_encoder):
+    encoder = make_encoder(small_config)
+    shallow = DualEncoder(dataclasses.replace(small_config, max_relative_attention=(2,)))
+    with pytest.raises(ValueError, match="2 blocks for 1"):
+        shallow.start_from(encoder)
+    with pytest.raises(ValueError, match="shape"):
+        DualEncoder(dataclasses.replace(small_config, max_relative_attention=(3, 5))).start_from(
+            encoder
+        )
