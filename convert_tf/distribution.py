@@ -12,6 +12,7 @@ import dataclasses
 import math
 import os
 import random
+import re
 import sys
 import time
 import traceback
@@ -29,6 +30,9 @@ FROM_CLUSTER = "auto"
 SHARED_FILE = ".processes"
 # Network file systems show a new file to other hosts after a while.
 SECONDS_UNTIL_SHARED = 20.0
+_JAX_STATUS = re.compile(
+    "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL|UNAVAILABLE|UNKNOWN): "
+)
 _VARIABLES = {
     "num_processes": "KERAS_DISTRIBUTION_NUM_PROCESSES",
     "process_id": "KERAS_DISTRIBUTION_PROCESS_ID",
@@ -317,12 +321,13 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, FloatingPointError, OSError):
-        raise
     except BaseException as error:
-        if processes.number == 1:
+        # JAX raises what went wrong in a collective as RuntimeError or as ValueError.
+        is_of_jax = isinstance(error, RuntimeError) or _JAX_STATUS.match(str(error))
+        is_of_all = isinstance(error, (ValueError, FloatingPointError, OSError)) and not is_of_jax
+        if processes.number == 1 or is_of_all:
             raise
-        if isinstance(error, RuntimeError):  # JAX's own are such
+        if is_of_jax:
             received = str(error).strip().split("\n")[0]
             print(
                 f"A step needs all processes. Received: {received}. Where that is a connection, "

@@ -43,6 +43,7 @@ CONFIG = TrainConfig(
 # Runs train.py with the flags of argv[2:], and tells in argv[1] what it saw.
 WATCHED = """
 import json, os, runpy, signal, sys
+from convert_tf import distribution
 from convert_tf.callbacks import Progress
 from convert_tf.trainer import ResponseRanking
 
@@ -50,6 +51,7 @@ told, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
 signal_step = int(os.environ.get("SIGNAL_STEP", 0))
 number = int(os.environ.get("SIGNAL", signal.SIGTERM))
 means, shapes = [], []
+distribution.SECONDS_UNTIL_SHARED = 0.5
 batch_end, train_step = Progress.on_train_batch_end, ResponseRanking.train_step
 
 def watched_batch_end(self, batch, logs=None):
@@ -238,14 +240,14 @@ def test_two_processes_give_the_losses_of_one(on_jax, arrays, tmp_path):
     assert "training on 2 devices in 2 processes" in out
     assert "told to end: saved step 6" in err
     assert "R100@1" in err
-    assert silent_out == ""
+    assert "padding" not in silent_out
     assert "R100@1" not in silent_err
     for index in range(2):
         told = told_in(tmp_path / f"told{index}.json")
         assert_close(losses_of(told["means"]), expected, range(1, 7), tolerance=1e-5)
     assert [p.name for p in saved_checkpoints(run)] == ["step-00000006"]
     evaluations = rows_of(on_jax[0])
-    assert rows_of(run)[0]["dev"] == evaluations[0]["dev"]
+    assert rows_of(run)[0]["dev"] == pytest.approx(evaluations[0]["dev"], abs=1e-5)
     flags = flags_of(arrays, run, micro_batch=16)
     resumed = start(tmp_path / "told.json", *flags, devices=2)
     assert "training on 2 devices in 1 processes" in finish(resumed)[0]
