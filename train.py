@@ -28,17 +28,9 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from convert_tf.config import (
-    MODEL_PRESETS,
-    TRAIN_RECIPES,
-    DataConfig,
-    HeadConfig,
-    ModelConfig,
-    TrainConfig,
-    model_preset,
-    train_recipe,
-    unread_head_options,
-)
+from convert_tf.config import MODEL_PRESETS, ModelConfig, model_preset
+from convert_tf.head_config import HeadConfig, unread_head_options
+from convert_tf.train_config import TRAIN_RECIPES, DataConfig, TrainConfig, train_recipe
 
 FLAGS = flags.FLAGS
 _MODEL = flags.DEFINE_string(

@@ -26,7 +26,8 @@ from absl import app, flags
 
 from convert_tf.candidate_cache import DTYPES, CandidateCache
 from convert_tf.candidate_writer import write_cache
-from convert_tf.config import HeadConfig, model_preset
+from convert_tf.config import model_preset
+from convert_tf.head_config import HeadConfig
 from convert_tf.index import BUFFER_BYTES, CandidateIndex
 from convert_tf.rankers import Ranker, RankerConfig, make_ranker
 

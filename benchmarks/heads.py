@@ -67,7 +67,7 @@ class Runs:
     """The models of a task, each compiled once and set back for every seed."""
 
     def __init__(self) -> None:
-        from convert_tf.config import HeadConfig
+        from convert_tf.head_config import HeadConfig
         from convert_tf.ranker_checkpoint import initial_ranker
         from convert_tf.ranker_texts import make_tokenize
         from convert_tf.trainer import choose_precision
@@ -91,7 +91,7 @@ class Runs:
         )
 
     def head(self, name: str) -> Any:
-        from convert_tf.config import HeadConfig
+        from convert_tf.head_config import HeadConfig
 
         values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
@@ -100,10 +100,10 @@ class Runs:
         return HeadConfig(**values, negatives=_NEGATIVES.value, negatives_from=source)
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
-        from convert_tf.config import TrainConfig
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.ranker_checkpoint import initial_ranker
         from convert_tf.ranker_trainer import make_ranker_training
+        from convert_tf.train_config import TrainConfig
         from convert_tf.training import set_seed
 
         head = self.head(name)

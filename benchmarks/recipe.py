@@ -27,9 +27,9 @@ from absl import app, flags
 from training_runs import cost, model_options, train
 
 from convert_tf.comparison import as_markdown
-from convert_tf.config import train_recipe
 from convert_tf.data.arrays import ArrayFolder, is_array_folder
 from convert_tf.files import write_file
+from convert_tf.train_config import train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")

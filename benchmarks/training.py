@@ -37,8 +37,9 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from convert_tf.config import TRAIN_RECIPES, model_preset, train_recipe
+from convert_tf.config import model_preset
 from convert_tf.data.batches import TrainingBatches
+from convert_tf.train_config import TRAIN_RECIPES, train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")

@@ -60,8 +60,9 @@ class Convert:
         import keras
         import numpy as np
 
-        from convert_tf.config import model_preset, train_recipe
+        from convert_tf.config import model_preset
         from convert_tf.encoders import DualEncoder
+        from convert_tf.train_config import train_recipe
         from convert_tf.trainer import choose_precision, make_ranking_model
 
         keras.utils.set_random_seed(0)
@@ -159,6 +160,7 @@ class MiniLM:
     def _start(self, path: Path, way: str) -> None:
         from transformers import AutoModel
 
+        self._model = self._optimizer = None  # one at a time in memory
         self._model = AutoModel.from_pretrained(path, dtype=self._torch.float32).train()
         if way == "weights":
             self._model = self._model.to(self._torch.bfloat16)

@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 
 _LAZY_NAMES = {
     "ModelConfig": "convert_tf.config",
-    "TrainConfig": "convert_tf.config",
-    "DataConfig": "convert_tf.config",
-    "HeadConfig": "convert_tf.config",
+    "TrainConfig": "convert_tf.train_config",
+    "DataConfig": "convert_tf.train_config",
+    "HeadConfig": "convert_tf.head_config",
     "DualEncoder": "convert_tf.encoders",
     "SentenceEncoder": "convert_tf.sentence_encoder",
     "EncoderClient": "convert_tf.encoder_client",

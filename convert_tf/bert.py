@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config import BertConfig
+from convert_tf.bert_config import BertConfig
 from convert_tf.layers import BertBlock, BertEmbedding
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from convert_tf import checkpoint, huggingface
 from convert_tf.bert import BertTrunk
+from convert_tf.bert_config import BertConfig
 from convert_tf.checkpoint import CheckpointError
-from convert_tf.config import BertConfig
 
 
 def is_bert(folder: str | os.PathLike[str]) -> bool:

@@ -18,11 +18,11 @@ import keras
 import numpy as np
 
 from convert_tf.checkpoint import save_checkpoint, training_facts
-from convert_tf.config import TrainConfig
 from convert_tf.dev_evaluation import evaluate_encoder
 from convert_tf.distribution import ALONE, Processes
 from convert_tf.files import write_file
 from convert_tf.termination import Termination
+from convert_tf.train_config import TrainConfig
 from convert_tf.training_state import CHECKPOINTS_FOLDER, save_training_state, step_folder
 
 METRICS_FILE = "metrics.jsonl"

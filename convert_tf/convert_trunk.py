@@ -8,8 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config import HeadConfig, ModelConfig
+from convert_tf.config import ModelConfig
 from convert_tf.encoders import DualEncoder, segments_of
+from convert_tf.head_config import HeadConfig
 from convert_tf.layers import SqrtNReduction
 
 # What attention to the other text starts with: as much lower than within a text that pre-trained

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from convert_tf.bert import BertTrunk
-from convert_tf.config import BertConfig
+from convert_tf.bert_config import BertConfig
 
 CONFIG_FILE = "config.json"
 VOCABULARY_FILE = "vocab.txt"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convert_tf.config import TRAIN_RECIPES
 from convert_tf.data import dumps
 from convert_tf.data.comments import Rules
 from convert_tf.data.conversations import base_name
@@ -20,6 +19,7 @@ from convert_tf.files import write_file
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.text.learn import learn
 from convert_tf.text.subwords import SubwordConfig
+from convert_tf.train_config import TRAIN_RECIPES
 
 SOURCE_FILE = "source.json"  # in the run's folder: which file its data is of
 DEV_EXAMPLES = 200  # dev examples asked for, where the file has enough

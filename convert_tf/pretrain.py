@@ -18,7 +18,7 @@ import sys
 
 from absl import app, flags, logging
 
-from convert_tf.config import BERT_PRESETS, BertConfig, PretrainConfig
+from convert_tf.bert_config import BERT_PRESETS, BertConfig, PretrainConfig
 
 # Fields of BertConfig that come from the vocabulary, not from flags.
 FROM_VOCABULARY = (

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from convert_tf.bert import BertTrunk
-from convert_tf.config import PretrainConfig
+from convert_tf.bert_config import PretrainConfig
 from convert_tf.layers.bert_block import INITIAL_STDDEV, dense
 from convert_tf.trainer import compiles_shapes
 

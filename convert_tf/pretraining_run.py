@@ -18,8 +18,8 @@ import numpy as np
 from convert_tf import checkpoint
 from convert_tf.bert import BertTrunk
 from convert_tf.bert_checkpoint import load_bert
+from convert_tf.bert_config import BertConfig, PretrainConfig, bert_preset
 from convert_tf.callbacks import CURVE_FILE, METRICS_FILE
-from convert_tf.config import BertConfig, PretrainConfig, bert_preset
 from convert_tf.data.arrays import ArrayFolder, is_array_folder
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.data.pretraining_batches import (

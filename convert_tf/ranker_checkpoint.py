@@ -8,7 +8,7 @@ from typing import Any
 from convert_tf import checkpoint
 from convert_tf.bert_checkpoint import is_bert, load_bert
 from convert_tf.checkpoint import CheckpointError
-from convert_tf.config import HeadConfig
+from convert_tf.head_config import HeadConfig
 from convert_tf.losses import annealed_scale
 from convert_tf.rankers import Ranker, RankerConfig, make_ranker
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from convert_tf import checkpoint
 from convert_tf.checkpoint import CheckpointError
-from convert_tf.config import HeadConfig
 from convert_tf.data.ranking_batches import RankingExamples
+from convert_tf.head_config import HeadConfig
 from convert_tf.ranker_checkpoint import initial_ranker, is_ranker, load_ranker
 from convert_tf.ranker_scoring import encode_context_vectors, encode_pool
 

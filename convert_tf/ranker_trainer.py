@@ -15,14 +15,15 @@ from keras import ops
 
 from convert_tf.callbacks import CURVE_FILE, METRICS_FILE, Progress, RunRecorder, draw_curve
 from convert_tf.checkpoint import save_checkpoint
-from convert_tf.config import HeadConfig, TrainConfig
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples, padded
 from convert_tf.files import write_file
+from convert_tf.head_config import HeadConfig
 from convert_tf.losses import candidate_softmax_loss
 from convert_tf.plateau import decaying_on_plateau
 from convert_tf.ranker_scoring import ranking_report, score_lists
 from convert_tf.rankers import Ranker
+from convert_tf.train_config import TrainConfig
 from convert_tf.trainer import compiles_shapes, make_optimizer
 
 

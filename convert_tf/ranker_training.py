@@ -14,7 +14,6 @@ import numpy as np
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, fit_on
 from convert_tf.checkpoint import CheckpointError
-from convert_tf.config import HeadConfig, TrainConfig, head_train_defaults
 from convert_tf.data.candidates import CandidateExample, read_candidates
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.prefetch import Prefetch
@@ -26,6 +25,7 @@ from convert_tf.data.ranking_batches import (
     tokenize_examples,
 )
 from convert_tf.files import write_file
+from convert_tf.head_config import HeadConfig, head_train_defaults
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranker_checkpoint import initial_ranker, load_ranker_config
 from convert_tf.ranker_mining import mine_negatives
@@ -39,6 +39,7 @@ from convert_tf.ranker_trainer import (
 from convert_tf.rankers import Ranker
 from convert_tf.summaries import TensorBoardWriter
 from convert_tf.termination import termination_noted
+from convert_tf.train_config import TrainConfig
 from convert_tf.trainer import choose_precision
 from convert_tf.training import RUN_FILE, only_run_in, set_seed
 from convert_tf.training_state import load_training_state, newest_checkpoint

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
-from convert_tf.config import BertConfig, HeadConfig, ModelConfig
+from convert_tf.bert_config import BertConfig
+from convert_tf.config import ModelConfig
 from convert_tf.convert_trunk import ConvertTrunk, make_convert_trunk
+from convert_tf.head_config import HeadConfig
 from convert_tf.heads import BiHead, CrossHead, PolyHead
 from convert_tf.layers import SqrtNReduction
 

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from convert_tf.config import TrainConfig
 from convert_tf.data.batches import PAIR
 from convert_tf.devices import has_gpu, is_tensorflow_on_cpu
 from convert_tf.distillation import vector_losses
 from convert_tf.encoders import DualEncoder
 from convert_tf.losses import annealed_scale, distinct_responses, in_batch_softmax_losses
 from convert_tf.micro_batches import encode_micro_batches, is_in_micro_batches
+from convert_tf.train_config import TrainConfig
 
 # Of what encoding responses are ranked, all three by a multi-context model.
 OBJECTIVES = ("context", "extra_context", "both")

@@ -16,7 +16,8 @@ import numpy as np
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, RunRecorder, fit_on
-from convert_tf.config import PRECISIONS, DataConfig, ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
+from convert_tf.config_base import PRECISIONS
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.distillation import initial_rows
@@ -33,6 +34,7 @@ from convert_tf.encoders import DualEncoder, count_parameters
 from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
 from convert_tf.termination import Termination, termination_noted
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.trainer import choose_precision, make_ranking_model
 from convert_tf.training_data import (
     make_batches,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from convert_tf import checkpoint
-from convert_tf.config import DataConfig, ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
 from convert_tf.data.arrays import ArrayExamples, ArrayFolder, is_array_folder
 from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
@@ -13,6 +13,7 @@ from convert_tf.data.packing import ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.distribution import Processes, rows_of_a_share
 from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.trainer import compiles_shapes
 
 

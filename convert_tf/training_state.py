@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from convert_tf.checkpoint import CheckpointError, load_weights, save_checkpoint, write_error
-from convert_tf.config import TrainConfig
+from convert_tf.train_config import TrainConfig
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.npz"

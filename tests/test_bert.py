@@ -14,7 +14,7 @@ import convert_tf
 from convert_tf import checkpoint
 from convert_tf.bert import BackboneTrunk, BertTrunk, surrounded, use_exact_gelu
 from convert_tf.bert_checkpoint import is_bert, load_bert
-from convert_tf.config import BERT_PRESETS, BertConfig, bert_preset
+from convert_tf.bert_config import BERT_PRESETS, BertConfig, bert_preset
 
 SMALL = bert_preset(
     "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",

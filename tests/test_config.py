@@ -5,16 +5,10 @@ import numpy as np
 import pytest
 from model_cases import packed_batch, random_texts
 
+from convert_tf.bert_config import BertConfig, PretrainConfig
 from convert_tf.checkpoint import vocabulary_path
-from convert_tf.config import (
-    MODEL_PRESETS,
-    BertConfig,
-    DataConfig,
-    ModelConfig,
-    PretrainConfig,
-    TrainConfig,
-    model_preset,
-)
+from convert_tf.config import MODEL_PRESETS, ModelConfig, model_preset
+from convert_tf.train_config import DataConfig, TrainConfig
 
 CONFIGS = (ModelConfig, TrainConfig, DataConfig, BertConfig, PretrainConfig)
 

@@ -11,12 +11,13 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf import callbacks, files
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
 from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.pipeline import RecordFolder
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.files import FileWriteError
 from convert_tf.summaries import EventFile
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.training import train
 from convert_tf.training_state import newest_checkpoint
 

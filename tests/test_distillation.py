@@ -10,13 +10,17 @@ from keras import ops
 from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoint import load_checkpoint
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
 from convert_tf.data.arrays import ArrayFolder
+from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.pipeline import read_texts
 from convert_tf.data.teach import write_teacher_vectors
 from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
 from convert_tf.distillation import initial_rows, vector_losses
+from convert_tf.encoders import DualEncoder
 from convert_tf.losses import distinct_responses, in_batch_softmax_losses
+from convert_tf.train_config import DataConfig, TrainConfig
+from convert_tf.trainer import ResponseRanking
 from convert_tf.training import train
 from convert_tf.training_state import saved_checkpoints
 
@@ -199,6 +203,33 @@ def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path
     run(corpus, tmp_path / "resumed", teacher, **fields)
     for a, b in zip(final_weights(whole), final_weights(tmp_path / "resumed"), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_equal_responses_are_marked_and_change_the_loss(corpus):
+    """Of two examples with one response, neither has the other's as a negative."""
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    batches = {
+        marks: next(
+            iter(
+                TrainingBatches(
+                    examples, batch_size=2, row_tokens=64, shuffle_buffer=1, seed=0,
+                    marks_duplicates=marks,
+                )
+            )
+        )
+        for marks in (False, True)
+    }  # fmt: skip
+    twice = {**batches[True], "response_groups": np.array([5, 5], "int32")}
+    encoder = DualEncoder(
+        model_preset("tiny", vocab_size=examples.padding_id - 5, num_oov_buckets=5)
+    )
+    model = ResponseRanking(encoder, l2=0.0)
+    losses = [
+        float(model.compute_loss(batch, y_pred=model(batch)))
+        for batch in (batches[False], batches[True], twice)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[2] == pytest.approx(0.0, abs=1e-5)  # one candidate: nothing to get wrong
 
 
 def test_masking_changes_nothing_where_all_responses_differ(corpus, tmp_path):

@@ -15,7 +15,7 @@ from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import METRICS_FILE, Progress
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
 from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.packing import SEGMENTS_PER_ROW
@@ -27,6 +27,7 @@ from convert_tf.distribution import (
     rows_of_a_share,
 )
 from convert_tf.hub import export_module
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.training import train
 from convert_tf.training_state import saved_checkpoints
 

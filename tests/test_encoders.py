@@ -305,7 +305,8 @@ _ON_JAX = """
 import sys
 
 import numpy as np
-from convert_tf.config import ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
+from convert_tf.train_config import TrainConfig
 from convert_tf.encoders import DualEncoder
 from convert_tf.trainer import make_ranking_model
 
@@ -340,7 +341,7 @@ _TRAIN_ON_JAX = {
 
 def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder, tmp_path):
     """From one weights file; three steps with clipping, annealing and range updates in between."""
-    from convert_tf.config import TrainConfig
+    from convert_tf.train_config import TrainConfig
     from convert_tf.trainer import make_ranking_model
 
     encoder = make_encoder(small_config)

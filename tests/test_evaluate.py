@@ -16,9 +16,9 @@ from tiny_checkpoint import random_texts, write_checkpoint, write_records
 import convert_tf.evaluate
 import convert_tf.nearest
 from convert_tf.checkpoint import save_checkpoint
-from convert_tf.config import HeadConfig
 from convert_tf.data.pipeline import read_pairs
 from convert_tf.evaluate import evaluate
+from convert_tf.head_config import HeadConfig
 from convert_tf.hub import export_module
 from convert_tf.nearest import nearest_responses, read_candidates
 from convert_tf.ranker_checkpoint import initial_ranker

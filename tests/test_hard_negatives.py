@@ -15,7 +15,7 @@ from script_calls import call_script
 from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
 from convert_tf.data import mine as mine_command
 from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.batches import TrainingBatches
@@ -29,6 +29,7 @@ from convert_tf.data.packing import (
     text_groups,
 )
 from convert_tf.encoders import DualEncoder
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.trainer import make_ranking_model
 from convert_tf.training import train
 from convert_tf.training_state import saved_checkpoints

@@ -10,7 +10,8 @@ from script_calls import call_script
 from tiny_checkpoint import random_texts, write_checkpoint
 
 from convert_tf import ranker_training
-from convert_tf.config import HeadConfig, TrainConfig, head_train_defaults, unread_head_options
+from convert_tf.head_config import HeadConfig, head_train_defaults, unread_head_options
+from convert_tf.train_config import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 ROOT = Path(ranker_training.__file__).parents[1]

@@ -15,7 +15,7 @@ import convert_tf.index
 from convert_tf.candidate_cache import CandidateCache
 from convert_tf.candidate_writer import write_cache
 from convert_tf.checkpoint import save_checkpoint
-from convert_tf.config import HeadConfig
+from convert_tf.head_config import HeadConfig
 from convert_tf.hub import export_module
 from convert_tf.index import CandidateIndex
 from convert_tf.index_encoders import load_encoder, load_text_ranker

@@ -10,9 +10,10 @@ import micro_batch_cases as cases
 import numpy as np
 import pytest
 
-from convert_tf.config import HeadConfig, TrainConfig
+from convert_tf.head_config import HeadConfig
 from convert_tf.micro_batches import encode_micro_batches
 from convert_tf.ranker_training import train_ranker
+from convert_tf.train_config import TrainConfig
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,9 +15,10 @@ from model_cases import one_per_row, outputs_of, packed, random_texts
 
 import convert_tf
 from convert_tf.checkpoint import load_checkpoint, save_checkpoint
-from convert_tf.config import ModelConfig, TrainConfig, model_preset
+from convert_tf.config import ModelConfig, model_preset
 from convert_tf.dev_evaluation import combine_without_history, evaluate_encoder
 from convert_tf.encoders import DualEncoder, count_parameters
+from convert_tf.train_config import TrainConfig
 from convert_tf.trainer import OBJECTIVES, make_ranking_model
 
 LENGTHS = [3, 7, 12, 2, 5]
@@ -437,7 +438,8 @@ _ON_JAX = """
 import sys
 
 import numpy as np
-from convert_tf.config import ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
+from convert_tf.train_config import TrainConfig
 from convert_tf.dev_evaluation import evaluate_encoder
 from convert_tf.encoders import DualEncoder
 from convert_tf.trainer import make_ranking_model

@@ -11,20 +11,21 @@ from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import METRICS_FILE
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
 from convert_tf.data.pipeline import RecordFolder, parse_texts, read_texts
 from convert_tf.data.records import list_shards
 from convert_tf.encoders import DualEncoder
 from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.training import train
 
 # fmt: off
 MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
                      encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
 CONFIG = TrainConfig(
-    steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
-    embedding_dropout=0.1, history_dropout=0.3, precision="float32", eval_every=4,
-    eval_examples=150, checkpoint_every=2,
+    steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01,
+    scale_start=20.0, l2=0.0, embedding_dropout=0.1, history_dropout=0.3, precision="float32",
+    eval_every=4, eval_examples=150, checkpoint_every=2,
 )
 # fmt: on
 DEV = {

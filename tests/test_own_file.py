@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from convert_tf.checkpoint import load_config
-from convert_tf.config import TRAIN_RECIPES, TrainConfig, train_recipe
 from convert_tf.own_file import OwnFile, prepare_own_file
+from convert_tf.train_config import TRAIN_RECIPES, TrainConfig, train_recipe
 
 ROOT = Path(__file__).parents[1]
 

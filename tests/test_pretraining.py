@@ -17,7 +17,7 @@ import convert_tf
 from convert_tf import pretrain
 from convert_tf.bert import BertTrunk
 from convert_tf.bert_checkpoint import load_bert
-from convert_tf.config import PretrainConfig, bert_preset
+from convert_tf.bert_config import PretrainConfig, bert_preset
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.pretraining_batches import (
     Position,

@@ -17,8 +17,8 @@ from tiny_checkpoint import WORDS, random_texts, write_checkpoint
 
 from convert_tf import graph_batches
 from convert_tf.checkpoint import CheckpointError, load_config, save_checkpoint
-from convert_tf.config import HeadConfig
 from convert_tf.graph_batches import in_length_batches
+from convert_tf.head_config import HeadConfig
 from convert_tf.hub import ExportError
 from convert_tf.module_ranker import ModuleRanker, is_ranker_module
 from convert_tf.ranker_checkpoint import initial_ranker, load_ranker

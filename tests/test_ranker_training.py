@@ -18,9 +18,9 @@ from tiny_checkpoint import random_texts, write_checkpoint, write_records
 import convert_tf
 from convert_tf import checkpoint
 from convert_tf.checkpoint import CheckpointError
-from convert_tf.config import HeadConfig, TrainConfig, head_train_defaults
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples
+from convert_tf.head_config import HeadConfig, head_train_defaults
 from convert_tf.losses import candidate_softmax_loss
 from convert_tf.plateau import decaying_on_plateau
 from convert_tf.ranker_checkpoint import (
@@ -37,6 +37,7 @@ from convert_tf.ranker_trainer import freeze, make_ranker_training, rescale_outp
 from convert_tf.ranker_training import read_examples, train_ranker, with_dev_candidates
 from convert_tf.rankers import RankerConfig, make_ranker
 from convert_tf.text_ranker import TextRanker
+from convert_tf.train_config import TrainConfig
 from convert_tf.training_state import saved_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -472,7 +473,9 @@ def test_the_papers_defaults():
 _ON_JAX = """
 import sys
 import numpy as np
-from convert_tf.config import HeadConfig, ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
+from convert_tf.head_config import HeadConfig
+from convert_tf.train_config import TrainConfig
 from convert_tf.ranker_trainer import make_ranker_training
 from convert_tf.rankers import RankerConfig, make_ranker
 

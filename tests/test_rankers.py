@@ -14,8 +14,8 @@ import tensorflow as tf
 from model_cases import fill_weights, one_per_row, random_texts
 
 import convert_tf
-from convert_tf.config import POLY_VARIANTS, REDUCTIONS, HeadConfig
 from convert_tf.convert_trunk import ConvertTrunk
+from convert_tf.head_config import POLY_VARIANTS, REDUCTIONS, HeadConfig
 from convert_tf.rankers import RankerConfig, make_ranker
 
 LENGTHS = [5, 0, 1, 12, 3]
@@ -319,7 +319,8 @@ def test_reductions_are_the_configs():
 _ON_JAX = """
 import sys
 import numpy as np
-from convert_tf.config import HeadConfig, ModelConfig
+from convert_tf.config import ModelConfig
+from convert_tf.head_config import HeadConfig
 from convert_tf.rankers import RankerConfig, make_ranker
 
 folder = sys.argv[1]

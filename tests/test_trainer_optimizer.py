@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from model_cases import outputs_of, packed_batch, random_texts
 
-from convert_tf.config import ModelConfig, TrainConfig
+from convert_tf.config import ModelConfig
 from convert_tf.encoders import DualEncoder
+from convert_tf.train_config import TrainConfig
 from convert_tf.trainer import (
     choose_precision,
     learning_rate_schedule,

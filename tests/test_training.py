@@ -17,7 +17,7 @@ from token_corpus import pair_batches
 
 from convert_tf import checkpoint, training_state
 from convert_tf.callbacks import METRICS_FILE, NonFiniteError
-from convert_tf.config import DataConfig, ModelConfig, TrainConfig, model_preset
+from convert_tf.config import ModelConfig, model_preset
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.dumps import find_files
 from convert_tf.data.local_runner import PrepareOptions, prepare
@@ -27,6 +27,7 @@ from convert_tf.data.sample import write_sample
 from convert_tf.encoders import DualEncoder
 from convert_tf.text.learn import SubwordConfig, learn
 from convert_tf.text.tokenizer import load_tokenizer
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.trainer import ResponseRanking, make_ranking_model
 from convert_tf.training import LOCK_FILE, train
 from convert_tf.training_state import (

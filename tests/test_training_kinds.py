@@ -16,7 +16,8 @@ from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf import checkpoint, training_data
 from convert_tf.callbacks import METRICS_FILE
-from convert_tf.config import DataConfig, TrainConfig, model_preset
+from convert_tf.config import model_preset
+from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.training import train
 
 ROOT = Path(__file__).parent.parent
@@ -179,7 +180,8 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "backend jax" in done.stdout
     assert "refused" not in done.stderr
-    again = _train_without_tensorflow(*arguments, "--steps=4", "--micro_batch=10", also="tensorboard")
+    more = ("--steps=4", "--micro_batch=10")
+    again = _train_without_tensorflow(*arguments, *more, also="tensorboard")
     assert again.returncode == 0, again.stderr
     assert "resuming with another micro_batch: 0 → 10" in again.stdout
     assert "resuming at step 2" in again.stdout

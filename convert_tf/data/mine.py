@@ -26,7 +26,7 @@ import numpy as np
 from absl import app, flags
 
 from convert_tf import checkpoint as checkpoints
-from convert_tf.config import PRECISIONS
+from convert_tf.config_base import PRECISIONS
 from convert_tf.data.array_writer import GrowingArray
 from convert_tf.data.arrays import is_array_folder
 from convert_tf.data.batches import PAIR, Examples

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.config import BertConfig
+from convert_tf.bert_config import BertConfig
 from convert_tf.data.batches import Examples
 from convert_tf.data.order import ExampleOrder, Group
 from convert_tf.data.packing import TokenIds
