@@ -11,7 +11,7 @@ from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.distribution import Processes, rows_of_a_share
+from convert_tf.distribution import ALONE, Processes, rows_of_a_share
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.trainer import compiles_shapes
@@ -210,7 +210,7 @@ def make_batches(
     config: TrainConfig,
     data: DataConfig,
     *,
-    processes: Processes,
+    processes: Processes = ALONE,
     teacher: TeacherVectors | None = None,
     negatives: HardNegatives | None = None,
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
