@@ -62,8 +62,12 @@ class Convert:
 
         from convert_tf.config import model_preset
         from convert_tf.encoders import DualEncoder
-        from convert_tf.train_config import train_recipe
         from convert_tf.trainer import choose_precision, make_ranking_model
+
+        try:
+            from convert_tf.train_config import train_recipe
+        except ModuleNotFoundError:  # an older version
+            from convert_tf.config import train_recipe
 
         keras.utils.set_random_seed(0)
         options = json.loads((folder / "options.json").read_text())
