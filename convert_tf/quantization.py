@@ -214,10 +214,8 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
 
     def _update_in_turn(self, table: Any, weights: dict[str, Any]) -> None:
         calls = ops.convert_to_tensor(weights["calls"])
-        old = (
-            ops.convert_to_tensor(weights["range_min"]),
-            ops.convert_to_tensor(weights["range_max"]),
-        )
+        # Their values: in a stateless scope a variable cannot be assigned to itself.
+        old = (weights["range_min"].value, weights["range_max"].value)
         new = ops.cond(
             ops.equal(calls % self.update_steps, 0), lambda: self.range_of(table), lambda: old
         )
