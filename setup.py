@@ -55,6 +55,7 @@ setup(
         "tensorflow-model-optimization>=0.8",
         "tensorflow-text>=2.19",
         "tf-keras>=2.19",
+        "threadpoolctl>=3.1",
         "zstandard>=0.22",
     ],
     extras_require=EXTRAS,

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from threadpoolctl import threadpool_limits
 
 
 class _Drawn(keras.initializers.Initializer):
@@ -74,6 +75,8 @@ class Orthogonal(_Drawn):
 
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         rows, columns = shape
-        q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
+        # Two threads of OpenBLAS take a hundred times as long as one beside other programs.
+        with threadpool_limits(1, user_api="blas"):
+            q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
         q *= np.sign(np.diag(r))
         return q if rows >= columns else q.T

@@ -215,7 +215,7 @@ def test_sizes_are_the_papers():
 
 def _gradients(model, batch) -> dict[str, np.ndarray]:
     with tf.GradientTape() as tape:
-        loss = model.compute_loss(y_pred=model(batch))
+        loss = model.compute_loss(batch, y_pred=model(batch))
     variables = model.encoder.trainable_variables
     gradients = tape.gradient(
         loss, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
