@@ -309,11 +309,11 @@ def test_no_two_heads_score_alike(rankers, head):
 
 
 def test_reductions_are_the_configs():
-    from convert_tf import config, heads
+    from convert_tf import heads
     from convert_tf.layers import text_reduction
 
     assert REDUCTIONS == text_reduction.REDUCTIONS
-    assert config.POLY_VARIANTS == heads.POLY_VARIANTS
+    assert heads.POLY_VARIANTS == POLY_VARIANTS
 
 
 _ON_JAX = """
