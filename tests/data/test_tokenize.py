@@ -305,7 +305,8 @@ def test_value_out_of_range_is_refused_when_it_is_read(copy, array, value, messa
     values = np.load(path)
     values[len(values) // 2] = value
     np.save(path, values)
-    with pytest.raises(ValueError, match=rf"must be whole\. Received: {message}.*train-context-{array}.npy"):
+    told = rf"must be whole\. Received: {message}.*train-context-{array}\.npy"
+    with pytest.raises(ValueError, match=told):
         _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
 
 
