@@ -40,18 +40,18 @@ def in_batch_softmax_losses(
     return -((1.0 - label_smoothing) * positive + share * negatives)
 
 
-def distinct_responses(groups: Any) -> Any:
+def distinct_responses(own: Any, groups: Any) -> Any:
     """Which responses of a batch are negatives of which contexts: all but equal ones.
 
     Args:
-      groups: int32 `[K]`, of all responses; equal numbers stand for equal texts. The first `batch`
-        are the contexts' own.
+      own: int32 `[batch]`, of the contexts' own responses; equal numbers stand for equal texts.
+      groups: int32 `[K]`, of all responses, the own ones first.
 
     Returns:
-      bool `[K, K]`: at [i, j] whether response j is i itself or another text than it.
+      bool `[batch, K]`: at [i, j] whether response j is the own one of i or another text than it.
     """
-    places = ops.arange(ops.shape(groups)[0])
-    return ops.logical_or(groups[:, None] != groups[None, :], places[:, None] == places[None, :])
+    rows, columns = ops.arange(ops.shape(own)[0]), ops.arange(ops.shape(groups)[0])
+    return ops.logical_or(own[:, None] != groups[None, :], rows[:, None] == columns[None, :])
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:

@@ -49,7 +49,10 @@ _HEAD_OF_A_RUN = (
     "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
     "separate_trunks", "freeze", "trainable_blocks",
 )  # fmt: skip
-_UNREAD = {"scale_start", "scale_end", "scale_anneal_steps", "history_dropout"}
+_UNREAD = {
+    "scale_start", "scale_end", "scale_anneal_steps", "history_dropout", "mask_duplicates",
+    "distillation", "start_from_teacher",
+}  # fmt: skip
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
 
 

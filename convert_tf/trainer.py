@@ -17,6 +17,7 @@ from convert_tf.data.batches import PAIR
 from convert_tf.devices import has_gpu, is_tensorflow_on_cpu
 from convert_tf.distillation import vector_losses
 from convert_tf.encoders import DualEncoder
+from convert_tf.initializers import GlorotUniform
 from convert_tf.losses import annealed_scale, distinct_responses, in_batch_softmax_losses
 from convert_tf.micro_batches import encode_micro_batches, is_in_micro_batches
 from convert_tf.train_config import TrainConfig
@@ -219,7 +220,11 @@ class ResponseRanking(keras.Model):
         self.distillation = distillation if teacher_dim else 0.0
         if self.distillation:
             self.teacher_projection = keras.layers.Dense(
-                teacher_dim, use_bias=False, dtype=encoder.dtype_policy, name="teacher_projection"
+                teacher_dim,
+                use_bias=False,
+                kernel_initializer=GlorotUniform(),
+                dtype=encoder.dtype_policy,
+                name="teacher_projection",
             )
             self.teacher_projection.build((None, encoder.config.reduced_dim))
         self.steps_done = self.add_weight(
@@ -300,7 +305,7 @@ class ResponseRanking(keras.Model):
         groups = own
         if "negative_groups" in inputs:
             groups = ops.concatenate([own, inputs["negative_groups"]])
-        return distinct_responses(groups)[: ops.shape(own)[0]]
+        return distinct_responses(own, groups)
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
         """How far the reduced encodings, mapped linearly, point away from the teacher's vectors."""

@@ -153,6 +153,11 @@ def train(
         if not processes.is_first:  # process 0 prints for all
             held.enter_context(contextlib.redirect_stdout(io.StringIO()))
         with processes.together():
+            if train_config.start_from_teacher and init_from is not None:
+                raise ValueError(
+                    "The subword table starts from a checkpoint or from the teacher. Received: "
+                    f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
+                )
             set_seed(train_config.seed)
             folder, model_config = open_data(data_config.data, vocabulary, model_config, init_from)
             if data_config.row_tokens < model_config.max_tokens:

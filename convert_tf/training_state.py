@@ -164,7 +164,7 @@ def load_training_state(folder: str | os.PathLike, model: keras.Model) -> int:
             raise CheckpointError(
                 "A run must resume with the optimizer it began with. Received: a state of "
                 f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
-                "--optimizer, or --init_from in a new folder."
+                "--optimizer, and --distillation as before, or --init_from in a new folder."
             )
     return step
 

@@ -106,7 +106,7 @@ def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
 def test_masked_duplicates_are_no_negatives():
     scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
     groups = np.array([0, 1, 0, 3], "int32")
-    found = in_batch_softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups))
+    found = in_batch_softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups, groups))
     for i, others in enumerate(([1, 3], [0, 2, 3], [1, 3], [0, 1, 2])):
         own = scores[i, [i, *others]]
         log_probability = own - np.log(np.exp(own).sum())
@@ -244,6 +244,18 @@ def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(corpus, tea
         run(corpus, tmp_path / "a", teacher)
     with pytest.raises(ValueError, match="Give --teacher"):
         run(corpus, tmp_path / "b", "", distillation=1.0)
+
+
+def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, tmp_path):
+    first = run(corpus, tmp_path / "first", "")
+    with pytest.raises(ValueError, match="or from the teacher"):
+        train(
+            MODEL,
+            changed(CONFIG, start_from_teacher=True),
+            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / "second"),
+            init_from=str(first),
+        )
 
 
 def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):

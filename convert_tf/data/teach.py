@@ -95,7 +95,12 @@ def write_teacher_vectors(
     subwords = _subword_texts(folder)
     vectors = np.asarray(teacher(subwords), DTYPE)
     np.save(work / SUBWORDS_FILE, vectors)
-    settings = {"teacher": name, "examples": numbers, "vocabulary": folder.vocabulary_sha256}
+    settings = {
+        "data": os.path.realpath(data),
+        "teacher": name,
+        "examples": numbers,
+        "vocabulary": folder.vocabulary_sha256,
+    }
     done = _read_done(work, settings)
     for split, number in numbers.items():
         wanted = min(number, max_examples or number)
