@@ -165,7 +165,7 @@ def open_teacher(
         )
     if not uses:
         return None
-    if not isinstance(folder, ArrayFolder):
+    if not isinstance(examples, ArrayExamples):
         raise ValueError(
             "Teacher vectors go with token ids. Received: --teacher and records in "
             f"{data.data!r}. Write token ids with `python -m convert_tf.data.tokenize` and pass "
@@ -174,8 +174,8 @@ def open_teacher(
     return TeacherVectors(
         data.teacher,
         data.train_split,
-        num_examples=examples.num_examples,
-        vocabulary_sha256=folder.vocabulary_sha256,
+        examples,
+        vocab_size=folder.vocab_size,
     )
 
 

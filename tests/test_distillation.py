@@ -65,13 +65,10 @@ def teacher(corpus, tmp_path_factory):
     return folder
 
 
-def opened(corpus, folder, **changes):
-    arguments = {
-        "num_examples": 210,
-        "vocabulary_sha256": ArrayFolder(corpus.arrays).vocabulary_sha256,
-        **changes,
-    }
-    return TeacherVectors(folder, "train", **arguments)
+def opened(corpus, folder, split="train"):
+    ids = ArrayFolder(corpus.arrays)
+    examples = ids.open(split, max_tokens=60)
+    return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size)
 
 
 def run(corpus, output, teacher, *, model=MODEL, **fields):
@@ -268,9 +265,26 @@ def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
             vocabulary=corpus.vocabulary,
         )
     with pytest.raises(ValueError, match="those of the token ids"):
-        opened(corpus, teacher, num_examples=209)
-    with pytest.raises(ValueError, match="another vocabulary"):
-        opened(corpus, teacher, vocabulary_sha256="other")
+        opened(corpus, teacher, split="dev")
+
+
+def test_records_of_other_token_ids_are_refused(corpus, tmp_path):
+    other = write_corpus(tmp_path, num_train=211)
+    with pytest.raises(ValueError, match=r"210 records of train .* for 211 examples"):
+        write_teacher_vectors(
+            corpus.records, other.arrays, str(tmp_path / "v"), teacher=letters_teacher, name="x"
+        )
+
+
+def test_vectors_that_are_cut_while_they_are_read_are_named(corpus, teacher, tmp_path):
+    copy = tmp_path / "vectors"
+    shutil.copytree(teacher, copy)
+    vectors = opened(corpus, copy)
+    path = copy / vectors_file("train", "response")
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(ValueError, match=r"of \d+ bytes, in .*train-response-vectors"):
+        vectors.columns(np.arange(3))
 
 
 def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):

@@ -200,6 +200,7 @@ STANDARD_LIBRARY_AND_NUMPY_ONLY = (
     "convert_tf.data.comments",
     "convert_tf.data.conversations",
     "convert_tf.data.negative_search",
+    "convert_tf.data.mapped_file",
     "convert_tf.data.negatives",
     "convert_tf.data.corpora",
     "convert_tf.data.dialogues",

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.mapped_file import MappedFile
 from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.files import read_facts
 
@@ -71,7 +72,6 @@ class ArrayFolder:
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit; the last is
         the path of the folder's own vocabulary.
-      vocabulary_sha256: of that file.
       max_tokens: tokens that the texts were cut to.
 
     Raises:
@@ -96,7 +96,6 @@ class ArrayFolder:
         self.num_oov_buckets: int = facts["num_oov_buckets"]
         self.max_tokens: int = facts["max_tokens"]
         self.vocabulary = Path(folder) / facts["vocabulary"]
-        self.vocabulary_sha256: str = facts["vocabulary_sha256"]
         self._facts = facts
         if not self.vocabulary.is_file():
             raise ValueError(
@@ -189,12 +188,14 @@ class ArrayExamples:
         self.num_examples = num_examples
         self.padding_id = padding_id
         self.max_tokens = max_tokens
-        self._texts = {}
         self._files = {}
         for name in names:
-            files = (
-                _MappedFile(Path(folder) / ids_file(split, name), dtype),
-                _MappedFile(Path(folder) / offsets_file(split, name), "int64"),
+            ids_and_offsets = ((ids_file(split, name), dtype), (offsets_file(split, name), "int64"))
+            files = tuple(
+                MappedFile(
+                    Path(folder) / file, kind, (-1,), what="folder of token ids", remedy=_AGAIN
+                )
+                for file, kind in ids_and_offsets
             )
             ids, offsets = (file.array for file in files)
             if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
@@ -204,7 +205,6 @@ class ArrayExamples:
                     f"ids of {num_examples} examples: {name} of {split} in {str(folder)!r}. "
                     f"{_AGAIN}"
                 )
-            self._texts[name] = ids, offsets
             self._files[name] = files
 
     def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -238,9 +238,7 @@ class ArrayExamples:
         Raises:
           ValueError: an id or an offset is out of range, or a file became shorter.
         """
-        ids, offsets = self._texts[name]
-        for file in self._files[name]:
-            file.check_size()
+        ids, offsets = (file.checked() for file in self._files[name])
         ids_path, offsets_path = (file.path for file in self._files[name])
         begins = offsets[examples]
         lengths = np.minimum(offsets[examples + 1] - begins, self.max_tokens)
@@ -257,44 +255,10 @@ class ArrayExamples:
     def checksum(self, names: Iterable[str]) -> str:
         """SHA-256 of some of the texts of all examples; reads them from the start to the end."""
         digest = hashlib.sha256()
-        for array in (array for name in names for array in self._texts[name]):
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        for file in (file for name in names for file in self._files[name]):
+            digest.update(np.ascontiguousarray(file.checked()).view(np.uint8).data)
         return digest.hexdigest()
 
 
 def _damaged(what: str, path: Path) -> ValueError:
     return ValueError(f"Token ids must be whole. Received: {what}, in {str(path)!r}. {_AGAIN}")
-
-
-class _MappedFile:
-    """A `.npy` file of one row, mapped, of which a run reads until it ends.
-
-    Attributes:
-      path: the file.
-      array: what it holds. It stays readable when the file is deleted or another one gets its
-        name; reading behind the end of a file that was cut ends the process with SIGBUS.
-    """
-
-    def __init__(self, path: Path, dtype: str):
-        self.path = path
-        try:
-            array = np.load(path, mmap_mode="r")
-            self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
-        except (OSError, ValueError, EOFError) as error:
-            raise ValueError(
-                f"A folder of token ids must be whole. Received: {path} ({error}). {_AGAIN}"
-            ) from error
-        if array.dtype != dtype or array.ndim != 1:
-            raise ValueError(
-                f"{path.name} must be one row of {dtype}. Received: {array.dtype} of shape "
-                f"{array.shape} in {path}. {_AGAIN}"
-            )
-        self._size = os.fstat(self._file.fileno()).st_size
-        # As a plain array, whose slices are not subclasses with a file to keep.
-        self.array = np.asarray(array)
-
-    def check_size(self) -> None:
-        """Raises `ValueError` where the file is shorter than it was."""
-        size = os.fstat(self._file.fileno()).st_size
-        if size < self._size:
-            raise _damaged(f"{size} of {self._size} bytes", self.path)

@@ -18,6 +18,7 @@ import numpy as np
 
 from convert_tf.data.arrays import ArrayExamples
 from convert_tf.data.batches import PAIR
+from convert_tf.data.mapped_file import MappedFile
 from convert_tf.data.packing import TokenIds
 from convert_tf.files import read_facts
 
@@ -114,14 +115,18 @@ class HardNegatives:
         self.per_pair = per_pair
         self.seed = seed
         self._examples = examples
-        self._mined = _mapped(
-            Path(folder) / array_file(split), (examples.num_examples, facts["negatives"])
+        self._mined = MappedFile(
+            Path(folder) / array_file(split),
+            DTYPE,
+            (examples.num_examples, facts["negatives"]),
+            what="folder of negatives",
+            remedy=_AGAIN,
         )
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """The negatives of some examples: a function of the seed, the epoch and the example alone.
 
-        Where fewer were mined, the rest are any examples of the split.
+        Where fewer were mined, the rest are any other examples of the split.
 
         Args:
           examples: int64 `[examples]`, their numbers.
@@ -131,9 +136,9 @@ class HardNegatives:
           int64 `[examples, per_pair]`, numbers of examples. The mined ones among them differ.
 
         Raises:
-          ValueError: a stored number is that of no example.
+          ValueError: a stored number is that of no example, or the file became shorter.
         """
-        mined = np.asarray(self._mined[examples], np.int64)
+        mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
             raise ValueError(
                 "Mined negatives must be examples of the split. Received: numbers from "
@@ -147,24 +152,13 @@ class HardNegatives:
         order = np.where(mined < 0, np.uint64(2**64 - 1), keys >> np.uint64(1))
         chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
         drawn = np.take_along_axis(mined, chosen, axis=1)
-        others = np.take_along_axis(keys, chosen, axis=1) % np.uint64(self._examples.num_examples)
-        return np.where(drawn < 0, others.astype(np.int64), drawn)
+        # One to all but one further, so that no example is its own negative.
+        steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(
+            max(self._examples.num_examples - 1, 1)
+        )
+        others = (examples[:, None] + 1 + steps.astype(np.int64)) % self._examples.num_examples
+        return np.where(drawn < 0, others, drawn)
 
     def responses(self, numbers: np.ndarray) -> TokenIds:
         """The responses of examples, int64 `[texts]`."""
         return self._examples.texts("response", numbers)
-
-
-def _mapped(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(
-            f"A folder of negatives must be whole. Received: {path} ({error}). {_AGAIN}"
-        ) from error
-    if array.dtype != DTYPE or array.shape != shape:
-        raise ValueError(
-            f"{path.name} must be {DTYPE} of shape {shape}. Received: {array.dtype} of shape "
-            f"{array.shape} in {path}. {_AGAIN}"
-        )
-    return np.asarray(array)

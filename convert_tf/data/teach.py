@@ -25,6 +25,7 @@ from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.batches import PAIR
 from convert_tf.data.pipeline import damaged_records, parse_texts
 from convert_tf.data.progress import Progress
+from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import list_shards
 from convert_tf.data.teacher_vectors import (
     DTYPE,
@@ -89,20 +90,29 @@ def write_teacher_vectors(
             f"The output must not exist yet. Received: {output!r}. Pass another --output, or "
             "remove it."
         )
-    numbers = {split: folder.open(split, max_tokens=1).num_examples for split in splits}
+    examples = {split: folder.open(split, max_tokens=1) for split in splits}
+    for split, own in examples.items():
+        found = RecordIndex(list_shards(data, split)).num_records
+        if found != own.num_examples:
+            raise ValueError(
+                "Token ids must be those of the records. Received: "
+                f"{found} records of {split} in {data!r} for {own.num_examples} examples of "
+                f"{token_ids!r}. Write the token ids again with `python -m "
+                "convert_tf.data.tokenize`."
+            )
+    texts = {
+        split: {"examples": own.num_examples, "texts_sha256": own.checksum(PAIR)}
+        for split, own in examples.items()
+    }
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
     subwords = _subword_texts(folder)
     vectors = np.asarray(teacher(subwords), DTYPE)
     np.save(work / SUBWORDS_FILE, vectors)
-    settings = {
-        "data": os.path.realpath(data),
-        "teacher": name,
-        "examples": numbers,
-        "vocabulary": folder.vocabulary_sha256,
-    }
+    settings = {"data": os.path.realpath(data), "teacher": name, "splits": texts}
     done = _read_done(work, settings)
-    for split, number in numbers.items():
+    for split, own in examples.items():
+        number = own.num_examples
         wanted = min(number, max_examples or number)
         _encode_split(data, split, number, wanted, work, teacher, done=done, dim=vectors.shape[1])
     facts = {
@@ -110,8 +120,7 @@ def write_teacher_vectors(
         "teacher": name,
         "dim": int(vectors.shape[1]),
         "dtype": DTYPE,
-        "vocabulary_sha256": folder.vocabulary_sha256,
-        "splits": numbers,
+        "splits": texts,
     }
     write_file(work / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
     (work / _DONE_FILE).unlink()
@@ -143,8 +152,6 @@ def _encode_split(
         for contexts, responses in _texts(data, split, start):
             if start >= wanted:
                 break
-            if start + len(contexts) > number:
-                raise _other_records(data, number)
             texts = list(dict.fromkeys(contexts + responses))
             place = {text: i for i, text in enumerate(texts)}
             vectors = teacher([text.decode("utf-8", "replace") for text in texts])
@@ -155,16 +162,6 @@ def _encode_split(
             progress.add(stop - start)
             start = done["done"][split] = stop
             write_file(work / _DONE_FILE, json.dumps(done))
-    if start < wanted:
-        raise _other_records(data, number)
-
-
-def _other_records(data: str, number: int) -> ValueError:
-    return ValueError(
-        "Token ids must be those of the records. Received: records in "
-        f"{data!r} with another number of examples than the {number} of --token_ids. Write the "
-        "token ids again with `python -m convert_tf.data.tokenize`."
-    )
 
 
 def _read_done(work: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +217,8 @@ def main(argv: list[str]) -> None:
         sys.exit(f"teach: {error}")
     except KeyboardInterrupt:
         sys.exit("teach: interrupted; the same command goes on where it was")
-    for split, number in facts["splits"].items():
+    for split, texts in facts["splits"].items():
+        number = texts["examples"]
         taught = min(number, values.max_examples or number)
         print(f"{split}: {taught:,} of {number:,} examples")
     print(f"wrote {values.output}: vectors of {facts['dim']} numbers")

@@ -11,11 +11,12 @@ A folder that `python -m convert_tf.data.teach` wrote holds
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from convert_tf.data.arrays import ArrayExamples
 from convert_tf.data.batches import PAIR
+from convert_tf.data.mapped_file import MappedFile
 from convert_tf.files import read_facts
 
 FACTS_FILE = "teacher.json"
@@ -27,7 +28,6 @@ _FACTS = {
     "teacher": str,
     "dim": int,
     "dtype": str,
-    "vocabulary_sha256": str,
     "splits": dict,
 }
 
@@ -40,18 +40,15 @@ def vectors_file(split: str, name: str) -> str:
 class TeacherVectors:
     """What a teacher makes of a split of token ids.
 
-    The arrays stay on disk, mapped.
-
     Args:
       folder: folder that `convert_tf.data.teach` wrote.
       split: which examples.
-      num_examples: how many the token ids have.
-      vocabulary_sha256: of the vocabulary of the token ids.
+      examples: their token ids.
+      vocab_size: entries of their vocabulary.
 
     Attributes:
       teacher: its name.
       dim: width of its vectors.
-      subwords: float32 `[vocab_size, dim]`: its vectors of the entries of the vocabulary.
 
     Raises:
       ValueError: the folder is incomplete, damaged, or of other token ids.
@@ -61,9 +58,9 @@ class TeacherVectors:
         self,
         folder: str | os.PathLike[str],
         split: str,
+        examples: ArrayExamples,
         *,
-        num_examples: int,
-        vocabulary_sha256: str,
+        vocab_size: int,
     ):
         facts = read_facts(
             Path(folder) / FACTS_FILE,
@@ -73,26 +70,37 @@ class TeacherVectors:
             dtypes=(DTYPE,),
             remedy=_AGAIN,
         )
-        self.folder = folder
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
-        if (
-            facts["splits"].get(split) != num_examples
-            or facts["vocabulary_sha256"] != vocabulary_sha256
-        ):
+        if facts["splits"].get(split) != {
+            "examples": examples.num_examples,
+            "texts_sha256": examples.checksum(PAIR),
+        }:
             raise ValueError(
                 "Teacher vectors must be those of the token ids that are trained on. Received: "
-                f"{str(folder)!r} with {facts['splits'].get(split)} examples of {split}, for "
-                f"{num_examples} of them, or made with another vocabulary. {_AGAIN}"
+                f"{str(folder)!r}, which has those of other texts than {split}, or none for "
+                f"{split}. {_AGAIN}"
             )
+
+        def mapped(name: str, rows: int) -> MappedFile:
+            return MappedFile(
+                Path(folder) / name,
+                DTYPE,
+                (rows, self.dim),
+                what="folder of teacher vectors",
+                remedy=_AGAIN,
+            )
+
+        self._subwords = mapped(SUBWORDS_FILE, vocab_size)
         self._vectors = {
-            f"teacher_{name}": self._mapped(vectors_file(split, name), num_examples)
+            f"teacher_{name}": mapped(vectors_file(split, name), examples.num_examples)
             for name in PAIR
         }
 
     @property
     def subwords(self) -> np.ndarray:
-        return np.asarray(self._mapped(SUBWORDS_FILE, None), np.float32)
+        """The teacher's vectors of the entries of the vocabulary, float32 `[vocab_size, dim]`."""
+        return self._subwords.checked().astype(np.float32)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
         """`teacher_context` and `teacher_response` of examples.
@@ -102,21 +110,10 @@ class TeacherVectors:
 
         Returns:
           float32 `[batch, dim]` each.
-        """
-        return {name: own[examples].astype(np.float32) for name, own in self._vectors.items()}
 
-    def _mapped(self, name: str, rows: int | None) -> Any:
-        path = Path(self.folder) / name
-        try:
-            array = np.load(path, mmap_mode="r")
-        except (OSError, ValueError, EOFError) as error:
-            raise ValueError(
-                f"A folder of teacher vectors must be whole. Received: {path} ({error}). {_AGAIN}"
-            ) from error
-        expected = (array.shape[0] if rows is None else rows, self.dim)
-        if array.dtype != DTYPE or array.shape != expected:
-            raise ValueError(
-                f"{name} must be {DTYPE} of shape {expected}. Received: {array.dtype} of shape "
-                f"{array.shape} in {path}. {_AGAIN}"
-            )
-        return array
+        Raises:
+          ValueError: a file became shorter.
+        """
+        return {
+            name: own.checked()[examples].astype(np.float32) for name, own in self._vectors.items()
+        }
