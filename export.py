@@ -1,7 +1,7 @@
 """Writes a checkpoint as a TF Hub module, or as one file for the light runtime.
 
-`python export.py --checkpoint runs/convert --output hub_modules/convert/1`
-`python export.py --checkpoint runs/poly --output hub_modules/poly/1`
+`python export.py --checkpoint runs/convert --output runs/convert/module/1`
+`python export.py --checkpoint runs/poly --output runs/poly/module/1`
 `python export.py --checkpoint runs/convert --output convert.onnx`
 """
 

@@ -62,7 +62,9 @@ _COORDINATOR = flags.DEFINE_string(
     "host:port on which process 0 listens; auto asks Slurm, Open MPI, Kubernetes or Cloud TPU for "
     "what is not given of these three.",
 )
-_INIT_FROM = flags.DEFINE_string("init_from", None, "Model directory to start from (fine-tuning).")
+_INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "Model directory or module to start from (fine-tuning)."
+)
 
 # Fields that come from the vocabulary, not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
@@ -105,7 +107,8 @@ def _given(names: list[str], config_class: type) -> dict:
         if value is None:
             continue
         if isinstance(defaults[name], tuple):
-            value = tuple(type(defaults[name][0])(item) for item in value)
+            kind = type(defaults[name][0]) if defaults[name] else str
+            value = tuple(kind(item) for item in value)
         values[name] = value
     return values
 

@@ -30,7 +30,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
-from training_runs import cost, mean_and_deviation, model_options, train
+from training_runs import (
+    check_choice,
+    cost,
+    data_options,
+    mean_and_deviation,
+    model_options,
+    train,
+)
 
 from convert_tf.comparison import as_markdown
 from convert_tf.data.array_writer import array_files
@@ -117,16 +124,13 @@ def write_with_one_bucket(data: str, output: Path) -> None:
     os.rename(new, output)
 
 
-def data_options(variant: str) -> dict[str, Any]:
+def data_of(variant: str) -> dict[str, Any]:
     """The flags of the data that a variant is trained on."""
-    if not is_array_folder(_DATA.value):
-        return {"data": os.path.abspath(_DATA.value), "vocab": os.path.abspath(_VOCAB.value)}
-    if "num_oov_buckets" in switches(variant, _SPANS.value):
+    if is_array_folder(_DATA.value) and "num_oov_buckets" in switches(variant, _SPANS.value):
         copy = Path(_OUTPUT.value).absolute() / ONE_BUCKET_FOLDER
         write_with_one_bucket(_DATA.value, copy)
         return {"data": copy}
-    buckets = ArrayFolder(_DATA.value).num_oov_buckets
-    return {"data": os.path.abspath(_DATA.value), "num_oov_buckets": buckets}
+    return data_options(_DATA.value, _VOCAB.value)
 
 
 def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
@@ -135,7 +139,7 @@ def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
     interval = math.ceil(_STEPS.value / 2)  # two evaluations, between which steps are timed
     options = {
         **model_options(_DIM.value, _SPANS.value),
-        **data_options(variant),
+        **data_of(variant),
         **switches(variant, _SPANS.value),
         "recipe": "small",
         "learning_rate": 1e-3,
@@ -211,11 +215,7 @@ def unknown_share(data: str) -> float:
 
 def main(argv: list[str]) -> None:
     chosen = _VARIANTS.value or list(TABLE_4)
-    unknown = sorted(set(chosen) - set(TABLE_4))
-    if unknown:
-        sys.exit(f"A variant is one of {', '.join(TABLE_4)}. Received: {', '.join(unknown)}.")
-    if not is_array_folder(_DATA.value) and not _VOCAB.value:
-        sys.exit(f"Records need --vocab. Received: none for {_DATA.value!r}. Add it.")
+    check_choice("variant", chosen, TABLE_4)
     results = []
     try:
         for seed in range(_SEEDS.value):

@@ -30,6 +30,8 @@ from typing import Any
 
 import numpy as np
 from absl import app, flags
+from training_runs import check_choice
+from workers import ROOT, WorkerProcess
 
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
 _SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or lines.")
@@ -42,35 +44,25 @@ _MAX_SENTENCES = flags.DEFINE_integer("max_sentences", 3080, "Read at most this 
 _FOLDER = flags.DEFINE_string("folder", None, "Where exported files are kept; temporary if none.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
 
-ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("inference_worker.py")
 
 
-class Form:
+class Form(WorkerProcess):
     """A process with one form of a model."""
 
     def __init__(self, name: str, python: str, kind: str, path: str, sentences: Path):
-        self.name, self.path = name, Path(path)
+        self.path = Path(path)
         started = time.perf_counter()
-        self._process = subprocess.Popen(
-            [python, str(WORKER), kind, path, str(sentences)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
-                 "PYTHONPATH": str(ROOT) if python == sys.executable else ""},
-        )  # fmt: skip
-        self._answer()
+        super().__init__(
+            name,
+            [str(WORKER), kind, path, str(sentences)],
+            log=sentences.with_name(f"{name.replace(' ', '_')}.log"),
+            python=python,
+        )
         self.load_seconds = time.perf_counter() - started
         self.batch_size = ""
         self.seconds: list[float] = []
         self.milliseconds: list[float] = []
-
-    def ask(self, command: str) -> dict[str, Any]:
-        assert self._process.stdin
-        print(command, file=self._process.stdin, flush=True)
-        return self._answer()
 
     def warm_up(self) -> None:
         """Encodes in each batch size, and keeps the fastest."""
@@ -78,18 +70,6 @@ class Form:
         seconds = {size: self.ask(f"encode {size}")["seconds"] for size in _BATCH_SIZES.value}
         self.batch_size = min(seconds, key=seconds.__getitem__)
         self.ask(f"single {_SINGLE.value}")
-
-    def end(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended. Run {' '.join(map(str, self._process.args))}")
-        return json.loads(line)
 
     @property
     def megabytes(self) -> float:
@@ -138,6 +118,7 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
             "MiniLM bfloat16": (python, "minilm_bfloat16", model),
             "MiniLM ONNX int8": (python, "minilm_onnx", "minilm_int8.onnx"),
         }
+    check_choice("form", _FORMS.value or [], forms)
     chosen = {
         name: (run_by, kind, str(folder / path))
         for name, (run_by, kind, path) in forms.items()

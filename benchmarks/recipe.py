@@ -17,17 +17,15 @@ numbers to `recipe.json`, and draws the curves in `recipe.png`.
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import app, flags
-from training_runs import cost, model_options, train
+from training_runs import check_choice, cost, data_options, model_options, train
 
 from convert_tf.comparison import as_markdown
-from convert_tf.data.arrays import ArrayFolder, is_array_folder
 from convert_tf.files import write_file
 from convert_tf.train_config import train_recipe
 
@@ -66,17 +64,13 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def data_options() -> dict[str, Any]:
-    """The flags of the data."""
-    data = os.path.abspath(_DATA.value)
-    if is_array_folder(data):
-        return {"data": data, "num_oov_buckets": ArrayFolder(data).num_oov_buckets}
-    return {"data": data, "vocab": os.path.abspath(_VOCAB.value)}
-
-
 def with_steps(name: str, steps: int) -> dict[str, Any]:
     """The flags of a run of so many steps."""
-    options = {**data_options(), **model_options(_DIM.value, _SPANS.value), **RUNS[name]}
+    options = {
+        **data_options(_DATA.value, _VOCAB.value),
+        **model_options(_DIM.value, _SPANS.value),
+        **RUNS[name],
+    }
     if RUNS[name]["recipe"] == "small":
         options["warmup_steps"] = steps // 10
     return {**options, "steps": steps, "keep_checkpoints": 1, "seed": _SEED.value}
@@ -168,11 +162,7 @@ def draw(results: Sequence[Mapping[str, Any]]) -> bytes:
 
 def main(argv: list[str]) -> None:
     chosen = _RUNS.value or list(RUNS)
-    unknown = sorted(set(chosen) - set(RUNS))
-    if unknown:
-        sys.exit(f"A run is one of {', '.join(RUNS)}. Received: {', '.join(unknown)}.")
-    if not is_array_folder(_DATA.value) and not _VOCAB.value:
-        sys.exit(f"Records need --vocab. Received: none for {_DATA.value!r}. Add it.")
+    check_choice("run", chosen, RUNS)
     results = []
     try:
         for name in chosen:

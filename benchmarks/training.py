@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 from absl import app, flags
+from workers import ROOT, WorkerProcess
 
 from convert_tf.config import model_preset
 from convert_tf.data.batches import TrainingBatches
@@ -56,53 +57,29 @@ _PROFILE = flags.DEFINE_bool("profile", False, "Prints the costs of a step inste
 _PROFILED = flags.DEFINE_integer("profiled_steps", 12, "Steps that are traced.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
 
-ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("training_worker.py")
 GOAL_OF_PEAK, GOAL_OVER_MINILM = 0.6, 2.0
 OURS, OTHER_VERSION, MINILM = "convert", "convert, other version", "MiniLM"
 
 
-class Worker:
+class Worker(WorkerProcess):
     """A process that trains one model, or multiplies matrices."""
 
-    def __init__(self, name: str, kind: str, folder: Path, *, python: str = sys.executable,
-                 package: Path = ROOT, is_on_one_core: bool = False):  # fmt: skip
-        self.name = name
+    def __init__(self, name: str, kind: str, folder: Path, *, is_on_one_core: bool = False,
+                 **options: Any):  # fmt: skip
         self.answers: list[dict[str, Any]] = []
-        self._log = folder / f"{kind}.log"
         one_core = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [python, str(WORKER), kind, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(self._log, "w"),  # noqa: SIM115
-            text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
-                 "PYTHONPATH": str(package) if python == sys.executable else "",
-                 **(one_core if is_on_one_core else {})},
-        )  # fmt: skip
-        self.facts = self._answer()
-
-    def ask(self, command: str) -> dict[str, Any]:
-        assert self._process.stdin
-        print(command, file=self._process.stdin, flush=True)
-        return self._answer()
+        super().__init__(
+            name,
+            [str(WORKER), kind, str(folder)],
+            log=folder / f"{kind}.log",
+            environment=one_core if is_on_one_core else None,
+            **options,
+        )
 
     def median(self, of: Any) -> float:
         """The median over the rounds of a function of an answer."""
         return statistics.median(map(of, self.answers))
-
-    def end(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended: {self._log.read_text()[-2000:]}")
-        return json.loads(line)
 
 
 def _prepare_sample(folder: Path) -> tuple[str, str]:

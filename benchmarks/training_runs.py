@@ -2,13 +2,16 @@
 
 import ctypes
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from convert_tf.data.arrays import ArrayFolder, is_array_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND_FILE = "command.json"
@@ -36,8 +39,13 @@ def train(folder: Path, options: Mapping[str, Any], more: Sequence[str]) -> list
       The rows of its `metrics.jsonl`.
 
     Raises:
-      ValueError: the folder has a run with other flags, or the run failed.
+      ValueError: the folder has a run with other flags, or the run failed, or `more` has steps.
     """
+    if any(flag.lstrip("-").partition("=")[0] == "steps" for flag in more):
+        raise ValueError(
+            "The steps of runs that are compared are the script's. Received: --steps behind --. "
+            "Use the script's own flag."
+        )
     command = [f"--{name}={value}" for name, value in options.items()] + list(more)
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / COMMAND_FILE
@@ -81,6 +89,23 @@ def _end_with_parent() -> None:
     """A killed script leaves no run behind: the run gets SIGTERM, upon which it saves its state."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def check_choice(what: str, chosen: Sequence[str], known: Collection[str]) -> None:
+    """Ends the script where a name is none of those known."""
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        sys.exit(f"A {what} is one of {', '.join(known)}. Received: {', '.join(unknown)}.")
+
+
+def data_options(data: str, vocabulary: str | None) -> dict[str, Any]:
+    """Flags of `train.py` for a folder of token ids, or of records with a vocabulary."""
+    path = os.path.abspath(data)
+    if is_array_folder(path):
+        return {"data": path, "num_oov_buckets": ArrayFolder(path).num_oov_buckets}
+    if not vocabulary:
+        sys.exit(f"Records need --vocab. Received: none for {data!r}. Add it.")
+    return {"data": path, "vocab": os.path.abspath(vocabulary)}
 
 
 def cost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:

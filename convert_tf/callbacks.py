@@ -258,11 +258,14 @@ class RunRecorder(keras.callbacks.Callback):
         write_file(self.run / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
         write_file(self.run / CURVE_FILE, draw_curve(self.rows, list(self.eval_sets)))
         if is_best:
+            layer = getattr(self.model, "teacher_projection", None)
+            projection = None if layer is None else keras.ops.convert_to_numpy(layer.kernel)
             save_checkpoint(
                 self.run,
                 self.model.encoder,
                 vocabulary=self.vocabulary,
                 training=self._training_facts(),
+                teacher_projection=projection,
             )
 
 

@@ -1,15 +1,21 @@
 """The model directory: `config.json`, the vocabulary, `model.weights.h5`; it stands alone.
 
+A module that `export.py` wrote can be read in its place; its weights are rounded.
+
 A run's folder is such a directory (the best weights on the dev split); what it resumes from is in
 `convert_tf.training_state`.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from convert_tf.config import ModelConfig
 from convert_tf.encoders import DualEncoder
@@ -18,6 +24,8 @@ from convert_tf.files import write_file
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 TRAINING_FILE = "training.json"
+# The map to the teacher's vectors, of a distilled model; only training reads it.
+PROJECTION_FILE = "teacher_projection.npy"
 VOCABULARY_FILES = {
     "subword": "vocab.txt",
     "sentencepiece": "vocab.model",
@@ -31,9 +39,29 @@ class CheckpointError(ValueError):
     """A model directory that cannot be read or written."""
 
 
+def is_module(folder: str | os.PathLike) -> bool:
+    """Whether a folder is a module, and not a model directory."""
+    return (Path(folder) / "saved_model.pb").is_file()
+
+
+def weights_files(folder: str | os.PathLike) -> list[Path]:
+    """The files that hold the weights of a model directory or of a module."""
+    if is_module(folder):
+        return sorted((Path(folder) / "variables").iterdir())
+    return [Path(folder) / WEIGHTS_FILE]
+
+
+def shown_name(path: str) -> str:
+    """What a card calls a folder: its name, and that of the one above where it is a mere number."""
+    *above, name = Path(path).parts or ("",)
+    is_numbered = re.fullmatch(r"\d+|step-\d+", name)
+    return "/".join([*above[-1:], name]) if is_numbered else name
+
+
 def vocabulary_path(folder: str | os.PathLike, config: ModelConfig) -> Path:
-    """Where the vocabulary of a model directory is."""
-    return Path(folder) / VOCABULARY_FILES[config.tokenizer]
+    """Where the vocabulary of a model directory, or of a module, is."""
+    folder = Path(folder) / "assets" if is_module(folder) else Path(folder)
+    return folder / VOCABULARY_FILES[config.tokenizer]
 
 
 def write_error(path: Path, error: Exception) -> CheckpointError:
@@ -54,6 +82,7 @@ def save_checkpoint(
     *,
     vocabulary: str | os.PathLike,
     training: dict[str, Any],
+    teacher_projection: np.ndarray | None = None,
 ) -> None:
     """Writes a model directory; files that are there are replaced one by one, each whole.
 
@@ -62,11 +91,18 @@ def save_checkpoint(
       encoder: whose weights and configuration are written.
       vocabulary: the vocabulary file, which is copied, with the settings of WordPiece beside it.
       training: facts about the training, JSON values by name.
+      teacher_projection: float32 `[reduced_dim, teacher_dim]`, the linear map of r to the vectors
+        of a teacher; None for a model without one.
 
     Raises:
       CheckpointError: a file could not be written.
     """
     folder = Path(folder)
+    if is_module(folder):
+        raise CheckpointError(
+            f"A checkpoint has a folder of its own. Received: {str(folder)!r}, a module. Choose "
+            "another folder."
+        )
     vocabulary_bytes = Path(vocabulary).read_bytes()
     facts = {**training, "vocabulary_sha256": hashlib.sha256(vocabulary_bytes).hexdigest()}
     temporary = folder / ("new." + WEIGHTS_FILE)
@@ -79,6 +115,10 @@ def save_checkpoint(
         write_file(folder / CONFIG_FILE, encoder.config.to_json())
         encoder.save_weights(temporary)
         os.replace(temporary, folder / WEIGHTS_FILE)
+        if teacher_projection is not None:
+            content = io.BytesIO()
+            np.save(content, teacher_projection)
+            write_file(folder / PROJECTION_FILE, content.getvalue())
         write_file(folder / TRAINING_FILE, json.dumps(facts, indent=2) + "\n")
     except (OSError, RuntimeError) as error:  # h5py closes a file on a full disk with the latter
         raise write_error(folder, error) from error
@@ -97,7 +137,7 @@ def load_config(folder: str | os.PathLike) -> ModelConfig:
         raise CheckpointError(
             f"A checkpoint must be a folder with {CONFIG_FILE}, a vocabulary and {WEIGHTS_FILE}. "
             f"Received: {str(folder)!r}, without {CONFIG_FILE}. Name the folder that train.py "
-            "wrote."
+            "wrote, or a dual encoder's module that export.py wrote with this version."
         )
     try:
         return ModelConfig.from_json(path.read_text())
@@ -118,18 +158,28 @@ def _is_of_a_ranker(path: Path) -> bool:
 
 
 def load_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
-    """Reads the weights of a model directory into `encoder`.
+    """Reads the weights of a model directory, or of a module, into `encoder`.
 
     Raises:
       CheckpointError: the file is missing, damaged, or of another shape.
     """
-    path = Path(folder) / WEIGHTS_FILE
+    path = Path(folder) / ("variables" if is_module(folder) else WEIGHTS_FILE)
     try:
-        encoder.load_weights(path)
+        if is_module(folder):
+            from convert_tf.module_weights import load_module_weights
+
+            load_module_weights(encoder, folder)
+        else:
+            encoder.load_weights(path)
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"A module is read with TensorFlow. Received: {str(folder)!r}, and {error}. Install "
+            "it, or use the folder of a run."
+        ) from error
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"The weights must be whole and match {CONFIG_FILE}. Received: {path}: {error}. "
-            "Use another checkpoint or train again."
+            "Use another checkpoint or module, or make it again."
         ) from error
 
 
@@ -160,13 +210,31 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
         ) from error
 
 
+def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarray | None:
+    """The map of `save_checkpoint`; None where there is none, or one to another teacher's vectors.
+
+    Raises:
+      CheckpointError: the file is damaged.
+    """
+    path = Path(folder) / PROJECTION_FILE
+    if training_facts(folder).get("teacher") != teacher or not path.is_file():
+        return None
+    try:
+        return np.load(path)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{PROJECTION_FILE} must be whole. Received: {path}: {error}. Remove it to start from "
+            "another one."
+        ) from error
+
+
 def load_checkpoint(
     folder: str | os.PathLike, *, dtype: str = "float32"
 ) -> tuple[DualEncoder, Path]:
     """A trained encoder and the path of its vocabulary.
 
     Args:
-      folder: a model directory.
+      folder: a model directory, or a module that `export.py` wrote.
       dtype: precision policy of the encoder's computations.
 
     Returns:

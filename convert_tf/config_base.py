@@ -14,7 +14,8 @@ ConfigT = TypeVar("ConfigT", bound="Config")
 def _typed(name: str, value: Any, default: Any) -> Any:
     """`value` in the type of the field's default: JSON knows no tuples, and 1 stands for 1.0."""
     if isinstance(default, tuple) and isinstance(value, list | tuple):
-        return tuple(_typed(name, item, default[0]) for item in value)
+        kind = default[0] if default else ""
+        return tuple(_typed(name, item, kind) for item in value)
     if isinstance(default, float) and type(value) is int:
         return float(value)
     if type(value) is not type(default):

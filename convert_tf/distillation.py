@@ -8,6 +8,8 @@ from keras import ops
 
 from convert_tf.layers.side_network import l2_normalize
 
+_RIDGE = 0.01
+
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
     """How far vectors point away from the teacher's: 1 − cosine.
@@ -23,6 +25,27 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
     cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
     has_vector = ops.sum(ops.square(teacher), axis=-1) > 0.5
     return ops.where(has_vector, 1.0 - cosines, 0.0)
+
+
+def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The linear map of reduced encodings to a teacher's vectors, by ridge regression.
+
+    Args:
+      reduced: float32 `[texts, reduced_dim]`, of any length.
+      vectors: float32 `[texts, teacher_dim]`, the teacher's of the same texts; of length 1, or
+        zeros where there is none.
+
+    Returns:
+      float32 `[reduced_dim, teacher_dim]`, with the root mean square of a Glorot initialisation:
+      `vector_losses` sees angles alone, and optimizers see the size.
+    """
+    taught = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
+    inputs = reduced[taught] / np.linalg.norm(reduced[taught], axis=1, keepdims=True)
+    products = inputs.T @ inputs
+    ridge = _RIDGE * len(inputs) / len(products)  # of the mean square of an input
+    kernel = np.linalg.solve(products + ridge * np.eye(len(products)), inputs.T @ vectors[taught])
+    size = math.sqrt(2 / sum(kernel.shape))
+    return (kernel * size / np.sqrt(np.mean(kernel**2))).astype(np.float32)
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:

@@ -348,8 +348,9 @@ def check_same(processes: Processes, facts: str) -> None:
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
         raise ValueError(
-            "All processes must be given the same flags, data and vocabulary. Received: others "
-            f"in process {', '.join(map(str, other))} than in process 0. Give them the same."
+            "All processes must be given the same flags, data, vocabulary and initial weights. "
+            f"Received: others in process {', '.join(map(str, other))} than in process 0. Give "
+            "them the same."
         )
 
 

@@ -123,17 +123,14 @@ class EncoderModule(tf.Module):
             block.feed_forward.fold_slope()
 
         self.table = StoredTable(encoder.trunk.embedding)
-        sequence = [*_without_table(encoder.trunk), *encoder.reduction.trainable_variables]
-        seen = {id(v) for v in (*sequence, encoder.trunk.embedding.table)}
-        sides = [v for v in encoder.trainable_variables if id(v) not in seen]
-        self.weights = StoredWeights([*sequence, *sides], bits=network_bits)
+        self.weights = StoredWeights(encoder.network_variables, bits=network_bits)
         for trunk in (encoder.trunk, fast_trunk):
             trunk.embedding.gather_rows = self.table.gather_rows  # type: ignore[method-assign]
         self.trainable_variables = list(self.weights.trainable_variables)
         self.variables = [*self.weights.variables, *self.table.variables]
         self.regularization_losses: list[Any] = []
 
-        fast = [*_without_table(fast_trunk), *fast_reduction.trainable_variables]
+        fast = [*fast_trunk.block_variables, *fast_reduction.trainable_variables]
         self.copies = Bfloat16Copies(fast, self.weights)
         self.computes_in_bfloat16 = tf.Variable(False, trainable=False)
 
@@ -308,10 +305,6 @@ def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     own_starts = tf.cumsum(lengths, exclusive=True)
     within = tf.range(tf.reduce_sum(lengths)) + tf.repeat(starts - own_starts, lengths)
     return tf.gather(ids.values, within), lengths
-
-
-def _without_table(trunk: Trunk) -> list[Any]:
-    return [v for v in trunk.trainable_variables if v is not trunk.embedding.table]
 
 
 def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:

@@ -109,6 +109,11 @@ class Trunk(keras.layers.Layer):
         for block in self.blocks:
             block.build((*token_ids_shape, self.embedding.dim))
 
+    @property
+    def block_variables(self) -> list[Any]:
+        """What is trained, without the subword table."""
+        return [v for v in self.trainable_variables if v is not self.embedding.table]
+
     def call(
         self, token_ids: Any, positions: Any, attention_mask: Any, training: bool = False
     ) -> Any:
@@ -235,19 +240,25 @@ class DualEncoder(keras.Model):
                     # Through numpy: on JAX the two would share a buffer, which cannot be donated.
                     variable.assign(ops.convert_to_numpy(first))
 
+    @property
+    def network_variables(self) -> list[Any]:
+        """What is trained, without the subword table: trunk, reduction, then side networks."""
+        sequence = [*self.trunk.block_variables, *self.reduction.trainable_variables]
+        seen = {id(v) for v in (*sequence, self.trunk.embedding.table)}
+        return [*sequence, *(v for v in self.trainable_variables if id(v) not in seen)]
+
     def start_from(self, other: "DualEncoder") -> None:
         """Takes the weights of a single-context or a shallower model over.
 
-        Blocks that the other one does not have start as its last block. The networks of the earlier
-        turns and of both start as that of the context, where shapes allow, if the other one has
-        none.
+        Blocks that the other one does not have keep their own initial values: they change little of
+        what they are given, so that the deeper model starts about as good as the other one. The
+        networks of the earlier turns and of both start as that of the context, where shapes allow,
+        if the other one has none.
 
         Raises:
-          ValueError: the other model has more blocks, reads earlier turns that this one does not,
-            or has other shapes.
+          ValueError: the other model has more blocks or other shapes.
 
-        Reference: stacking, Gong et al., "Efficient Training of BERT by Progressively Stacking",
-        ICML 2019, §4.
+        Reference: Chen et al., "Net2Net", ICLR 2016 (there exactly the same function).
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):
@@ -255,9 +266,8 @@ class DualEncoder(keras.Model):
                 "A model starts from one with as many blocks or fewer. Received: "
                 f"{len(blocks)} blocks for {len(self.trunk.blocks)}."
             )
-        own: list[Any] = [self.trunk.embedding, *self.trunk.blocks]
+        own: list[Any] = [self.trunk.embedding, *self.trunk.blocks[: len(blocks)]]
         known: list[Any] = [other.trunk.embedding, *blocks]
-        known += [blocks[-1]] * (len(own) - len(known))
         names = ["reduction", "context_side", "response_side"]
         if other.config.multi_context and self.config.multi_context:
             names += ["extra_context_side", "both_side"]

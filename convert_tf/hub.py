@@ -4,6 +4,7 @@ A module is a SavedModel with its signatures, its vocabulary, and a card beside 
 whole or not at all.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from convert_tf.checkpoint import CheckpointError, check_vocabulary, load_checkpoint, training_facts
+from convert_tf.checkpoint import (
+    CONFIG_FILE,
+    TRAINING_FILE,
+    CheckpointError,
+    check_vocabulary,
+    load_checkpoint,
+    training_facts,
+)
 from convert_tf.config import MAX_TOKENS
 from convert_tf.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.model_card import CARD_FILE, encoder_card
@@ -101,7 +109,21 @@ def export_module(
             notes=notes,
         )
 
-    return write_module(module, output, card=card, overwrite=overwrite)
+    beside = {
+        CONFIG_FILE: config.to_json(),
+        TRAINING_FILE: json.dumps(_published(facts), indent=2) + "\n",
+    }
+    return write_module(module, output, card=card, beside=beside, overwrite=overwrite)
+
+
+def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the training, without where its maker keeps files."""
+    names = ("precision", "train", "evaluation", "vocabulary_sha256")
+    turn_prefixes = facts.get("data", {}).get("turn_prefixes", False)
+    return {
+        **{name: facts[name] for name in names if name in facts},
+        "data": {"turn_prefixes": turn_prefixes},
+    }
 
 
 def check_output(output: str | os.PathLike, *, overwrite: bool) -> None:
@@ -123,6 +145,7 @@ def write_module(
     output: str | os.PathLike,
     *,
     card: Callable[[Mapping[str, int]], str],
+    beside: Mapping[str, str] | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Writes a `tf.Module` with `signatures` as a folder, whole or not at all.
@@ -131,6 +154,7 @@ def write_module(
       module: what is saved.
       output: the folder; its parents are made, and a link is followed.
       card: from the bytes of each file of the module to the text of its card.
+      beside: further files of the folder, their texts by name.
       overwrite: whether a folder of that name is replaced.
 
     Returns:
@@ -148,6 +172,8 @@ def write_module(
         place.parent.mkdir(parents=True, exist_ok=True)
         options = tf.saved_model.SaveOptions(experimental_sharding_callback=TwoShards())
         tf.saved_model.save(module, str(temporary), signatures=module.signatures, options=options)
+        for name, text in (beside or {}).items():
+            (temporary / name).write_text(text, encoding="utf-8")
         (temporary / CARD_FILE).write_text(card(_sizes(temporary)), encoding="utf-8")
         if place.exists():
             os.rename(place, replaced)

@@ -119,6 +119,8 @@ def load_text_ranker(checkpoint: str | os.PathLike[str]) -> TextRanker:
 
 
 def _model_files(folder: Path) -> list[Path]:
+    if checkpoints.is_module(folder):
+        return _module_files(folder)
     vocabularies = checkpoints.VOCABULARY_FILES.values()
     names = [checkpoints.CONFIG_FILE, checkpoints.WEIGHTS_FILE, *vocabularies]
     return [folder / name for name in names if (folder / name).is_file()]

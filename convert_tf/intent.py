@@ -69,7 +69,9 @@ def _define_flags() -> None:
     flags.DEFINE_integer("seed", 0, "train: of weights, batches and dropout.")
     flags.DEFINE_bool("finetune", False, "train: train the encoder of --checkpoint too; its module "
                       "goes to OUTPUT/module.")  # fmt: skip
-    flags.DEFINE_string("checkpoint", None, "train: with --finetune, folder that train.py wrote.")
+    flags.DEFINE_string(
+        "checkpoint", None, "train: with --finetune, a folder that train.py wrote, or a module."
+    )
     flags.DEFINE_float("finetune_learning_rate", 3e-5, "train: of Adam, with --finetune.")
     flags.DEFINE_integer("finetune_epochs", 30, "train: at most, with --finetune.", lower_bound=1)
     flags.DEFINE_integer("finetune_patience", 5, "train: epochs without better validation accuracy "

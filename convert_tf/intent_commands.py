@@ -44,7 +44,7 @@ def train(
       params: of `IntentClassifier`.
       validation: files that choose what is chosen.
       overwrite: whether a folder of that name is replaced.
-      checkpoint: model directory to fine-tune.
+      checkpoint: model directory or module to fine-tune.
       finetuning: fields of `FinetuneOptions`; None freezes the encoder.
       serving_module: folder of a SavedModel from strings to probabilities.
 

@@ -174,7 +174,7 @@ def finetune(
     as r does not pass them, and no longer fit the trunk when it has changed.
 
     Args:
-      checkpoint: a model directory to start from.
+      checkpoint: a model directory or module to start from.
       head: trained on its frozen encodings.
       train: texts, and int `[n]` numbers of their intents.
       validation: the same, for early stopping; nothing else is learnt from them.

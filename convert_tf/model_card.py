@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convert_tf.checkpoint import shown_name
 from convert_tf.config import ModelConfig
 
 CARD_FILE = "MODEL_CARD.md"
@@ -173,8 +174,18 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
     rows = [("data", f"`{data}`")] if data else []
     names = ("steps", "batch_size", "optimizer", "learning_rate", "label_smoothing", "seed")
     rows += [(name.replace("_", " "), train[name]) for name in names if name in train]
+    number = facts.get("data", {}).get("train_examples", 0)
+    first = facts.get("data", {}).get("first_train_example", 0)
+    if number or first:
+        shown = f"the first {number:,}" if number else "all"
+        behind = f" behind the first {first:,}" if first else ""
+        rows.append(("training examples", shown + behind))
+    if facts.get("data", {}).get("source_shares"):
+        rows.append(("shares of sources", ", ".join(facts["data"]["source_shares"])))
     if "precision" in facts:
         rows.append(("precision", facts["precision"]))
+    if "initial_weights" in facts:
+        rows.append(("initial weights", f"those of `{shown_name(facts['initial_weights'])}`"))
     if train.get("distillation"):
         rows.append(("distilled from", f"`{Path(facts.get('teacher', '')).name}`"))
     table = "with" if config.embedding_bits == 8 else "without"
@@ -204,6 +215,8 @@ def evaluation_rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     """What the checkpoint says of its evaluation, as rows of `card_table`."""
     row = facts.get("evaluation") or {}
     rows = [(name, f"{row[name]:,}") for name in ("step", "pairs") if name in row]
+    if "cpu_seconds" in row:
+        rows.append(("CPU hours", f"{row['cpu_seconds'] / 3600:.2f}"))
     for split, scores in row.items():
         if isinstance(scores, dict):
             rows += [

@@ -1,9 +1,9 @@
 """The model card of an exported ranker, made from what its checkpoint and its files say."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from convert_tf.checkpoint import shown_name
 from convert_tf.model_card import card_text, evaluation_rows, file_rows
 from convert_tf.rankers import RankerConfig
 
@@ -87,7 +87,7 @@ def _training_rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     # A card is published: the names of files, not where its maker keeps them.
     names = {"data": "data", "dev_data": "dev data", "init_from": "started from"}
     rows: list[tuple[str, Any]] = [
-        (name, f"`{Path(facts[key]).name}`") for key, name in names.items() if facts.get(key)
+        (name, f"`{shown_name(facts[key])}`") for key, name in names.items() if facts.get(key)
     ]
     options = ("steps", "batch_size", "optimizer", "learning_rate", "seed")
     rows += [(name.replace("_", " "), train[name]) for name in options if name in train]

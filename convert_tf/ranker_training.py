@@ -127,7 +127,7 @@ def train_ranker(
         epochs, `eval_every` in place of evaluations per epoch.
       data: folder of records, whose train split is read, or a candidates file.
       dev_data: folder of records, whose dev split is read, or a candidates file.
-      init_from: model directory of a dual encoder or a ranker.
+      init_from: model directory of a dual encoder or a ranker, or a module of the former.
       output: the run's folder. When it holds checkpoints, training goes on from the newest.
 
     Returns:

@@ -4,6 +4,7 @@ Reference: arXiv 1911.03688 §3.1.
 """
 
 import dataclasses
+import re
 from typing import Any
 
 from convert_tf.config_base import PRECISIONS, Config, check
@@ -127,6 +128,11 @@ class DataConfig(Config):
         `python -m convert_tf.data.tokenize` wrote; train.py also takes a file of one's own pairs
         (CSV, TSV) or dialogues (JSON lines).
       train_split: split that is trained on.
+      train_examples: contexts are those of so many of its examples, from first_train_example on;
+        0 for all. Mined negatives may be any of the split.
+      first_train_example: the first of them, from 0; training in parts begins a later one there.
+      source_shares: sources of which only some of these examples are trained on, and what share,
+        as `forum=0.5,chat=0.1`; for token ids.
       eval_splits: splits scored at every evaluation; the first chooses the best weights. Empty
         where there are too few examples to rank: the last weights are kept.
       shuffle_buffer: examples held in memory for shuffling.
@@ -143,6 +149,9 @@ class DataConfig(Config):
 
     data: str = ""
     train_split: str = "train"
+    train_examples: int = 0
+    first_train_example: int = 0
+    source_shares: tuple[str, ...] = ()
     eval_splits: tuple[str, ...] = ("dev",)
     shuffle_buffer: int = 100_000
     row_tokens: int = 64
@@ -152,6 +161,18 @@ class DataConfig(Config):
     turn_prefixes: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("train_examples", "first_train_example"):
+            check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
+        names = [item.rpartition("=")[0] for item in self.source_shares]
+        check(len(set(names)) == len(names), "source_shares must name a source once.", names)
+        for item in self.source_shares:
+            name, _, share = item.rpartition("=")
+            is_share = re.fullmatch(r"0|1|[01]?\.\d+", share) and 0 <= float(share) <= 1
+            check(
+                bool(name and is_share),
+                "source_shares must be names of sources with numbers from 0 to 1, as forum=0.5.",
+                item,
+            )
         check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)
         check(self.row_tokens >= 1, "row_tokens must be at least 1.", self.row_tokens)
         check(

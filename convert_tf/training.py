@@ -13,14 +13,16 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from convert_tf import checkpoint
 from convert_tf.callbacks import Progress, RunRecorder, fit_on
 from convert_tf.config import ModelConfig
 from convert_tf.config_base import PRECISIONS
-from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.batches import PAIR, EvaluationBatches, Examples, TrainingBatches
 from convert_tf.data.prefetch import Prefetch
-from convert_tf.distillation import initial_rows
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.distillation import fitted_map, initial_rows
 from convert_tf.distribution import (
     AgreedSteps,
     Processes,
@@ -35,23 +37,30 @@ from convert_tf.files import write_file
 from convert_tf.summaries import TensorBoardWriter
 from convert_tf.termination import Termination, termination_noted
 from convert_tf.train_config import DataConfig, TrainConfig
-from convert_tf.trainer import choose_precision, make_ranking_model
+from convert_tf.trainer import ResponseRanking, choose_precision, make_ranking_model
 from convert_tf.training_data import (
     make_batches,
     open_data,
     open_negatives,
     open_splits,
     open_teacher,
+    trained_examples,
 )
 from convert_tf.training_state import load_training_state, newest_checkpoint
 
 RUN_FILE = "train_config.json"
 LOCK_FILE = ".lock"
+_FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 
 
 @contextlib.contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
     """Holds the folder of a run; the lock ends with the process, however it ends."""
+    if checkpoint.is_module(folder):
+        raise ValueError(
+            f"A run has a folder of its own. Received: {str(folder)!r}, a module. Choose another "
+            "--output."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK_FILE, "w") as lock:
         try:
@@ -100,9 +109,55 @@ def _check_same_run(
     }
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
-    if changes.keys() & {"batch_size", "seed", "data", "train_split", "shuffle_buffer"}:
+    order = {"batch_size", "seed", "data", "train_split", "train_examples", "first_train_example",
+             "source_shares", "shuffle_buffer"}  # fmt: skip
+    if changes.keys() & order:
         print("these decide the order of the pairs: some may be seen again, some later")
     return newest
+
+
+def _start_projection(
+    model: ResponseRanking,
+    init_from: str,
+    teacher: TeacherVectors,
+    trained_on: Examples,
+    *,
+    row_tokens: int,
+    processes: Processes,
+) -> None:
+    """Has the map to the teacher's vectors start as that of the run that is gone on from.
+
+    A random one would undo, in the first steps, what that run has learnt. Where there is none, as
+    beside a module, one is fitted to the first examples that are trained on.
+    """
+    known = checkpoint.load_teacher_projection(init_from, teacher.teacher)
+    if known is not None and known.shape == model.teacher_projection.kernel.shape:
+        model.teacher_projection.kernel.assign(known)
+        print(f"the map to the teacher's vectors starts as in {init_from}")
+        return
+    if processes.number > 1:  # none of them computes with the variables of all
+        print(f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
+              "processes fit none")  # fmt: skip
+        return
+    reduced, vectors = [], []
+    first = EvaluationBatches(trained_on, max_examples=_FITTED_EXAMPLES, row_tokens=row_tokens)
+    numbers = trained_on.load(np.array([0]), np.array([first.num_examples]))
+    for batch, start in zip(first, range(0, len(numbers), first.batch_size), strict=True):
+        encodings = model.encoder(batch, training=False)
+        columns = teacher.columns(numbers[start : start + first.batch_size])
+        for name in PAIR:
+            own = ops.cast(encodings[f"reduced_{name}"], "float32")
+            reduced.append(ops.convert_to_numpy(own))
+            vectors.append(columns[f"teacher_{name}"])
+    kernel = fitted_map(np.concatenate(reduced), np.concatenate(vectors))
+    model.teacher_projection.kernel.assign(kernel)
+    print(f"the map to the teacher's vectors is fitted to {len(numbers):,} examples")
+
+
+def _checksums(init_from: str) -> list[int]:
+    projection = Path(init_from) / checkpoint.PROJECTION_FILE
+    files = [*checkpoint.weights_files(init_from), projection]
+    return [zlib.crc32(path.read_bytes()) for path in files if path.is_file()]
 
 
 def set_seed(seed: int) -> None:
@@ -132,7 +187,7 @@ def train(
       data_config: on what.
       output: the run's folder. When it holds checkpoints, training goes on from the newest.
       vocabulary: vocabulary file; None takes the one of `init_from` or of a folder of token ids.
-      init_from: a model directory whose weights are the initial ones (fine-tuning).
+      init_from: a model directory, or a module, whose weights are the initial ones (fine-tuning).
 
     Returns:
       `output`, a model directory with the best weights on the first evaluation split.
@@ -168,8 +223,9 @@ def train(
                 )
             examples = open_splits(folder, data_config, model_config, train_config)
             own_examples = examples[data_config.train_split]
+            trained_on = trained_examples(own_examples, train_config, data_config)
             negatives = open_negatives(own_examples, train_config, data_config)
-            teacher = open_teacher(folder, own_examples, train_config, data_config)
+            teacher = open_teacher(folder, own_examples, trained_on, train_config, data_config)
             configs = {
                 "model": model_config.to_dict(),
                 "train": train_config.to_dict(),
@@ -193,9 +249,12 @@ def train(
             with processes.together():
                 resume_from = newest_checkpoint(run)
             sizes_of_splits = {split: opened.num_examples for split, opened in examples.items()}
+            sizes_of_splits["trained on"] = trained_on.num_examples
             vocabulary_bytes = zlib.crc32(folder.vocabulary.read_bytes())
+            initial = _checksums(init_from) if init_from and resume_from is None else []
             given = {**configs, "data": {**configs["data"], "data": ""}}
-            check_same(processes, repr((given, sizes_of_splits, vocabulary_bytes, resume_from)))
+            facts = (given, sizes_of_splits, vocabulary_bytes, resume_from, initial)
+            check_same(processes, repr(facts))
         chosen = PRECISIONS.index(choose_precision(train_config.precision))
         precision = PRECISIONS[processes.gather(chosen)[0, 0]]  # timings differ between processes
         encoder = DualEncoder(
@@ -219,24 +278,41 @@ def train(
             teacher_dim=teacher.dim if teacher is not None else 0,
         )
         step = 0
-        if resume_from is not None:
-            step = load_training_state(resume_from, model)
-            print(f"resuming at step {step} from {resume_from}")
-        elif init_from is not None:
-            checkpoint.load_initial_weights(encoder, init_from)
-        if step == 0 and teacher is not None and train_config.start_from_teacher:
-            encoder.trunk.embedding.start_from(
-                initial_rows(teacher.subwords, model_config.embedding_dim, seed=train_config.seed)
-            )
+        with processes.together():
+            if resume_from is not None:
+                step = load_training_state(resume_from, model)
+                print(f"resuming at step {step} from {resume_from}")
+                initial_weights = checkpoint.training_facts(resume_from).get("initial_weights")
+            else:
+                initial_weights = init_from and str(init_from)
+                if init_from is not None:
+                    checkpoint.load_initial_weights(encoder, init_from)
+                    if teacher is not None and model.distillation:
+                        _start_projection(
+                            model,
+                            init_from,
+                            teacher,
+                            trained_on,
+                            row_tokens=data_config.row_tokens,
+                            processes=processes,
+                        )
+                if teacher is not None and train_config.start_from_teacher:
+                    rows = initial_rows(
+                        teacher.subwords, model_config.embedding_dim, seed=train_config.seed
+                    )
+                    encoder.trunk.embedding.start_from(rows)
         if step >= train_config.steps:
             print(f"nothing to do: the run has its {train_config.steps} steps")
             return run
         facts = {"precision": precision, "parameters": sizes, **configs}
         del facts["model"]  # config.json has it
+        if initial_weights is not None:
+            facts["initial_weights"] = initial_weights
         if teacher is not None:
             facts["teacher"] = teacher.teacher
         batches, eval_sets = make_batches(
             examples,
+            trained_on,
             train_config,
             data_config,
             processes=processes,

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from convert_tf import checkpoint
 from convert_tf.config import ModelConfig
 from convert_tf.data.arrays import ArrayExamples, ArrayFolder, is_array_folder
-from convert_tf.data.batches import EvaluationBatches, Examples, TrainingBatches
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
@@ -135,25 +137,64 @@ def open_splits(
             with_extra_contexts=model.multi_context,
             turn_prefixes=data.turn_prefixes,
         )
-        if opened[split].num_examples < number:
-            remedy = "Prepare more data, or lower --batch_size."
-            if split != data.train_split:
-                remedy = "Prepare more data, or give prepare a larger --dev_fraction."
+        available = opened[split].num_examples
+        remedy = "Prepare more data, or give prepare a larger --dev_fraction."
+        if split == data.train_split:
+            available = max(0, available - data.first_train_example)
+            available = min(available, data.train_examples or available)
+            remedy = (
+                "Prepare more data, lower --batch_size or --first_train_example, or raise "
+                "--train_examples."
+            )
+        if available < number:
             raise ValueError(
-                f"The {split} split needs at least {number} examples. Received: "
-                f"{opened[split].num_examples} in {data.data!r}. {remedy}"
+                f"The {split} split needs at least {number} examples. Received: {available} in "
+                f"{data.data!r}. {remedy}"
             )
     return opened
 
 
+def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) -> Examples:
+    """Those of the training split that are trained on.
+
+    Raises:
+      ValueError: sources are to be thinned out and records are trained on, there are no such
+        sources, or too few examples are left.
+    """
+    first = data.first_train_example
+    stop = min(first + (data.train_examples or examples.num_examples), examples.num_examples)
+    if not data.source_shares:
+        is_whole = (first, stop) == (0, examples.num_examples)
+        return examples if is_whole else ExampleRange(examples, first, stop)
+    if not isinstance(examples, ArrayExamples):
+        raise ValueError(
+            "Sources are told apart in token ids. Received: --source_shares and records in "
+            f"{data.data!r}. Write token ids with `python -m convert_tf.data.tokenize` and pass "
+            "them as --data."
+        )
+    shares = dict(item.rsplit("=", 1) for item in data.source_shares)
+    some = examples.thinned({name: float(share) for name, share in shares.items()}, first, stop)
+    if some.num_examples < config.batch_size:
+        raise ValueError(
+            f"Training needs at least {config.batch_size} examples. Received: {some.num_examples} "
+            f"with source_shares {', '.join(data.source_shares)}. Raise the shares."
+        )
+    return some
+
+
 def open_teacher(
-    folder: Folder, examples: Examples, config: TrainConfig, data: DataConfig
+    folder: Folder,
+    examples: Examples,
+    trained_on: Examples,
+    config: TrainConfig,
+    data: DataConfig,
 ) -> TeacherVectors | None:
     """The teacher's vectors of the training split; None for a run without a teacher.
 
     Raises:
       ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
-        other token ids, or damaged; or records are trained on.
+        other token ids, or damaged; examples that are trained on have none; or records are trained
+        on.
     """
     uses = config.distillation or config.start_from_teacher
     if bool(uses) != bool(data.teacher):
@@ -171,12 +212,16 @@ def open_teacher(
             f"{data.data!r}. Write token ids with `python -m convert_tf.data.tokenize` and pass "
             "them as --data."
         )
-    return TeacherVectors(
-        data.teacher,
-        data.train_split,
-        examples,
-        vocab_size=folder.vocab_size,
-    )
+    teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
+    last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
+    if config.distillation and last[0] >= teacher.num_taught:
+        raise ValueError(
+            "All examples that are trained on must have the teacher's vectors. Received: those of "
+            f"the first {teacher.num_taught:,} in {data.teacher!r}, for examples up to number "
+            f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with `python "
+            "-m convert_tf.data.teach`."
+        )
+    return teacher
 
 
 def open_negatives(
@@ -207,6 +252,7 @@ def open_negatives(
 
 def make_batches(
     examples: dict[str, Examples],
+    trained_on: Examples,
     config: TrainConfig,
     data: DataConfig,
     *,
@@ -214,7 +260,10 @@ def make_batches(
     teacher: TeacherVectors | None = None,
     negatives: HardNegatives | None = None,
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-    """This process's part of the training batches, and the batches of each evaluation split."""
+    """This process's part of the training batches, and the batches of each evaluation split.
+
+    `trained_on` are the `trained_examples` of the training split.
+    """
     row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
     packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
@@ -226,7 +275,7 @@ def make_batches(
     for split, packed in eval_sets.items():
         print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
     batches = TrainingBatches(
-        examples[data.train_split],
+        trained_on,
         batch_size=config.batch_size,
         shuffle_buffer=data.shuffle_buffer,
         micro_batches=config.num_micro_batches,

@@ -1,5 +1,6 @@
 """Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
 
+import itertools
 import json
 import shutil
 
@@ -9,14 +10,14 @@ import tensorflow as tf
 from keras import ops
 from token_corpus import NUM_OOV_BUCKETS, write_corpus
 
-from convert_tf.checkpoint import load_checkpoint
+from convert_tf.checkpoint import CheckpointError, load_checkpoint
 from convert_tf.config import model_preset
 from convert_tf.data.arrays import ArrayFolder
-from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.pipeline import read_texts
 from convert_tf.data.teach import write_teacher_vectors
 from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
-from convert_tf.distillation import initial_rows, vector_losses
+from convert_tf.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.encoders import DualEncoder
 from convert_tf.losses import distinct_responses, in_batch_softmax_losses
 from convert_tf.train_config import DataConfig, TrainConfig
@@ -125,6 +126,18 @@ def test_initial_rows_keep_the_angles_of_centred_vectors():
     np.testing.assert_allclose(found / found[0], kept / kept[0], rtol=1e-4)
 
 
+def test_a_fitted_map_turns_encodings_into_the_vectors():
+    reduced = unit((500, 8)) * np.linspace(0.5, 3, 500, dtype="float32")[:, None]
+    vectors = reduced @ unit((8, 5), seed=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    reduced[3], vectors[4] = 0, 0  # no text, no vector
+    kernel = fitted_map(reduced, vectors)
+    assert kernel.dtype == np.float32
+    assert np.sqrt(np.mean(kernel**2)) == pytest.approx(np.sqrt(2 / 13), rel=1e-5)
+    losses = np.array(vector_losses(reduced @ kernel, vectors))
+    assert np.median(losses) < 0.01
+
+
 def test_vectors_are_those_of_the_texts(corpus, teacher):
     vectors = opened(corpus, teacher)
     texts = read_texts(corpus.records, "train")
@@ -176,6 +189,11 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatc
     )  # fmt: skip
     columns = opened(corpus, output).columns(np.array([99, 100]))
     assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
+    with pytest.raises(
+        ValueError, match=r"first 100 in .* up to number 210\. Set --train_examples"
+    ):
+        run(corpus, tmp_path / "run", output, distillation=1.0)
+    run(corpus, tmp_path / "run", output, start_from_teacher=True)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +271,106 @@ def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, t
             output=str(tmp_path / "second"),
             init_from=str(first),
         )
+
+
+def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, tmp_path):
+    def projection_of(folder):
+        return np.load(folder / "teacher_projection.npy")
+
+    def gone_on_from(initial, name):
+        return train(
+            MODEL,
+            changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0, seed=1),
+            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / name),
+            init_from=str(initial),
+        )
+
+    first = run(corpus, tmp_path / "first", teacher, distillation=1.0)
+    kept = gone_on_from(first, "kept")
+    np.testing.assert_array_equal(projection_of(kept), projection_of(first))
+    facts = json.loads((kept / "training.json").read_text())
+    (kept / "training.json").write_text(json.dumps({**facts, "teacher": "another"}))
+    assert np.abs(projection_of(gone_on_from(kept, "other")) - projection_of(first)).max() > 0.01
+    (first / "teacher_projection.npy").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"teacher_projection.npy must be whole"):
+        gone_on_from(first, "damaged")
+
+
+def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, teacher, tmp_path):
+    untaught = run(corpus, tmp_path / "untaught", "")
+    first = 30
+    taught = train(
+        MODEL,
+        changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0),
+        DataConfig(
+            data=corpus.arrays, teacher=teacher, shuffle_buffer=64, first_train_example=first
+        ),
+        output=str(tmp_path / "taught"),
+        init_from=str(untaught),
+    )
+    encoder, _ = load_checkpoint(untaught)
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    number = examples.num_examples - first
+    own = ExampleRange(examples, first, examples.num_examples)
+    (batch,) = EvaluationBatches(own, max_examples=number, row_tokens=64, batch_size=number)
+    encoded = encoder(batch)
+    columns = opened(corpus, teacher).columns(np.arange(first, examples.num_examples))
+    expected = fitted_map(
+        np.concatenate([encoded[f"reduced_{name}"] for name in PAIR]),
+        np.concatenate([columns[f"teacher_{name}"] for name in PAIR]),
+    )
+    found = np.load(taught / "teacher_projection.npy")
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_equal_texts_are_encoded_once(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.data.teach.CHUNK", 50)
+    monkeypatch.setattr("convert_tf.data.teach._texts", _with_repeats)
+    seen = []
+
+    def counting(texts):
+        seen.extend(texts)
+        return letters_teacher(texts)
+
+    output = tmp_path / "vectors"
+
+    def write(teach):
+        write_teacher_vectors(
+            corpus.records, corpus.arrays, str(output), teacher=teach, name="letters"
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        write(_interrupted(counting, after=3))
+    del seen[: ArrayFolder(corpus.arrays).vocab_size]  # which the second call reads again
+    write(counting)
+    chunks = list(_with_repeats(corpus.records, "train", 0))
+    texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
+    subwords = {chr(97 + i) for i in range(26)}
+    assert sorted(text for text in seen if text not in subwords) == sorted({*texts[0], *texts[1]})
+    for name, own in zip(PAIR, texts, strict=True):
+        vectors = np.load(output / vectors_file("train", name))
+        np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
+
+
+def _interrupted(teach, *, after):
+    calls = itertools.count()
+
+    def interrupted(texts):
+        if next(calls) == after:
+            raise KeyboardInterrupt
+        return teach(texts)
+
+    return interrupted
+
+
+def _with_repeats(data, split, skip):
+    """Chunks of 50 in which each response is the context of the next, and each tenth text one."""
+    stored = read_texts(data, split)["context"]
+    texts = [text if i % 10 else stored[0] for i, text in enumerate([*stored, b"last"])]
+    for start in range(skip, len(stored), 50):
+        stop = min(start + 50, len(stored))
+        yield texts[start:stop], texts[start + 1 : stop + 1]
 
 
 def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):

@@ -22,6 +22,7 @@ from convert_tf.data.packing import SEGMENTS_PER_ROW
 from convert_tf.distribution import (
     Processes,
     as_share,
+    check_same,
     join_processes,
     refuse_failed,
     rows_of_a_share,
@@ -289,6 +290,17 @@ def test_a_failure_is_raised_where_it_was_and_names_the_process():
         refuse_failed(np.array([0, 1, 0, 1]))
     with pytest.raises(KeyError), Processes().together():
         raise KeyError
+
+
+def test_a_process_with_other_facts_is_named():
+    class WithAnother(Processes):
+        def gather(self, *values):
+            own = np.array([values])
+            return np.concatenate([own, own, own + 1])
+
+    with pytest.raises(ValueError, match=r"initial weights\. Received: others in process 2 than"):
+        check_same(WithAnother(), "facts")
+    check_same(Processes(), "facts")
 
 
 def batches_of(arrays, **options):

@@ -380,14 +380,15 @@ def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder,
 
 
 def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
-    """Blocks that the shallow one lacks start as its last; all else is taken over as it is."""
+    """Blocks that the shallow one lacks stay as they are; all else is taken over as it is."""
     shallow = make_encoder(small_config)
     deep_config = dataclasses.replace(small_config, max_relative_attention=(2, 5, 5, 5))
     deep = DualEncoder(deep_config)
+    fresh = [block.get_weights() for block in deep.trunk.blocks]
     deep.start_from(shallow)
-    for number, block in enumerate(deep.trunk.blocks):
-        source = shallow.trunk.blocks[min(number, 1)]
-        for own, known in zip(block.get_weights(), source.get_weights(), strict=True):
+    expected = [*(block.get_weights() for block in shallow.trunk.blocks), *fresh[2:]]
+    for block, values in zip(deep.trunk.blocks, expected, strict=True):
+        for own, known in zip(block.get_weights(), values, strict=True):
             np.testing.assert_array_equal(own, known)
     for name in ("reduction", "context_side", "response_side"):
         pairs = zip(getattr(deep, name).get_weights(), getattr(shallow, name).get_weights(),

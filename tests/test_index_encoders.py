@@ -112,6 +112,7 @@ def test_fingerprints(folders, tmp_path):
     assert load_encoder(checkpoint=copy).fingerprint == own["bi"]
     again = shutil.copytree(folders["module"], tmp_path / "again")
     assert load_encoder(module=str(again)).fingerprint == own["module"]
+    assert load_encoder(checkpoint=str(again)).fingerprint == own["module"]  # all its weights
     index = make_index(folders, "bi", tmp_path)
     with pytest.raises(ValueError, match=f"encoded by {own['bi']}, and the encoder {own['poly']}"):
         CandidateIndex(index.cache, load_encoder(checkpoint=folders["poly"]))

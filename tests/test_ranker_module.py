@@ -399,7 +399,7 @@ def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):
 
 
 def test_the_readme(folders):
-    names = run_snippet(snippets("Heads")[-1], {"hub_modules/poly/1": str(folders["poly"])})
+    names = run_snippet(snippets("Heads")[-1], {"runs/poly/module/1": str(folders["poly"])})
     module, contexts = names["module"], names["contexts"]
     scores = module.score(contexts, ["fine", "a fish", "noon"]).numpy()
     kept = module.score_encoded(contexts, names["candidates"])["default"]

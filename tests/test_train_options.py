@@ -71,11 +71,14 @@ OTHER_TRAIN_VALUES = {
 OTHER_DATA_VALUES = {
     "data": ("other", {}),
     "train_split": ("dev", {}),
+    "train_examples": (30, {}),
+    "first_train_example": (30, {}),
     "eval_splits": (("dev", "test"), {}),
     "shuffle_buffer": (1, {}),
     "row_tokens": (70, {}),
     "turn_prefixes": (True, {"multi_context": True}),
 }
+IN_TEST_TRAINING_KINDS = {"source_shares"}
 IN_TEST_HARD_NEGATIVES = {"hard_negatives", "negatives_per_pair"}
 IN_TEST_DISTILLATION = {"teacher", "distillation", "start_from_teacher", "mask_duplicates"}
 READ_BY_CALLBACKS = {
@@ -90,7 +93,7 @@ def test_every_field_is_tried():
         return {field.name for field in dataclasses.fields(config_class)}
 
     here = {*OTHER_TRAIN_VALUES, *READ_BY_CALLBACKS, *OTHER_DATA_VALUES}
-    elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION
+    elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION | IN_TEST_TRAINING_KINDS
     assert here | elsewhere == names(TrainConfig) | names(DataConfig)
 
 

@@ -18,7 +18,7 @@ from token_corpus import pair_batches
 from convert_tf import checkpoint, training_state
 from convert_tf.callbacks import METRICS_FILE, NonFiniteError
 from convert_tf.config import ModelConfig, model_preset
-from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.dumps import find_files
 from convert_tf.data.local_runner import PrepareOptions, prepare
 from convert_tf.data.packing import padding_share
@@ -262,6 +262,7 @@ def test_init_from_starts_from_the_weights_of_a_checkpoint(corpus, finished, tmp
     second, _ = checkpoint.load_checkpoint(tuned)
     for a, b in zip(first.trainable_variables, second.trainable_variables, strict=True):
         np.testing.assert_array_equal(np.array(a), np.array(b))
+    assert json.loads((tuned / "training.json").read_text())["initial_weights"] == str(finished)
 
 
 def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
@@ -429,6 +430,40 @@ def test_order_of_pairs_is_the_seeds_and_skipping_continues_it(corpus):
     assert first(6) == six
     assert first(2, skip_batches=4) == six[4:]
     assert first(6, seed=4) != six
+
+
+def test_first_examples_are_those_of_a_split_that_ends_there(corpus):
+    def responses(batches):
+        texts = []
+        for batch in batches:
+            lengths = batch["segment_lengths"]
+            for row, segment in zip(
+                *np.divmod(batch["response_slots"], lengths.shape[1]), strict=True
+            ):
+                start = lengths[row, :segment].sum()
+                stop = start + lengths[row, segment]
+                texts.append(batch["token_ids"][row, start:stop].tobytes())
+        return sorted(texts)
+
+    data, vocabulary = corpus
+    examples = RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=10).open(
+        "train", max_tokens=60
+    )
+    options = {"batch_size": 8, "row_tokens": 64, "shuffle_buffer": 500, "seed": 3}
+    whole = EvaluationBatches(examples, max_examples=96, row_tokens=64, batch_size=48)
+    for start, expected in zip((0, 48), whole, strict=True):
+        own = ExampleRange(examples, start, start + 48)
+        two_epochs = list(itertools.islice(TrainingBatches(own, **options), 12))
+        assert responses(two_epochs[:6]) == responses(two_epochs[6:]) == responses([expected])
+
+
+def test_fewer_first_examples_than_a_batch_are_refused(corpus, tmp_path):
+    data = DataConfig(data=corpus[0], train_examples=CONFIG.batch_size - 1)
+    with pytest.raises(ValueError, match=r"train split needs .*raise --train_examples"):
+        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
+    data = DataConfig(data=corpus[0], first_train_example=10**6)
+    with pytest.raises(ValueError, match=r"Received: 0 in .*lower .*--first_train_example"):
+        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
 
 
 def test_batches_are_drawn_without_regard_to_length(corpus):

@@ -1,5 +1,6 @@
 """Training runs on records and on token ids: the same weights, and without TensorFlow."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from token_corpus import NUM_OOV_BUCKETS, write_corpus
 from convert_tf import checkpoint, training_data
 from convert_tf.callbacks import METRICS_FILE
 from convert_tf.config import model_preset
+from convert_tf.data.arrays import ArrayFolder
 from convert_tf.train_config import DataConfig, TrainConfig
 from convert_tf.training import train
 
@@ -38,8 +40,8 @@ def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
 
 
-def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, **kwargs):
-    data = DataConfig(data=str(data), shuffle_buffer=32)
+def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, shares=(), **kwargs):
+    data = DataConfig(data=str(data), shuffle_buffer=32, source_shares=shares)
     return train(model, config, data, output=str(output), vocabulary=vocabulary, **kwargs)
 
 
@@ -62,6 +64,47 @@ def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(
     assert dev[0] == dev[1]
     vocabulary = checkpoint.vocabulary_path(from_ids, checkpoint.load_config(from_ids))
     assert vocabulary.read_bytes() == Path(corpus.vocabulary).read_bytes()
+
+
+def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
+    config = dataclasses.replace(CONFIG, batch_size=10)
+    final = "checkpoints/step-00000006"
+    whole = run(corpus.arrays, tmp_path / "whole", config=config) / final
+    thinned = run(corpus.arrays, tmp_path / "thinned", config=config, shares=("forum=0.25",))
+    taken = weights(thinned / final)
+    assert any(not np.array_equal(a, b) for a, b in zip(weights(whole), taken, strict=True))
+    stopped = shutil.copytree(thinned, tmp_path / "stopped")
+    shutil.rmtree(stopped / "checkpoints" / "step-00000006")
+    run(corpus.arrays, stopped, config=config, shares=("forum=0.25",))
+    for a, b in zip(taken, weights(stopped / final), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match=r"told apart in token ids.*tokenize"):
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, shares=("forum=0",))
+    with pytest.raises(ValueError, match=r"at least 30 examples\. Received: 20 with .*Raise"):
+        run(corpus.arrays, tmp_path / "run", shares=("forum=0", "chat=0.0"))
+    for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
+        with pytest.raises(ValueError, match=r"numbers from 0 to 1, as forum=0\.5"):
+            DataConfig(source_shares=(wrong,))
+    with pytest.raises(ValueError, match=r"name a source once"):
+        DataConfig(source_shares=("forum=0.5", "forum=0.1"))
+
+
+def test_what_is_trained_on_is_a_part_of_the_split(corpus):
+    def numbers(**fields):
+        data = DataConfig(data=corpus.arrays, **fields)
+        own = training_data.trained_examples(examples, CONFIG, data)
+        return own.load(np.array([0]), np.array([own.num_examples])).tolist()
+
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    assert numbers() == list(range(80))
+    assert numbers(train_examples=50) == list(range(50))
+    assert numbers(train_examples=200) == list(range(80))
+    assert numbers(first_train_example=30) == list(range(30, 80))
+    assert numbers(first_train_example=30, train_examples=40) == list(range(30, 70))
+    # Of four examples the first and third are of the forum.
+    some = numbers(first_train_example=30, train_examples=40, source_shares=("forum=0.5",))
+    assert len(some) == 30 and set(some) < set(range(30, 70))
+    assert [k for k in some if k % 2] == list(range(31, 70, 2))
 
 
 def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
@@ -121,7 +164,7 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypat
     data = DataConfig(data=getattr(corpus, kind))
     folder, model = training_data.open_data(data.data, corpus.vocabulary, MODEL, None)
     examples = training_data.open_splits(folder, data, model, CONFIG)
-    batches, eval_sets = training_data.make_batches(examples, CONFIG, data)
+    batches, eval_sets = training_data.make_batches(examples, examples["train"], CONFIG, data)
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])

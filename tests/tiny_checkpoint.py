@@ -18,13 +18,20 @@ SENTENCE = (
 )
 WORDS = SENTENCE.split()
 FACTS = {
-    "data": {"data": "/home/someone/corpus/"},
+    "data": {
+        "data": "/home/someone/corpus/",
+        "train_examples": 500,
+        "first_train_example": 1000,
+        "source_shares": ["chat=0.5", "forum=0.1"],
+    },
+    "initial_weights": "/home/someone/smaller",
     "precision": "float32",
     "parameters": {"embedding": 12, "network": 34},
     "train": {"batch_size": 512, "optimizer": "adam", "steps": 900},
     "evaluation": {
         "step": 800,
         "pairs": 409_600,
+        "cpu_seconds": 5430.0,
         "loss": 1.5,
         "dev": {"R100@1": 0.4321, "MRR": 0.5, "examples": 1000},
     },

@@ -16,6 +16,7 @@ from convert_tf.data.tokenize import tokenize_records
 from convert_tf.text.vocabulary import write_vocabulary
 
 NUM_OOV_BUCKETS = 5
+SOURCES = ("forum", "chat", "forum", "")  # an example's, by its number
 
 
 class Corpus(NamedTuple):
@@ -62,6 +63,7 @@ def _examples(number: int, *, seed: int) -> list[Example]:
             thread_id=str(index),
             context_author="a",
             response_author="b",
+            source=SOURCES[index % len(SOURCES)],
         )
         for index in range(number)
     ]

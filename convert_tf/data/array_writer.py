@@ -8,25 +8,29 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from convert_tf.data.arrays import (
     FACTS_FILE,
     FORMAT_VERSION,
+    SOURCES_DTYPE,
     dtype_of_ids,
     ids_file,
     is_array_folder,
     offsets_file,
+    sources_file,
 )
 from convert_tf.data.packing import TokenIds
 from convert_tf.files import write_file
 
 _VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model"}
 _FILE_NAME = re.compile(
-    "|".join([r"\w+-\w+-(ids|offsets)\.npy", *_VOCABULARY_FILES.values(), FACTS_FILE])
+    "|".join([r"\w+-(\w+-ids|\w+-offsets|sources)\.npy", *_VOCABULARY_FILES.values(), FACTS_FILE])
 )
+
+TextsAndSources: TypeAlias = tuple[Sequence[TokenIds], Sequence[bytes]]  # of a batch of examples
 
 
 class GrowingArray:
@@ -105,33 +109,47 @@ class ArrayFolderWriter:
             "vocabulary_sha256": hashlib.sha256(vocabulary).hexdigest(),
             "splits": {},
         }
+        self._source_places: dict[str, int] = {}
 
     def write_split(
-        self, split: str, names: Sequence[str], batches: Iterator[Sequence[TokenIds]]
+        self,
+        split: str,
+        names: Sequence[str],
+        batches: Iterator[TextsAndSources],
     ) -> None:
-        """Writes the texts of a split.
+        """Writes the texts of a split and where they are from.
 
         Args:
           split: its name.
           names: what the texts are.
-          batches: for each name some texts, equally many, in the order of the examples.
+          batches: for each name some texts, equally many, and the source of each example, in
+            the order of the examples.
         """
         files: dict[str, tuple[GrowingArray, GrowingArray]] = {}
+        arrays: list[GrowingArray] = []
+
+        def new(file: str, dtype: str) -> GrowingArray:
+            arrays.append(GrowingArray(self._folder / file, dtype))
+            return arrays[-1]
+
         try:
+            sources = new(sources_file(split), SOURCES_DTYPE)
             for name in names:
-                offsets = GrowingArray(self._folder / offsets_file(split, name), "int64")
-                ids = GrowingArray(self._folder / ids_file(split, name), self._dtype)
-                files[name] = ids, offsets
+                offsets = new(offsets_file(split, name), "int64")
+                files[name] = new(ids_file(split, name), self._dtype), offsets
                 offsets.append(np.zeros(1, np.int64))
-            for batch in batches:
+            for batch, own_sources in batches:
+                known = self._source_places
+                names_of = [source.decode("utf-8", "replace") for source in own_sources]
+                sources.append(np.array([known.setdefault(n, len(known)) for n in names_of]))
                 for name, texts in zip(names, batch, strict=True):
                     ids, offsets = files[name]
                     offsets.append(ids.size + texts.row_splits[1:].astype(np.int64))
                     ids.append(texts.flat)
-            for array in (array for pair in files.values() for array in pair):
+            for array in arrays:
                 array.close()
         finally:
-            for array in (array for pair in files.values() for array in pair):
+            for array in arrays:
                 array.abort()
         self._facts["splits"][split] = {
             "examples": files[names[0]][1].size - 1,
@@ -140,6 +158,7 @@ class ArrayFolderWriter:
 
     def finish(self) -> dict[str, Any]:
         """Writes `arrays.json`, without which the folder is none; returns what it says."""
+        self._facts["sources"] = list(self._source_places)
         write_file(self._folder / FACTS_FILE, json.dumps(self._facts, indent=2) + "\n")
         return self._facts
 

@@ -6,6 +6,8 @@ A folder that `python -m convert_tf.data.tokenize` wrote holds
   `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
   vocabulary), the `dtype` of the ids, and for each split its numbers of examples and of tokens;
 - the vocabulary;
+- for each split `{split}-sources.npy`, int32 `[examples]`: the places of the examples' sources in
+  the `sources` of `arrays.json`;
 - for each split and each of `context`, `response` and `extra_context` (the earlier turns, most
   recent first, joined with single spaces; no tokens where there are none)
   `{split}-{name}-ids.npy`, the ids of all texts one behind the other, and
@@ -16,7 +18,7 @@ Ids have 16 bits where that holds them all, that of padding included, else 32.
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from convert_tf.files import read_facts
 FACTS_FILE = "arrays.json"
 FORMAT_VERSION = 1
 DTYPES = ("uint16", "int32")
+SOURCES_DTYPE = "int32"
 _AGAIN = "Write it again with `python -m convert_tf.data.tokenize`."
 _FACTS = {
     "tokenizer": str,
@@ -56,6 +59,11 @@ def ids_file(split: str, name: str) -> str:
 def offsets_file(split: str, name: str) -> str:
     """File name of where the texts of one kind begin."""
     return f"{split}-{name}-offsets.npy"
+
+
+def sources_file(split: str) -> str:
+    """File name of the sources of examples."""
+    return f"{split}-sources.npy"
 
 
 def dtype_of_ids(padding_id: int) -> str:
@@ -154,6 +162,7 @@ class ArrayFolder:
             padding_id=self._facts["padding_id"],
             max_tokens=max_tokens,
             names=PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR,
+            source_names=self._facts.get("sources", ()),
         )
 
 
@@ -168,6 +177,7 @@ class ArrayExamples:
       num_examples, dtype, padding_id: as `arrays.json` says.
       max_tokens: longer texts are cut to this many tokens.
       names: which texts.
+      source_names: the `sources` of `arrays.json`.
 
     Raises:
       ValueError: a file is missing, damaged, or does not fit the others.
@@ -183,8 +193,11 @@ class ArrayExamples:
         padding_id: int,
         max_tokens: int,
         names: tuple[str, ...],
+        source_names: Sequence[str],
     ):
         self.names = names
+        self._sources_path = Path(folder) / sources_file(split)
+        self._source_names = source_names
         self.num_examples = num_examples
         self.padding_id = padding_id
         self.max_tokens = max_tokens
@@ -252,12 +265,72 @@ class ArrayExamples:
             raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
+    def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> "SelectedExamples":
+        """The examples from `start` to before `stop`, with some of those of some sources.
+
+        They lie in the order of a hash, so those at even distances are as good as drawn at random.
+
+        Args:
+          shares: of a source's examples how many are kept, from 0 to 1; all of other sources.
+          start, stop: of which examples.
+
+        Raises:
+          ValueError: there is no such source, or the file of sources is missing or damaged.
+        """
+        unknown = sorted(shares.keys() - set(self._source_names))
+        if unknown:
+            raise ValueError(
+                "Shares are those of sources that the token ids have. Received: "
+                f"{', '.join(map(repr, unknown))}. The sources are "
+                f"{', '.join(map(repr, sorted(self._source_names))) or 'not stored'}; {_AGAIN}"
+            )
+        places = MappedFile(
+            self._sources_path,
+            SOURCES_DTYPE,
+            (self.num_examples,),
+            what="folder of token ids",
+            remedy=_AGAIN,
+        ).checked()[start:stop]
+        if len(places) and not 0 <= places.min() <= places.max() < len(self._source_names):
+            raise _damaged(
+                f"source {places.max()} of {len(self._source_names)}", self._sources_path
+            )
+        kept = np.ones(len(places), bool)
+        for name, share in shares.items():
+            own = np.flatnonzero(places == self._source_names.index(name))
+            kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
+        return SelectedExamples(self, start + np.flatnonzero(kept))
+
     def checksum(self, names: Iterable[str]) -> str:
         """SHA-256 of some of the texts of all examples; reads them from the start to the end."""
         digest = hashlib.sha256()
         for file in (file for name in names for file in self._files[name]):
             digest.update(np.ascontiguousarray(file.checked()).view(np.uint8).data)
         return digest.hexdigest()
+
+
+class SelectedExamples:
+    """Some of the examples of a split, as `convert_tf.data.batches.Examples`.
+
+    Args:
+      examples: the split.
+      numbers: int64 `[selected]`, which of its examples. What `load` returns are these.
+    """
+
+    def __init__(self, examples: ArrayExamples, numbers: np.ndarray):
+        self._examples = examples
+        self.numbers = numbers
+        self.names = examples.names
+        self.padding_id = examples.padding_id
+        self.num_examples = len(numbers)
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The numbers of the examples in the split, int64 `[examples]`: nothing is read yet."""
+        return self.numbers[joined_ranges(starts, stops - starts)]
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """As that of the split."""
+        return self._examples.token_ids(loaded)
 
 
 def _damaged(what: str, path: Path) -> ValueError:

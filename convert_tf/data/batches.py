@@ -58,6 +58,30 @@ class Examples(Protocol):
         """
 
 
+class ExampleRange:
+    """Consecutive examples of a split, as `Examples`.
+
+    Args:
+      examples: the split.
+      start, stop: of which those from `start` to before `stop`.
+    """
+
+    def __init__(self, examples: Examples, start: int, stop: int):
+        self._examples = examples
+        self._start = start
+        self.names = examples.names
+        self.padding_id = examples.padding_id
+        self.num_examples = stop - start
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """As that of the split, with places from 0 on."""
+        return self._examples.load(starts + self._start, stops + self._start)
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """As that of the split."""
+        return self._examples.token_ids(loaded)
+
+
 class TeacherColumns(Protocol):
     """`teacher_vectors.TeacherVectors`, which goes with token ids."""
 

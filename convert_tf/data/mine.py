@@ -194,10 +194,11 @@ def _encode(
 
 
 def _weights_sha256(folder: str) -> str:
-    with open(Path(folder) / checkpoints.WEIGHTS_FILE, "rb") as file:
-        digest = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+    digest = hashlib.sha256()
+    for path in checkpoints.weights_files(folder):
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
     return digest.hexdigest()
 
 

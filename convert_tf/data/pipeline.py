@@ -16,6 +16,7 @@ from convert_tf.text.tokenizer import load_tokenizer
 
 _READ_BYTES = 1 << 16  # at a time; a chunk of the order is some 400 KB
 _PAIR_FEATURES = {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
+_SOURCE_FEATURE = {"source": tf.io.FixedLenFeature([], tf.string, default_value="")}
 _EXTRA_FEATURES = {
     f"context/{index}": tf.io.FixedLenFeature([], tf.string, default_value="")
     for index in range(MAX_EXTRA_CONTEXTS)
@@ -49,6 +50,11 @@ def parse_texts(
         present = tf.ragged.boolean_mask(turns, is_present)
         texts["extra_context"] = tf.strings.reduce_join(present, axis=1, separator=" ")
     return [texts[name] for name in names]
+
+
+def parse_sources(serialized: tf.Tensor) -> tf.Tensor:
+    """The sources of records, string `[B]`; `""` where a record names none."""
+    return tf.io.parse_example(serialized, _SOURCE_FEATURE)["source"]
 
 
 def _cut(tokenizer: Any, texts: tf.Tensor, max_tokens: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -10,6 +10,7 @@ it was. `convert_tf.data.teacher_vectors` says what is in the folder.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import sys
@@ -54,6 +55,30 @@ def _texts(data: str, split: str, skip: int) -> Iterator[tuple[list[bytes], list
         raise damaged_records(data, split, error) from error
 
 
+def _first_places(data: str, split: str, wanted: int) -> np.ndarray:
+    """Where each text comes for the first time; a turn is often a response and then a context.
+
+    Takes some 100 bytes of memory for each example.
+
+    Returns:
+      int64 `[2 × wanted]`: of contexts at even places and responses at odd ones, the first place
+      of the same text.
+    """
+    digests = []
+    for contexts, responses in _texts(data, split, 0):
+        pairs = zip(contexts, responses, strict=True)
+        digests.append(b"".join(_digest(text) for pair in pairs for text in pair))
+        if len(digests) * CHUNK >= wanted:
+            break
+    every = np.frombuffer(b"".join(digests), np.uint64)[: 2 * wanted]
+    _, first, kinds = np.unique(every, return_index=True, return_inverse=True)
+    return first[kinds]
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).digest()
+
+
 def write_teacher_vectors(
     data: str,
     token_ids: str,
@@ -64,7 +89,7 @@ def write_teacher_vectors(
     splits: Sequence[str] = ("train",),
     max_examples: int | None = None,
 ) -> dict[str, Any]:
-    """Encodes the texts of splits, and each entry of the vocabulary.
+    """Encodes the texts of splits, equal ones once, and each entry of the vocabulary.
 
     Args:
       data: folder of records.
@@ -104,6 +129,10 @@ def write_teacher_vectors(
         split: {"examples": own.num_examples, "texts_sha256": own.checksum(PAIR)}
         for split, own in examples.items()
     }
+    wanted = {
+        split: min(own.num_examples, max_examples or own.num_examples)
+        for split, own in examples.items()
+    }
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
     subwords = _subword_texts(folder)
@@ -112,15 +141,22 @@ def write_teacher_vectors(
     settings = {"data": os.path.realpath(data), "teacher": name, "splits": texts}
     done = _read_done(work, settings)
     for split, own in examples.items():
-        number = own.num_examples
-        wanted = min(number, max_examples or number)
-        _encode_split(data, split, number, wanted, work, teacher, done=done, dim=vectors.shape[1])
+        _encode_split(
+            data,
+            split,
+            own.num_examples,
+            wanted[split],
+            work,
+            teacher,
+            done=done,
+            dim=vectors.shape[1],
+        )
     facts = {
         "version": FORMAT_VERSION,
         "teacher": name,
         "dim": int(vectors.shape[1]),
         "dtype": DTYPE,
-        "splits": texts,
+        "splits": {split: {**own, "taught": wanted[split]} for split, own in texts.items()},
     }
     write_file(work / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
     (work / _DONE_FILE).unlink()
@@ -140,6 +176,8 @@ def _encode_split(
     dim: int,
 ) -> None:
     start = done["done"].get(split, 0)
+    if start >= wanted:
+        return
     paths = [work / vectors_file(split, name) for name in PAIR]
     arrays = [
         np.lib.format.open_memmap(
@@ -147,17 +185,28 @@ def _encode_split(
         )
         for path in paths
     ]
+    first_places = _first_places(data, split, wanted)
     with Progress("examples", total=wanted) as progress:
         progress.add(start)
         for contexts, responses in _texts(data, split, start):
             if start >= wanted:
                 break
-            texts = list(dict.fromkeys(contexts + responses))
-            place = {text: i for i, text in enumerate(texts)}
-            vectors = teacher([text.decode("utf-8", "replace") for text in texts])
-            stop = start + len(contexts)
-            for array, own in zip(arrays, (contexts, responses), strict=True):
-                array[start:stop] = vectors[[place[text] for text in own]]
+            stop = min(start + len(contexts), wanted)
+            places = np.arange(2 * start, 2 * stop)
+            first = first_places[2 * start : 2 * stop]
+            texts = (contexts, responses)
+            new = places[first == places]
+            if len(new):
+                vectors = teacher(
+                    [texts[i % 2][i // 2 - start].decode("utf-8", "replace") for i in new.tolist()]
+                )
+                for kind, array in enumerate(arrays):
+                    array[new[new % 2 == kind] // 2] = vectors[new % 2 == kind]
+            for kind, array in enumerate(arrays):
+                for first_kind, other in enumerate(arrays):
+                    known = (first < places) & (places % 2 == kind) & (first % 2 == first_kind)
+                    array[places[known] // 2] = other[first[known] // 2]
+            for array in arrays:
                 array.flush()
             progress.add(stop - start)
             start = done["done"][split] = stop
@@ -218,9 +267,7 @@ def main(argv: list[str]) -> None:
     except KeyboardInterrupt:
         sys.exit("teach: interrupted; the same command goes on where it was")
     for split, texts in facts["splits"].items():
-        number = texts["examples"]
-        taught = min(number, values.max_examples or number)
-        print(f"{split}: {taught:,} of {number:,} examples")
+        print(f"{split}: {texts['taught']:,} of {texts['examples']:,} examples")
     print(f"wrote {values.output}: vectors of {facts['dim']} numbers")
 
 

@@ -3,7 +3,8 @@
 A folder that `python -m convert_tf.data.teach` wrote holds
 
 - `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
-  the SHA-256 of the vocabulary of the token ids that it goes with, and the examples of each split;
+  and of each of the `splits` its number of `examples`, how many of them are `taught`, the first
+  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`);
 - for each split and each of `context` and `response` `{split}-{name}-vectors.npy`, float16
   `[examples, dim]`, of length 1, in the order of the token ids; zeros where there is no vector;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
@@ -49,6 +50,7 @@ class TeacherVectors:
     Attributes:
       teacher: its name.
       dim: width of its vectors.
+      num_taught: how many examples have vectors, from the first on.
 
     Raises:
       ValueError: the folder is incomplete, damaged, or of other token ids.
@@ -72,15 +74,15 @@ class TeacherVectors:
         )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
-        if facts["splits"].get(split) != {
-            "examples": examples.num_examples,
-            "texts_sha256": examples.checksum(PAIR),
-        }:
+        own = facts["splits"].get(split) or {}
+        found = own.get("examples"), own.get("texts_sha256")
+        if found != (examples.num_examples, examples.checksum(PAIR)):
             raise ValueError(
                 "Teacher vectors must be those of the token ids that are trained on. Received: "
                 f"{str(folder)!r}, which has those of other texts than {split}, or none for "
                 f"{split}. {_AGAIN}"
             )
+        self.num_taught: int = own["taught"]
 
         def mapped(name: str, rows: int) -> MappedFile:
             return MappedFile(

@@ -17,11 +17,16 @@ from typing import Any
 import tensorflow as tf
 from absl import app, flags
 
-from convert_tf.data.array_writer import ArrayFolderWriter, array_files, check_output
+from convert_tf.data.array_writer import (
+    ArrayFolderWriter,
+    TextsAndSources,
+    array_files,
+    check_output,
+)
 from convert_tf.data.batches import PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.output_folder import OutputFolder
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.pipeline import damaged_records, parse_texts
+from convert_tf.data.pipeline import damaged_records, parse_sources, parse_texts
 from convert_tf.data.progress import Progress
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import list_shards, record_files
@@ -31,20 +36,19 @@ from convert_tf.text.tokenizer import load_tokenizer
 BATCH_SIZE = 1024  # records
 
 
-def _tokenized(
-    shards: Sequence[str], tokenizer: Any, max_tokens: int
-) -> Iterator[Sequence[TokenIds]]:
-    """Ids of the texts `PAIR_AND_EXTRA_CONTEXT`, a batch of records after the other."""
+def _tokenized(shards: Sequence[str], tokenizer: Any, max_tokens: int) -> Iterator[TextsAndSources]:
+    """Ids of the texts `PAIR_AND_EXTRA_CONTEXT` and sources, a batch of records after the other."""
 
-    def tokenize(serialized: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], ...]:
+    def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         texts = parse_texts(serialized, PAIR_AND_EXTRA_CONTEXT)
         cut = [tokenizer.token_ids(own)[:, :max_tokens] for own in texts]
-        return tuple((ids.flat_values, ids.row_splits) for ids in cut)
+        ids = tuple((own.flat_values, own.row_splits) for own in cut)
+        return ids, parse_sources(serialized)
 
     records = tf.data.TFRecordDataset(list(shards)).batch(BATCH_SIZE)
     batches = records.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    for batch in batches.prefetch(2).as_numpy_iterator():
-        yield [TokenIds(*own) for own in batch]
+    for batch, sources in batches.prefetch(2).as_numpy_iterator():
+        yield [TokenIds(*own) for own in batch], sources.tolist()
 
 
 def tokenize_records(
@@ -92,10 +96,10 @@ def tokenize_records(
     place = OutputFolder(output, data_files=array_files, overwrite=overwrite)
     with place.open(), Progress("texts", total=len(names) * examples) as progress:
 
-        def counted(batches: Iterator[Sequence[TokenIds]]) -> Iterator[Sequence[TokenIds]]:
-            for batch in batches:
-                progress.add(sum(len(texts.row_splits) - 1 for texts in batch))
-                yield batch
+        def counted(batches: Iterator[TextsAndSources]) -> Iterator[TextsAndSources]:
+            for texts, sources in batches:
+                progress.add(len(names) * len(sources))
+                yield texts, sources
 
         writer = ArrayFolderWriter(place.written, tokenizer, max_tokens=max_tokens)
         for split, paths in shards.items():

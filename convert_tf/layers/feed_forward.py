@@ -80,6 +80,14 @@ class FeedForward(keras.layers.Layer):
             self.output_kernel.assign(self.output_kernel / GELU_SLOPE)
         self._is_folded = True
 
+    def unfold_slope(self) -> None:
+        """Takes `fold_slope` back, to train the weights as they are elsewhere."""
+        if self._is_folded:
+            self.hidden_kernel.assign(self.hidden_kernel / GELU_SLOPE)
+            self.hidden_bias.assign(self.hidden_bias / GELU_SLOPE)
+            self.output_kernel.assign(self.output_kernel * GELU_SLOPE)
+        self._is_folded = False
+
     def call(self, x: Any, training: bool = False) -> Any:
         shape = ops.shape(x)
         flat = ops.reshape(x, (-1, shape[-1]))

@@ -17,17 +17,21 @@ recipes=hub_modules/recipes
 [ -d "$work/ids" ] || python -m convert_tf.data.tokenize --data "$work/data" \
     --vocab "$work/vocab.txt" --output "$work/ids"
 [ -d "$work/teacher" ] || python -m convert_tf.data.teach --data "$work/data" \
-    --token_ids "$work/ids" --max_examples 631048 --output "$work/teacher"
+    --token_ids "$work/ids" --output "$work/teacher"
 
 train() {
     name=$1
     shift
     python train.py --flagfile="$recipes/$name.flags" --data "$work/ids" \
         --teacher "$work/teacher" --output "$work/runs/$name" "$@"
-    [ -d "$work/hub_modules/$name/1" ] || python export.py --checkpoint "$work/runs/$name" \
-        --network_bits=8 --output "$work/hub_modules/$name/1"
 }
 
 train convert_small
-train convert --init_from "$work/runs/convert_small"
-train convert_multi_context --init_from "$work/runs/convert"
+train convert_part1 --init_from "$work/runs/convert_small"
+train convert --init_from "$work/runs/convert_part1"
+train convert_multi_context --init_from "$work/runs/convert_part1"
+
+for name in convert_small convert convert_multi_context; do
+    [ -d "$work/hub_modules/$name/1" ] || python export.py --checkpoint "$work/runs/$name" \
+        --network_bits=8 --notes "$recipes/$name.md" --output "$work/hub_modules/$name/1"
+done

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from script_calls import call_script
-from token_corpus import NUM_OOV_BUCKETS, pair_batches, write_corpus
+from token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
 
 from convert_tf.data import arrays, tokenize
 from convert_tf.data.array_writer import GrowingArray
 from convert_tf.data.arrays import ArrayFolder
-from convert_tf.data.batches import EvaluationBatches, TrainingBatches
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.pipeline import RecordFolder, read_pairs, read_texts
 from convert_tf.data.record_index import MARK_EVERY
 from convert_tf.data.records import list_shards
@@ -189,6 +189,75 @@ def test_files_hold_the_ids_of_the_texts(corpus):
         for index, text in enumerate(texts[name]):
             expected = tokenizer.token_ids([text])[0, :60].numpy()
             np.testing.assert_array_equal(ids[offsets[index] : offsets[index + 1]], expected)
+
+
+def _sources_of_records(corpus):
+    feature = {"source": tf.io.FixedLenFeature([], tf.string)}
+    return [
+        tf.io.parse_single_example(record, feature)["source"].numpy().decode()
+        for record in tf.data.TFRecordDataset(list_shards(corpus.records, "train"))
+    ]
+
+
+def test_sources_are_those_of_the_records(corpus):
+    facts = json.loads(Path(corpus.arrays, "arrays.json").read_text())
+    assert sorted(facts["sources"]) == sorted(set(SOURCES))
+    places = np.load(Path(corpus.arrays, "train-sources.npy"))
+    assert [facts["sources"][place] for place in places] == _sources_of_records(corpus)
+
+
+def test_shares_of_sources_leave_some_examples_out(corpus):
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    sources = _sources_of_records(corpus)
+    first, stop = 20, NUM_TRAIN - 3
+    whole = {(name, k) for k, name in enumerate(sources) if first <= k < stop}
+    thinned = examples.thinned({"forum": 0.3, "": 0.0}, first, stop)
+    numbers = thinned.load(np.array([0]), np.array([thinned.num_examples])).tolist()
+    kept = {(sources[k], k) for k in numbers}
+    assert kept < whole
+    assert {pair for pair in kept if pair[0] == "chat"} == {p for p in whole if p[0] == "chat"}
+    counts = {name: sum(own == name for own, _ in kept) for name in SOURCES}
+    assert counts[""] == 0
+    assert counts["forum"] == int(0.3 * sum(own == "forum" for own, _ in whole)) > 10
+    assert sorted(numbers) == numbers
+    options = {"batch_size": 7, "row_tokens": 64, "shuffle_buffer": 30, "seed": 0}
+    batches = islice(TrainingBatches(thinned, **options), -(-len(numbers) // 7))
+    drawn = [
+        pair
+        for batch in batches
+        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
+    ]
+    every = _pairs(examples, 0, NUM_TRAIN)
+    assert sorted(drawn[: len(numbers)]) == sorted(every[k] for k in numbers)
+    assert examples.num_examples == NUM_TRAIN  # the examples themselves stay as they are
+
+
+def test_shares_of_what_is_not_there_are_refused(copy):
+    examples = ArrayFolder(str(copy)).open("train", max_tokens=60)
+    with pytest.raises(
+        ValueError, match=r"Received: 'none'\. The sources are '', 'chat', 'forum'; Write"
+    ):
+        examples.thinned({"none": 0.5}, 0, NUM_TRAIN)
+    places = np.load(copy / "train-sources.npy")
+    np.save(copy / "train-sources.npy", places + 1)
+    with pytest.raises(ValueError, match=r"source 3 of 3, in .*train-sources"):
+        examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
+    np.save(copy / "train-sources.npy", places[:-1])
+    with pytest.raises(ValueError, match=r"train-sources\.npy must be int32 of shape"):
+        examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
+    (copy / "train-sources.npy").unlink()
+    with pytest.raises(ValueError, match=r"must be whole.*train-sources.*Write it again"):
+        examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
+
+
+def _pairs(examples, start, stop):
+    own = ExampleRange(examples, start, stop)
+    batches = EvaluationBatches(own, max_examples=stop - start, row_tokens=64)
+    return [
+        pair
+        for batch in batches
+        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
+    ]
 
 
 def test_size_of_the_batches_leaves_no_trace(corpus, tmp_path, monkeypatch):
