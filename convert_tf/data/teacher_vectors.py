@@ -76,7 +76,8 @@ class TeacherVectors:
         self.dim: int = facts["dim"]
         own = facts["splits"].get(split) or {}
         found = own.get("examples"), own.get("texts_sha256")
-        if found != (examples.num_examples, examples.checksum(PAIR)):
+        is_complete = isinstance(own.get("taught"), int)
+        if not is_complete or found != (examples.num_examples, examples.checksum(PAIR)):
             raise ValueError(
                 "Teacher vectors must be those of the token ids that are trained on. Received: "
                 f"{str(folder)!r}, which has those of other texts than {split}, or none for "
