@@ -60,10 +60,12 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def teacher(corpus, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
-    write_teacher_vectors(
-        corpus.records, corpus.arrays, folder, teacher=letters_teacher, name="letters"
-    )
+    write_vectors(corpus, folder, letters_teacher)
     return folder
+
+
+def write_vectors(corpus, output, teach):
+    write_teacher_vectors(corpus.records, corpus.arrays, str(output), teacher=teach, name="letters")
 
 
 def opened(corpus, folder, split="train"):
@@ -152,26 +154,12 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
 
 def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, monkeypatch):
     monkeypatch.setattr("convert_tf.data.teach.CHUNK", 50)
-    calls = []
-
-    def failing(texts):
-        calls.append(len(texts))
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return letters_teacher(texts)
-
     output = tmp_path / "vectors"
-
-    def write(teach):
-        write_teacher_vectors(
-            corpus.records, corpus.arrays, str(output), teacher=teach, name="letters"
-        )
-
     with pytest.raises(KeyboardInterrupt):
-        write(failing)
+        write_vectors(corpus, output, _interrupted(letters_teacher, after=3))
     assert not output.exists()
     read = []
-    write(lambda texts: read.append(len(texts)) or letters_teacher(texts))
+    write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
     assert len(read) == 1 + 3  # the vocabulary, and three of five chunks
     for name in ("context", "response"):
         np.testing.assert_array_equal(
@@ -334,16 +322,10 @@ def test_equal_texts_are_encoded_once(corpus, tmp_path, monkeypatch):
         return letters_teacher(texts)
 
     output = tmp_path / "vectors"
-
-    def write(teach):
-        write_teacher_vectors(
-            corpus.records, corpus.arrays, str(output), teacher=teach, name="letters"
-        )
-
     with pytest.raises(KeyboardInterrupt):
-        write(_interrupted(counting, after=3))
+        write_vectors(corpus, output, _interrupted(counting, after=3))
     del seen[: ArrayFolder(corpus.arrays).vocab_size]  # which the second call reads again
-    write(counting)
+    write_vectors(corpus, output, counting)
     chunks = list(_with_repeats(corpus.records, "train", 0))
     texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
     subwords = {chr(97 + i) for i in range(26)}
