@@ -4,11 +4,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
+CLI := $(BIN)/convert-tf
 READY := $(VENV)/.ready
+PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 DEMO := demo
-export TF_CPP_MIN_LOG_LEVEL ?= 3
+CLIENTS ?= .clients
+RELEASE ?= release
+ATTACKED ?= /tmp/convert_tf_attack
+ATTACK ?=
 
-.PHONY: demo test lint setup clean
+.PHONY: demo web docs test test-slow test-clients test-web attack release lint setup clean
 
 setup: $(READY)
 
@@ -22,25 +27,70 @@ $(READY): setup.py constraints.txt
 # on two cores.
 demo: $(READY)
 	rm -rf $(DEMO)
-	$(PY) -m convert_tf.data.sample --output $(DEMO)/dumps
-	$(PY) -m convert_tf.data.prepare --input '$(DEMO)/dumps/RC_*.zst' \
-	    --submissions '$(DEMO)/dumps/RS_*.zst' --output $(DEMO)/data --dev_fraction 0.05
-	$(PY) -m convert_tf.text.learn --input $(DEMO)/data --output $(DEMO)/vocab.txt --min_count 5
-	$(PY) train.py --data $(DEMO)/data --vocab $(DEMO)/vocab.txt --model tiny \
+	$(CLI) sample --output $(DEMO)/dumps
+	$(CLI) prepare --input '$(DEMO)/dumps/RC_*.zst' --submissions '$(DEMO)/dumps/RS_*.zst' \
+	    --output $(DEMO)/data --dev_fraction 0.05
+	$(CLI) vocabulary --input $(DEMO)/data --output $(DEMO)/vocab.txt --min_count 5
+	$(CLI) train --data $(DEMO)/data --vocab $(DEMO)/vocab.txt --model tiny \
 	    --output $(DEMO)/runs/tiny --steps 600 --batch_size 128 --optimizer adam \
 	    --learning_rate 0.003 --warmup_steps 50 --scale_start 20 --scale_end 20 --l2 0 \
 	    --eval_every 200 --checkpoint_every 200 --eval_examples 400
-	$(PY) -m convert_tf.evaluate --checkpoint $(DEMO)/runs/tiny --data $(DEMO)/data
-	$(PY) export.py --checkpoint $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
-	$(PY) -m convert_tf.nearest --module $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data \
+	$(CLI) evaluate --checkpoint $(DEMO)/runs/tiny --data $(DEMO)/data
+	$(CLI) export --checkpoint $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
+	$(CLI) nearest --module $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data \
 	    --queries "How do I reset my password for gmail?"
-	$(PY) -m convert_tf.nearest --module hub_modules/convert/1 \
+	$(CLI) nearest --module hub_modules/convert/1 \
 	    --candidates benchmarks/responses.txt --top_k 1 \
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
 
+# The page in web/dist, of npm's packages and the module convert; convert-tf demo serves it.
+WEB_MODULE := hub_modules/convert/1
+web: $(READY) web/dist/model.onnx.gz
+	cd web && npm ci --no-audit --no-fund && npm run build
+
+web/dist/model.onnx.gz: $(WEB_MODULE)/saved_model.pb scripts/web_assets.py \
+    $(wildcard convert_tf/export/onnx/*.py convert_tf/text/*.py convert_tf/encoding/backends/onnx.py)
+	$(PY) scripts/web_assets.py --module $(WEB_MODULE) --output web/dist
+
+# The page in Chromium (Debian's package chromium), its ids against Python's on 100,000 texts.
+test-web: web
+	$(PY) scripts/web_cases.py --module $(WEB_MODULE) --output web/build --texts 100000
+	cd web && PYTHON=$(abspath $(PY)) npm test
+
+# The pages as a site in site/. Broken links and blocks that do not run are errors.
+docs: $(READY)
+	$(PY) -m pip install --quiet 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
+	$(PYTEST) -m 'slow or not slow' tests/docs tests/examples
+	$(PY) -m mkdocs build --strict
+
+# In rounds: what TensorFlow keeps of the first files would make the workers of the last ones large.
+FIRST := tests/export
+SECOND := tests/intents tests/encoding tests/docs
 test: $(READY)
-	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) $(FIRST)
+	$(PYTEST) $(SECOND)
+	$(PYTEST) $(addprefix --ignore=,$(FIRST) $(SECOND))
+
+# What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+# Real programs of others, with their own old TensorFlow: for every change of the exporter. It
+# downloads 5 GB, once, and says which Python it has not found.
+test-clients: $(READY)
+	$(PY) tests/clients/real/run.py --environments $(CLIENTS)
+
+# Wheels, archives of the modules and their checksums in release/, tried in empty environments: it
+# downloads 1 GB and takes ten minutes. The page is among them where npm is there.
+release: $(READY) $(if $(shell command -v npm),web)
+	$(PY) scripts/release.py --output $(RELEASE)
+	$(PY) scripts/try_release.py --release $(RELEASE)
+
+# Two gigabytes of dump, twenty kills and an hour of fuzz: about two hours. Its options go into
+# ATTACK, as in: make attack ATTACK='--gigabytes 0.1 --minutes 5 --kills 5'
+attack: $(READY)
+	$(PY) benchmarks/attack.py --folder $(ATTACKED) $(ATTACK)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,4 +98,4 @@ lint: $(READY)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(DEMO) build *.egg-info
+	rm -rf $(VENV) $(DEMO) $(RELEASE) web/dist web/build web/node_modules site build *.egg-info

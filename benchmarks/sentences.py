@@ -2,7 +2,7 @@
 
 ```
 python benchmarks/sentences.py --input 'dumps/RC_*.zst' --output sentences.txt --count 10000000
-python -m convert_tf.text.learn --input sentences.txt --output vocab.txt
+convert-tf vocabulary --input sentences.txt --output vocab.txt
 ```
 
 The bodies of the comments, cut at 127 characters, are written over and over until there are enough;
@@ -14,7 +14,7 @@ import random
 
 from absl import app, flags
 
-from convert_tf.data.dumps import DumpStats, find_files, read_objects
+from convert_tf.corpora.dumps import DumpStats, find_files, read_objects
 
 _INPUT = flags.DEFINE_multi_string("input", None, "Comment dumps.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Text file, a sentence a line.", required=True)

@@ -5,7 +5,7 @@ python benchmarks/tfidf.py --data data/ --vocab vocab.txt --max_examples 3100
 ```
 
 Document frequencies come from the train split, the examples from the test split, in the order and
-the blocks of `python -m convert_tf.evaluate`.
+the blocks of `convert-tf evaluate`.
 """
 
 import numpy as np
@@ -13,8 +13,9 @@ import tensorflow as tf
 from absl import app, flags
 
 from convert_tf import metrics
-from convert_tf.data.pipeline import read_pairs
-from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
+from convert_tf.data.record_examples import read_pairs
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import Tokenizer
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)

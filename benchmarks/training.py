@@ -38,9 +38,9 @@ import numpy as np
 from absl import app, flags
 from workers import ROOT, WorkerProcess
 
-from convert_tf.config import model_preset
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import TRAIN_RECIPES, train_recipe
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.train_config import TRAIN_RECIPES, train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
@@ -57,7 +57,7 @@ _PROFILE = flags.DEFINE_bool("profile", False, "Prints the costs of a step inste
 _PROFILED = flags.DEFINE_integer("profiled_steps", 12, "Steps that are traced.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
 
-WORKER = Path(__file__).with_name("training_worker.py")
+WORKER = Path("benchmarks", "training_worker.py")
 GOAL_OF_PEAK, GOAL_OVER_MINILM = 0.6, 2.0
 OURS, OTHER_VERSION, MINILM = "convert", "convert, other version", "MiniLM"
 
@@ -65,13 +65,15 @@ OURS, OTHER_VERSION, MINILM = "convert", "convert, other version", "MiniLM"
 class Worker(WorkerProcess):
     """A process that trains one model, or multiplies matrices."""
 
-    def __init__(self, name: str, kind: str, folder: Path, *, is_on_one_core: bool = False,
-                 **options: Any):  # fmt: skip
+    def __init__(self, name: str, kind: str, folder: Path, *, package: Path = ROOT,
+                 is_on_one_core: bool = False, **options: Any):  # fmt: skip
         self.answers: list[dict[str, Any]] = []
         one_core = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         super().__init__(
             name,
-            [str(WORKER), kind, str(folder)],
+            # Another version is measured by its own script, which knows its names.
+            [str(package / WORKER), kind, str(folder)],
+            package=package,
             log=folder / f"{kind}.log",
             environment=one_core if is_on_one_core else None,
             **options,
@@ -85,13 +87,13 @@ class Worker(WorkerProcess):
 def _prepare_sample(folder: Path) -> tuple[str, str]:
     """Records of generated conversations, and their vocabulary."""
     dumps, data, vocabulary = (str(folder / name) for name in ("dumps", "data", "vocab.txt"))
-    for module, *arguments in (
-        ("data.sample", "--output", dumps),
-        ("data.prepare", "--input", f"{dumps}/RC_*.zst", "--submissions", f"{dumps}/RS_*.zst",
+    for name, *arguments in (
+        ("sample", "--output", dumps),
+        ("prepare", "--input", f"{dumps}/RC_*.zst", "--submissions", f"{dumps}/RS_*.zst",
          "--output", data),
-        ("text.learn", "--input", data, "--output", vocabulary, "--min_count", "5"),
+        ("vocabulary", "--input", data, "--output", vocabulary, "--min_count", "5"),
     ):  # fmt: skip
-        command = [sys.executable, "-m", f"convert_tf.{module}", *arguments]
+        command = [sys.executable, "-m", "convert_tf", name, *arguments]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     return data, vocabulary
 
@@ -99,7 +101,7 @@ def _prepare_sample(folder: Path) -> tuple[str, str]:
 def _write_inputs(folder: Path) -> dict[str, Any]:
     """Packed batches, their texts, and the configuration, for the workers; facts of them."""
     from convert_tf.text.vocabulary import read_vocabulary
-    from convert_tf.training_data import open_data
+    from convert_tf.training.encoder.sources import open_data
 
     data, vocabulary = _DATA.value, _VOCAB.value
     if data is None:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convert_tf.data.arrays import ArrayFolder, is_array_folder
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.data.token_arrays import ArrayFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND_FILE = "command.json"
@@ -58,7 +59,7 @@ def train(folder: Path, options: Mapping[str, Any], more: Sequence[str]) -> list
     known.write_text(json.dumps(command))
     steps = int(options["steps"])
     if not _has_ended(folder, steps):
-        _run([sys.executable, str(ROOT / "train.py"), f"--output={folder}", *command], folder)
+        _run([sys.executable, "-m", "convert_tf", "train", f"--output={folder}", *command], folder)
     if not _has_ended(folder, steps):
         raise ValueError(
             f"A run must reach its {steps} steps. Received: {str(folder)!r}, which was told to end "
@@ -101,7 +102,7 @@ def check_choice(what: str, chosen: Sequence[str], known: Collection[str]) -> No
 def data_options(data: str, vocabulary: str | None) -> dict[str, Any]:
     """Flags of `train.py` for a folder of token ids, or of records with a vocabulary."""
     path = os.path.abspath(data)
-    if is_array_folder(path):
+    if kind_of(path) is Kind.TOKEN_IDS:
         return {"data": path, "num_oov_buckets": ArrayFolder(path).num_oov_buckets}
     if not vocabulary:
         sys.exit(f"Records need --vocab. Received: none for {data!r}. Add it.")

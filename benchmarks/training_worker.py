@@ -60,14 +60,15 @@ class Convert:
         import keras
         import numpy as np
 
-        from convert_tf.config import model_preset
-        from convert_tf.encoders import DualEncoder
-        from convert_tf.trainer import choose_precision, make_ranking_model
+        from convert_tf.config.model import model_preset
+        from convert_tf.models.encoder import DualEncoder
+        from convert_tf.numerics.devices import choose_precision
+        from convert_tf.training.encoder.objective import make_ranking_model
 
         try:
-            from convert_tf.train_config import train_recipe
+            from convert_tf.config.train import train_recipe
         except ModuleNotFoundError:  # an older version
-            from convert_tf.config import train_recipe
+            from convert_tf.config.model import train_recipe
 
         keras.utils.set_random_seed(0)
         options = json.loads((folder / "options.json").read_text())

@@ -6,26 +6,33 @@ Importing the package is cheap: Keras and TensorFlow load when a name that needs
 import importlib
 from typing import Any
 
+from convert_tf.numerics.quiet import quieten
+
 __version__ = "0.1.0"
 
 _LAZY_NAMES = {
-    "ModelConfig": "convert_tf.config",
-    "TrainConfig": "convert_tf.train_config",
-    "DataConfig": "convert_tf.train_config",
-    "HeadConfig": "convert_tf.head_config",
-    "DualEncoder": "convert_tf.encoders",
-    "SentenceEncoder": "convert_tf.sentence_encoder",
-    "EncoderClient": "convert_tf.encoder_client",
-    "load_checkpoint": "convert_tf.checkpoint",
-    "load_ranker": "convert_tf.ranker_checkpoint",
-    "RankerTexts": "convert_tf.ranker_texts",
-    "IntentClassifier": "convert_tf.intent_classifier",
-    "load_tokenizer": "convert_tf.text.tokenizer",
-    "recall_at_k": "convert_tf.metrics",
-    "mean_reciprocal_rank": "convert_tf.metrics",
+    "ModelConfig": "convert_tf.config.model",
+    "TrainConfig": "convert_tf.config.train",
+    "DataConfig": "convert_tf.config.train",
+    "HeadConfig": "convert_tf.config.head",
+    "BertConfig": "convert_tf.config.bert",
+    "PretrainConfig": "convert_tf.config.pretrain",
+    "SentenceEncoder": "convert_tf.encoding.sentence_encoder",
+    "EncoderClient": "convert_tf.encoding.client",
+    "Ranker": "convert_tf.ranking.ranker",
+    "IntentClassifier": "convert_tf.intents.classifier",
+    "MultiIntentClassifier": "convert_tf.intents.multi",
+    "CandidateIndex": "convert_tf.search.index",
+    "train": "convert_tf.training.encoder.run",
+    "evaluate": "convert_tf.evaluation.tasks",
+    "export_model": "convert_tf.export.model",
+    "module_path": "convert_tf.checkpoints.released",
+    "load_model": "convert_tf.checkpoints.loading",
 }
 
 __all__ = ["__version__", *_LAZY_NAMES]
+
+quieten()
 
 
 def __getattr__(name: str) -> Any:

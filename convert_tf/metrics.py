@@ -41,6 +41,21 @@ def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (scores >= own).sum(axis=1)
 
 
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's rank correlation, from −1 to 1; equal numbers have the mean of their ranks.
+
+    Args:
+      first, second: float `[pairs]`, not all equal.
+
+    Reference: C. Spearman, "The Proof and Measurement of Association between Two Things", 1904.
+    """
+    ranks = []
+    for values in (first, second):
+        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
 def best_rank(scores: np.ndarray, labels: Sequence[int]) -> int:
     """Rank of the best of several right candidates, from 1.
 

@@ -1,1 +1,1 @@
-"""Conversation data: dumps to threads to records, and records to batches."""
+"""Examples to batches: records and token ids on disk, their order, packing, negatives."""

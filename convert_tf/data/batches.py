@@ -20,7 +20,7 @@ PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
 
 
 class Examples(Protocol):
-    """A split of records (`pipeline.RecordExamples`) or of token ids (`arrays.ArrayExamples`).
+    """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
 
     Attributes:
       names: the texts of an example, as `("context", "response")`.
@@ -99,6 +99,19 @@ class Negatives(Protocol):
         """The responses of examples, int64 `[texts]`."""
 
 
+class SingleTexts(Protocol):
+    """`utterance_draws.UtteranceDraws`."""
+
+    def draw(self, positions: np.ndarray) -> np.ndarray:
+        """Of places in the order of pairs, int64 `[batch]`: texts, int64 `[batch, k]`."""
+
+    def token_ids(self, numbers: np.ndarray) -> TokenIds:
+        """The token ids of texts, int64 `[texts]`."""
+
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays `[texts, …]` of texts, int64 `[texts]`."""
+
+
 class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`, which the seed alone decides.
 
@@ -119,13 +132,14 @@ class TrainingBatches:
       teacher: what another encoder makes of token ids; None for none.
       negatives: chooses k examples for each, whose responses are encoded with the batch; for token
         ids. None for none.
+      utterances: single texts that are encoded with the batch, k for each example; None for none.
 
     Yields:
       The dicts of `packing.pack_batch`, or of `packing.pack_micro_batches` where there are several,
       with `response_groups` int32 `[batch]`, equal where the responses are, and the columns of the
       teacher, where these are wanted. With negatives there are `negative_slots` int32 `[batch ×
       k]`, those of the first example first, and beside `response_groups` `negative_groups` int32
-      `[batch × k]`.
+      `[batch × k]`. With utterances there are `utterance_slots` and their columns, likewise.
     """
 
     def __init__(
@@ -143,6 +157,7 @@ class TrainingBatches:
         marks_duplicates: bool = False,
         teacher: TeacherColumns | None = None,
         negatives: Negatives | None = None,
+        utterances: SingleTexts | None = None,
     ):
         self.examples = examples
         self.batch_size = batch_size
@@ -154,6 +169,7 @@ class TrainingBatches:
         self.marks_duplicates = marks_duplicates
         self.teacher = teacher
         self.negatives = negatives
+        self.utterances = utterances
         self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
@@ -168,19 +184,25 @@ class TrainingBatches:
                 loaded = np.concatenate([left, loaded])
             end = len(loaded) // size * size
             for start in range(0, end, size):
-                epochs = np.arange(position, position + size) // self.examples.num_examples
-                yield self._batch(loaded[start : start + size][own], epochs[own])
+                positions = np.arange(position, position + size)[own]
+                yield self._batch(loaded[start : start + size][own], positions)
                 position += size
             left = loaded[end:].copy()  # a view would keep the whole group in memory
             del loaded
 
-    def _batch(self, loaded: np.ndarray, epochs: np.ndarray) -> dict[str, np.ndarray]:
+    def _batch(self, loaded: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
         names = self.examples.names
         token_ids = self.examples.token_ids(loaded)
+        columns: dict[str, np.ndarray] = {}
         if self.negatives is not None:
-            drawn = self.negatives.draw(loaded, epochs)
+            drawn = self.negatives.draw(loaded, positions // self.examples.num_examples)
             names = (*names, *["negative"] * drawn.shape[1])
             token_ids = join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
+        if self.utterances is not None:
+            texts = self.utterances.draw(positions)
+            names = (*names, *["utterance"] * texts.shape[1])
+            token_ids = join_texts([token_ids, self.utterances.token_ids(texts.T.ravel())])
+            columns = self.utterances.columns(texts.ravel())
         packing = {
             "row_tokens": self.row_tokens,
             "padding_id": self.examples.padding_id,
@@ -198,7 +220,7 @@ class TrainingBatches:
                 batch[f"{name}_groups"] = groups[name]
         if self.teacher is not None:
             batch |= self.teacher.columns(loaded)
-        return batch
+        return batch | columns
 
 
 class EvaluationBatches:

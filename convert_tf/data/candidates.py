@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
-from convert_tf.data.dumps import BadLines, DumpStats, TooManyBadLinesError, read_objects
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.lines import TextLines
 
 
 class CandidateExample(NamedTuple):
@@ -65,19 +66,25 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
       ValueError: a line, which the message names, is no such example; or there is none.
       OSError: the file cannot be read.
     """
-    stats = DumpStats(os.fspath(path), bad_lines=BadLines(limit=0))
-    try:
-        for value in read_objects(stats.path, stats):
-            yield _example(value, f"{stats.path}:{stats.lines}")
-    except TooManyBadLinesError as error:
-        raise ValueError(
-            "Each line of a candidates file must be one whole JSON object. "
-            f"Received: {stats.bad_lines.first[0]}. Repair that line, or write the file again."
-        ) from error
-    if not stats.objects:
+    lines = TextLines(path)
+    is_empty = True
+    for line in filter(str.strip, lines):
+        place = f"{lines.name}:{lines.number}"
+        try:
+            value = parsed_json(line)
+            if not isinstance(value, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise ValueError(
+                "Each line of a candidates file must be one whole JSON object. Received: "
+                f"{place} ({error}). Repair that line, or write the file again."
+            ) from error
+        yield _example(value, place)
+        is_empty = False
+    if is_empty:
         raise ValueError(
             'A candidates file holds lines as {"context": ["…"], "candidates": ["…"], "label": 0}. '
-            f"Received: {stats.path!r}, without any. Name another file."
+            f"Received: {lines.name!r}, without any. Name another file."
         )
 
 

@@ -1,6 +1,6 @@
 """Hard negatives on disk: for each example of token ids some whose responses are wrong for it.
 
-A folder that `python -m convert_tf.data.mine` wrote holds
+A folder that `convert-tf mine` wrote holds
 
 - `negatives.json`: the `version` of the format, the `split` and its number of `examples`, the
   SHA-256 of their contexts and responses (`texts_sha256`), how many `negatives` an example has at
@@ -12,29 +12,35 @@ A folder that `python -m convert_tf.data.mine` wrote holds
 
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 
-from convert_tf.data.arrays import ArrayExamples
 from convert_tf.data.batches import PAIR
-from convert_tf.data.mapped_file import MappedFile
 from convert_tf.data.packing import TokenIds
-from convert_tf.files import read_facts
+from convert_tf.data.token_arrays import ArrayExamples
+from convert_tf.storage.folders import files_with_facts
+from convert_tf.storage.mapped import FolderFormat
 
 FACTS_FILE = "negatives.json"
 FORMAT_VERSION = 1
 DTYPE = "int32"
-_FILE_NAME = re.compile(rf"\w+-negatives\.npy|{re.escape(FACTS_FILE)}")
-_AGAIN = "Write it again with `python -m convert_tf.data.mine`."
-_FACTS = {
-    "split": str,
-    "examples": int,
-    "texts_sha256": str,
-    "negatives": int,
-    "dtype": str,
-    "checkpoint": str,
-}
+_FILE_NAME = re.compile(r"\w+-negatives\.npy")
+_AGAIN = "Write it again with `convert-tf mine`."
+_FORMAT = FolderFormat(
+    what="folder of negatives",
+    facts_file=FACTS_FILE,
+    version=FORMAT_VERSION,
+    kinds={
+        "split": str,
+        "examples": int,
+        "texts_sha256": str,
+        "negatives": int,
+        "dtype": str,
+        "checkpoint": str,
+    },
+    dtypes=(DTYPE,),
+    remedy=_AGAIN,
+)
 
 
 def array_file(split: str) -> str:
@@ -44,14 +50,10 @@ def array_file(split: str) -> str:
 
 def negative_files(folder: str) -> list[str]:
     """The files of a folder of negatives; last `negatives.json`, without which it is none."""
-    if not os.path.isfile(os.path.join(folder, FACTS_FILE)):
-        return []
-    names = [name for name in os.listdir(folder) if _FILE_NAME.fullmatch(name)]
-    names.sort(key=lambda name: (name == FACTS_FILE, name))
-    return [os.path.join(folder, name) for name in names]
+    return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
 
 
-def _scattered(values: np.ndarray) -> np.ndarray:
+def scattered(values: np.ndarray) -> np.ndarray:
     """One step of SplitMix64: uint64 to uint64, equal numbers in all versions of numpy."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -63,7 +65,7 @@ class HardNegatives:
     """Mined negatives of a split of token ids, and which of them an example gets in an epoch.
 
     Args:
-      folder: folder that `convert_tf.data.mine` wrote.
+      folder: folder that `convert-tf mine` wrote.
       split: the split that is trained on.
       examples: its token ids.
       per_pair: negatives of an example at a time.
@@ -87,14 +89,7 @@ class HardNegatives:
         per_pair: int,
         seed: int,
     ):
-        facts = read_facts(
-            Path(folder) / FACTS_FILE,
-            what="folder of negatives",
-            version=FORMAT_VERSION,
-            kinds=_FACTS,
-            dtypes=(DTYPE,),
-            remedy=_AGAIN,
-        )
+        facts = _FORMAT.facts(folder)
         found = facts["split"], facts["examples"]
         if found != (split, examples.num_examples) or facts["texts_sha256"] != examples.checksum(
             PAIR
@@ -104,7 +99,7 @@ class HardNegatives:
                 f"{str(folder)!r}, of {facts['examples']} examples of {facts['split']}, for "
                 f"{examples.num_examples} of {split}"
                 f"{' with other texts' if found == (split, examples.num_examples) else ''}. Mine "
-                "them with `python -m convert_tf.data.mine`, or train on those token ids."
+                "them with `convert-tf mine`, or train on those token ids."
             )
         if per_pair > facts["negatives"]:
             raise ValueError(
@@ -115,12 +110,8 @@ class HardNegatives:
         self.per_pair = per_pair
         self.seed = seed
         self._examples = examples
-        self._mined = MappedFile(
-            Path(folder) / array_file(split),
-            DTYPE,
-            (examples.num_examples, facts["negatives"]),
-            what="folder of negatives",
-            remedy=_AGAIN,
+        self._mined = _FORMAT.mapped(
+            folder, array_file(split), DTYPE, (examples.num_examples, facts["negatives"])
         )
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
@@ -145,10 +136,10 @@ class HardNegatives:
                 f"{mined.min()} to {mined.max()} for {self._examples.num_examples} examples. "
                 f"{_AGAIN}"
             )
-        keys = _scattered(np.full(len(examples), self.seed, np.uint64))
+        keys = scattered(np.full(len(examples), self.seed, np.uint64))
         for part in (epochs, examples):
-            keys = _scattered(keys + part.astype(np.uint64))
-        keys = _scattered(keys[:, None] + np.arange(mined.shape[1], dtype=np.uint64))
+            keys = scattered(keys + part.astype(np.uint64))
+        keys = scattered(keys[:, None] + np.arange(mined.shape[1], dtype=np.uint64))
         order = np.where(mined < 0, np.uint64(2**64 - 1), keys >> np.uint64(1))
         chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
         drawn = np.take_along_axis(mined, chosen, axis=1)

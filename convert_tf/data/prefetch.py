@@ -3,7 +3,6 @@
 import collections
 import threading
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 
@@ -40,12 +39,7 @@ class Prefetch(Iterator[Any]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._is_closed = True
             self._ready.clear()

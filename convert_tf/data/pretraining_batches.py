@@ -1,7 +1,7 @@
 """Batches of the pre-training objectives of BERT-shaped trunks, with numpy alone.
 
 Batches of masked language modelling and of next-utterance prediction take turns. Both hold
-[S] context [S] response [S] in rows of similar length:
+[S] context [S] [S] response [S] in rows of similar length (`BertConfig.surrounds_each`):
 
 - masked: 15 % of the text's tokens are predicted; 80 % of those are replaced by [MASK], 10 % by a
   random token, 10 % stay. [S] and padding are never masked.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.bert_config import BertConfig
+from convert_tf.config.bert import BertConfig
 from convert_tf.data.batches import Examples
 from convert_tf.data.order import ExampleOrder, Group
 from convert_tf.data.packing import TokenIds
@@ -25,7 +25,6 @@ from convert_tf.data.packing import TokenIds
 WIDTH_MULTIPLE = 8
 MASKED_MULTIPLE = 64  # so that a compiler sees few shapes
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-NUM_SPECIAL = 3
 
 
 class Position(NamedTuple):
@@ -44,7 +43,7 @@ START = Position(0, 0)
 
 
 class Rows(NamedTuple):
-    """[S] context [S] response [S] in rows.
+    """[S] context [S] [S] response [S] in rows.
 
     Attributes:
       rows: int32 `[batch, tokens]`, rows of the token table, 0 for padding.
@@ -68,7 +67,8 @@ def row_lengths(
 ) -> np.ndarray:
     """Tokens of the rows that `arranged` makes, padding not counted: int64 `[batch]`."""
     lengths = np.diff(texts.row_splits)
-    return np.minimum(lengths[contexts] + lengths[responses] + NUM_SPECIAL, config.max_positions)
+    tokens = lengths[contexts] + lengths[responses] + config.num_special
+    return np.minimum(tokens, config.max_positions)
 
 
 def arranged(
@@ -84,23 +84,27 @@ def arranged(
     Returns:
       Rows of a multiple of 8 tokens, where `max_positions` allows that.
     """
-    room = config.max_positions - NUM_SPECIAL
+    room = config.max_positions - config.num_special
     lengths = np.diff(texts.row_splits)
     second = np.minimum(lengths[responses], room)
     first = np.minimum(lengths[contexts], room - second)
-    longest = int((first + second).max(initial=0)) + NUM_SPECIAL
+    longest = int((first + second).max(initial=0)) + config.num_special
     width = min(-(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, config.max_positions)
     rows = np.zeros((len(contexts), width), np.int32)
     places = np.arange(width)
-    boundary, end = (first + 1)[:, None], (first + second + 2)[:, None]
+    between = config.num_special - 2  # special tokens between the two texts
+    boundary = (first + 1)[:, None]
+    begin, end = boundary + between, boundary + between + second[:, None]
     mask = places <= end
     for row, (context, response) in enumerate(zip(contexts, responses, strict=True)):
         a, b = int(first[row]), int(second[row])
         rows[row, 1 : 1 + a] = _text(texts, context)[lengths[context] - a :]
-        rows[row, 2 + a : 2 + a + b] = _text(texts, response)[:b]
-    is_text = mask & (places > 0) & (places != boundary) & (places != end)
-    rows[:, 0] = config.start_id
+        rows[row, 1 + between + a : 1 + between + a + b] = _text(texts, response)[:b]
+    is_between = (places >= boundary) & (places < begin)
+    is_text = mask & (places > 0) & ~is_between & (places != end)
+    rows[is_between] = config.start_id
     rows[(places == boundary) | (places == end)] = config.separator_id
+    rows[:, 0] = config.start_id
     return Rows(rows, (mask & (places > boundary)).astype(np.int32), mask, is_text)
 
 
@@ -157,10 +161,7 @@ def masked_batch(
 
 
 def _no_labels(size: int) -> dict[str, np.ndarray]:
-    return {
-        "next_labels": np.zeros(size, np.float32),
-        "next_weights": np.zeros(size, np.float32),
-    }
+    return {"next_labels": np.zeros(size, np.float32), "next_weights": np.zeros(size, np.float32)}
 
 
 def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarray]:

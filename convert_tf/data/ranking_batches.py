@@ -112,12 +112,7 @@ class NegativeSampler:
     """
 
     def __init__(
-        self,
-        examples: RankingExamples,
-        *,
-        source: str,
-        count: int,
-        mined: np.ndarray | None = None,
+        self, examples: RankingExamples, *, source: str, count: int, mined: np.ndarray | None = None
     ):
         self.examples = examples
         self.source = source

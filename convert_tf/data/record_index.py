@@ -82,10 +82,7 @@ def _scan(path: str) -> tuple["array[int]", int]:
     size = os.path.getsize(path)
     if not size:  # which cannot be mapped
         return marks, 0
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         offset = since_mark = 0
         try:
             while True:
@@ -97,6 +94,6 @@ def _scan(path: str) -> tuple["array[int]", int]:
     if offset != size:
         raise ValueError(
             f"The records must be whole. Received: {path!r}, which ends within a record at its "
-            f"{size} bytes. Run convert_tf.data.prepare again."
+            f"{size} bytes. Run convert-tf prepare again."
         )
     return marks, (len(marks) - 1) * MARK_EVERY + since_mark

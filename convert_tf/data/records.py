@@ -8,16 +8,13 @@ other than these are not read.
 """
 
 import errno
-import glob
 import os
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 import tensorflow as tf
 
-from convert_tf.data.comments import MAX_EXTRA_CONTEXTS
-from convert_tf.data.shards import is_shard_name, shard_name
-from convert_tf.data.threads import SPLITS, Example
+from convert_tf.data.schema import EXTRA_FEATURES, Example
+from convert_tf.data.shards import shard_name
 
 _TEXT_FEATURES = (
     "context",
@@ -28,45 +25,6 @@ _TEXT_FEATURES = (
     "response_author",
     "source",
 )
-_EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
-
-
-def record_files(folder: str) -> list[str]:
-    """All record files of all splits in a folder, sorted."""
-    found = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
-    return sorted(path for path in found if is_shard_name(os.path.basename(path)))
-
-
-def list_shards(folder: str, split: str) -> list[str]:
-    """Paths of the shards of a split, in order.
-
-    Raises:
-        ValueError: there is none, one is missing, or two sets are mixed in the folder.
-    """
-    if split not in SPLITS:
-        raise ValueError(
-            f"A split is one of {', '.join(SPLITS)}. Received: {split!r}. Pass one of them."
-        )
-    paths = [
-        path for path in record_files(folder) if os.path.basename(path).startswith(f"{split}-")
-    ]
-    if not paths:
-        raise ValueError(
-            f"A data folder must hold at least one shard of the split that is read. Received: "
-            f"{folder!r}, which holds no {split}-?????-of-?????.tfrecord. "
-            "Write it with `python -m convert_tf.data.prepare`."
-        )
-    num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
-    expected = [shard_name(split, index, num_shards) for index in range(num_shards)]
-    names = [os.path.basename(path) for path in paths]
-    if names != expected:
-        wrong = sorted(set(expected).symmetric_difference(names))
-        raise ValueError(
-            f"The shards of a split must be one complete set. Received: {folder!r}, where "
-            f"{', '.join(wrong[:3])} {'is' if len(wrong) == 1 else 'are'} missing or left over "
-            "from another run. Write the folder again."
-        )
-    return paths
 
 
 def serialize_example(example: Example) -> bytes:
@@ -80,7 +38,7 @@ def serialize_example(example: Example) -> bytes:
         "response_author": example.response_author,
         "source": example.source,
     }
-    values.update(zip(_EXTRA_FEATURES, example.extra_contexts, strict=False))
+    values.update(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
     record = tf.train.Example()
     feature = record.features.feature
     for name, value in values.items():
@@ -97,11 +55,11 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         where there is none.
     """
     spec = {name: tf.io.FixedLenFeature([], tf.string) for name in ("context", "response")}
-    for name in _TEXT_FEATURES + _EXTRA_FEATURES:
+    for name in _TEXT_FEATURES + EXTRA_FEATURES:
         spec.setdefault(name, tf.io.FixedLenFeature([], tf.string, default_value=""))
     parsed = tf.io.parse_example(serialized, spec)
     batch = {name: parsed[name] for name in _TEXT_FEATURES}
-    batch["extra_contexts"] = tf.stack([parsed[name] for name in _EXTRA_FEATURES], axis=1)
+    batch["extra_contexts"] = tf.stack([parsed[name] for name in EXTRA_FEATURES], axis=1)
     return batch
 
 
@@ -134,13 +92,8 @@ class ExampleWriter:
     def __enter__(self) -> "ExampleWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.abort()
@@ -212,10 +165,7 @@ def _as_os_error(error: tf.errors.OpError, folder: str) -> OSError:
 
 
 def write_shards(
-    folder: str,
-    examples: Iterable[tuple[str, int, Example]],
-    *,
-    num_shards: Mapping[str, int],
+    folder: str, examples: Iterable[tuple[str, int, Example]], *, num_shards: Mapping[str, int]
 ) -> dict[str, int]:
     """Writes (split, shard, example) triples that come sorted by split and shard.
 

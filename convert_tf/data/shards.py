@@ -1,6 +1,10 @@
-"""The names of record files."""
+"""The files of a folder of records: their names, and which there are."""
 
+import glob
+import os
 import re
+
+from convert_tf.data.schema import SPLITS
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 
@@ -13,3 +17,41 @@ def shard_name(split: str, index: int, num_shards: int) -> str:
 def is_shard_name(name: str) -> bool:
     """Whether a file of this name is a shard."""
     return _SHARD_NAME.fullmatch(name) is not None
+
+
+def record_files(folder: str) -> list[str]:
+    """All record files of all splits in a folder, sorted."""
+    found = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
+    return sorted(path for path in found if is_shard_name(os.path.basename(path)))
+
+
+def list_shards(folder: str, split: str) -> list[str]:
+    """Paths of the shards of a split, in order.
+
+    Raises:
+        ValueError: there is none, one is missing, or two sets are mixed in the folder.
+    """
+    if split not in SPLITS:
+        raise ValueError(
+            f"A split is one of {', '.join(SPLITS)}. Received: {split!r}. Pass one of them."
+        )
+    paths = [
+        path for path in record_files(folder) if os.path.basename(path).startswith(f"{split}-")
+    ]
+    if not paths:
+        raise ValueError(
+            f"A data folder must hold at least one shard of the split that is read. Received: "
+            f"{folder!r}, which holds no {split}-?????-of-?????.tfrecord. "
+            "Write it with `convert-tf prepare`."
+        )
+    num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
+    expected = [shard_name(split, index, num_shards) for index in range(num_shards)]
+    names = [os.path.basename(path) for path in paths]
+    if names != expected:
+        wrong = sorted(set(expected).symmetric_difference(names))
+        raise ValueError(
+            f"The shards of a split must be one complete set. Received: {folder!r}, where "
+            f"{', '.join(wrong[:3])} {'is' if len(wrong) == 1 else 'are'} missing or left over "
+            "from another run. Write the folder again."
+        )
+    return paths

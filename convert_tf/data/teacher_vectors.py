@@ -1,36 +1,37 @@
 """Vectors of a teacher on disk: what another encoder makes of the texts that are trained on.
 
-A folder that `python -m convert_tf.data.teach` wrote holds
+A folder that `convert-tf teach` wrote holds
 
 - `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
   and of each of the `splits` its number of `examples`, how many of them are `taught`, the first
   ones, and the SHA-256 of the token ids of their texts (`texts_sha256`);
-- for each split and each of `context` and `response` `{split}-{name}-vectors.npy`, float16
-  `[examples, dim]`, of length 1, in the order of the token ids; zeros where there is no vector;
+- for each split and each of `context` and `response`, or of single texts `text`,
+  `{split}-{name}-vectors.npy`, float16 `[examples, dim]`, of length 1, in the order of the token
+  ids; zeros where there is no vector. Those of several teachers are joined to one;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
 """
 
 import os
-from pathlib import Path
 
 import numpy as np
 
-from convert_tf.data.arrays import ArrayExamples
 from convert_tf.data.batches import PAIR
-from convert_tf.data.mapped_file import MappedFile
-from convert_tf.files import read_facts
+from convert_tf.data.token_arrays import ArrayExamples
+from convert_tf.storage.mapped import FolderFormat, MappedFile
 
 FACTS_FILE = "teacher.json"
 FORMAT_VERSION = 1
 DTYPE = "float16"
 SUBWORDS_FILE = "subword-vectors.npy"
-_AGAIN = "Write it again with `python -m convert_tf.data.teach`."
-_FACTS = {
-    "teacher": str,
-    "dim": int,
-    "dtype": str,
-    "splits": dict,
-}
+_AGAIN = "Write it again with `convert-tf teach`."
+_FORMAT = FolderFormat(
+    what="folder of teacher vectors",
+    facts_file=FACTS_FILE,
+    version=FORMAT_VERSION,
+    kinds={"teacher": str, "dim": int, "dtype": str, "splits": dict},
+    dtypes=(DTYPE,),
+    remedy=_AGAIN,
+)
 
 
 def vectors_file(split: str, name: str) -> str:
@@ -38,11 +39,16 @@ def vectors_file(split: str, name: str) -> str:
     return f"{split}-{name}-vectors.npy"
 
 
+def taught_names(examples: ArrayExamples) -> tuple[str, ...]:
+    """Which of the texts of examples have vectors: contexts and responses, or single texts."""
+    return tuple(name for name in examples.names if name in (*PAIR, "text"))
+
+
 class TeacherVectors:
     """What a teacher makes of a split of token ids.
 
     Args:
-      folder: folder that `convert_tf.data.teach` wrote.
+      folder: folder that `convert-tf teach` wrote.
       split: which examples.
       examples: their token ids.
       vocab_size: entries of their vocabulary.
@@ -64,20 +70,14 @@ class TeacherVectors:
         *,
         vocab_size: int,
     ):
-        facts = read_facts(
-            Path(folder) / FACTS_FILE,
-            what="folder of teacher vectors",
-            version=FORMAT_VERSION,
-            kinds=_FACTS,
-            dtypes=(DTYPE,),
-            remedy=_AGAIN,
-        )
+        facts = _FORMAT.facts(folder)
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
         own = facts["splits"].get(split) or {}
         found = own.get("examples"), own.get("texts_sha256")
         is_complete = isinstance(own.get("taught"), int)
-        if not is_complete or found != (examples.num_examples, examples.checksum(PAIR)):
+        names = taught_names(examples)
+        if not is_complete or found != (examples.num_examples, examples.checksum(names)):
             raise ValueError(
                 "Teacher vectors must be those of the token ids that are trained on. Received: "
                 f"{str(folder)!r}, which has those of other texts than {split}, or none for "
@@ -86,18 +86,12 @@ class TeacherVectors:
         self.num_taught: int = own["taught"]
 
         def mapped(name: str, rows: int) -> MappedFile:
-            return MappedFile(
-                Path(folder) / name,
-                DTYPE,
-                (rows, self.dim),
-                what="folder of teacher vectors",
-                remedy=_AGAIN,
-            )
+            return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))
 
         self._subwords = mapped(SUBWORDS_FILE, vocab_size)
         self._vectors = {
             f"teacher_{name}": mapped(vectors_file(split, name), examples.num_examples)
-            for name in PAIR
+            for name in names
         }
 
     @property
@@ -106,7 +100,7 @@ class TeacherVectors:
         return self._subwords.checked().astype(np.float32)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_context` and `teacher_response` of examples.
+        """`teacher_context` and `teacher_response` of examples, or `teacher_text`.
 
         Args:
           examples: int64 `[batch]`, their numbers.

@@ -1,25 +1,13 @@
 """Held-out records as turns, for evaluation."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import tensorflow as tf
 
-from convert_tf.data.records import list_shards, parse_examples
-
-
-class TurnExample(NamedTuple):
-    """A conversation up to a response.
-
-    Attributes:
-      turns: what was said before, oldest first; the last one is the record's `context`.
-      response: the next turn.
-      source: the corpus; `""` where the record does not say.
-    """
-
-    turns: tuple[str, ...]
-    response: str
-    source: str
+from convert_tf.data.record_examples import damaged_records
+from convert_tf.data.records import parse_examples
+from convert_tf.data.schema import TurnExample
+from convert_tf.data.shards import list_shards
 
 
 def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Iterator[TurnExample]:
@@ -46,10 +34,7 @@ def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Ite
                 turns = [*(turn for turn in extra[::-1] if turn), context]
                 yield TurnExample(tuple(map(_text, turns)), _text(response), _text(source))
     except tf.errors.OpError as error:
-        raise ValueError(
-            f"The {split} records must be whole. Received: {error.message.splitlines()[0]} in "
-            f"{data!r}. Run convert_tf.data.prepare again."
-        ) from error
+        raise damaged_records(data, split, error) from error
 
 
 def _text(utf8: bytes) -> str:

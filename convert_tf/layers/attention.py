@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
-from convert_tf.initializers import GlorotUniform
+from convert_tf.layers.configured import ConfiguredLayer
+from convert_tf.numerics.initializers import GlorotUniform
 
 MASKED_SCORE = float("-inf")
 
@@ -40,7 +40,7 @@ def merge_heads(x: Any) -> Any:
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, tokens, num_heads * dim))
 
 
-class RelativeSelfAttention(keras.layers.Layer):
+class RelativeSelfAttention(ConfiguredLayer):
     """Self-attention that looks at most `max_distance` tokens away.
 
     A learned bias per relative position is added to the scores, and keys further away than
@@ -162,13 +162,3 @@ class RelativeSelfAttention(keras.layers.Layer):
         if self.num_heads > 1 and len(reachable.shape) == 3:
             reachable = reachable[:, None]
         return attention_weights(scores, reachable)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "attention_dim": self.attention_dim,
-            "max_distance": self.max_distance,
-            "num_heads": self.num_heads,
-            "use_relative_bias": self.use_relative_bias,
-            "use_value_projection": self.use_value_projection,
-        }

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import keras
-
 from convert_tf.layers.attention import RelativeSelfAttention
+from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.feed_forward import FeedForward
 from convert_tf.layers.layer_norm import LayerNorm
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(ConfiguredLayer):
     """Self-attention and feed-forward, each added to its input and layer-normalised.
 
     The layer norm comes after the sum, as in the original Transformer; it is computed in float32.
@@ -93,15 +92,3 @@ class TransformerBlock(keras.layers.Layer):
         x = self.attention_norm(x + self.drop(attended, training=training), training=training)
         forward = self.feed_forward(x, training=training)
         return self.feed_forward_norm(x + forward, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "attention_dim": self.attention_dim,
-            "max_distance": self.max_distance,
-            "feed_forward_dim": self.feed_forward_dim,
-            "num_heads": self.num_heads,
-            "use_relative_bias": self.use_relative_bias,
-            "use_value_projection": self.use_value_projection,
-            "dropout": self.dropout,
-        }

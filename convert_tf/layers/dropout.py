@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from convert_tf.devices import is_tensorflow_on_cpu
+from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
 
 class Dropout(keras.layers.Dropout):
@@ -28,6 +28,6 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         if inputs.shape[-1] is None or inputs.shape[-1] % 2:
             return super().call(inputs, training=training)
-        from convert_tf.tensorflow_cpu import drop
+        from convert_tf.numerics.tensorflow_cpu import drop
 
         return drop(inputs, self.rate, self.seed_generator.next())

@@ -3,16 +3,16 @@
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
-from convert_tf.initializers import TruncatedNormal
+from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.layer_norm import LayerNorm
-from convert_tf.quantization import GrowingRangeQuantizer
+from convert_tf.numerics.initializers import TruncatedNormal
+from convert_tf.numerics.quantization import GrowingRangeQuantizer
 
 
-class SubwordEmbedding(keras.layers.Layer):
+class SubwordEmbedding(ConfiguredLayer):
     """Token rows × √dim, plus two position rows, layer-normalised.
 
     Position i adds row `i mod n` of one table and row `i mod m` of the other; n and m are coprime,
@@ -125,14 +125,3 @@ class SubwordEmbedding(keras.layers.Layer):
             vectors = vectors + ops.take(table, positions % size, axis=0)
         vectors = ops.cast(self.norm(vectors, training=training), self.compute_dtype)
         return self.drop(vectors, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_ids": self.num_ids,
-            "dim": self.dim,
-            "position_table_sizes": self.position_table_sizes,
-            "bits": self.bits,
-            "quantizer_update_steps": self.quantizer_update_steps,
-            "dropout": self.dropout,
-        }

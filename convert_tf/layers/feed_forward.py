@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from convert_tf.devices import is_tensorflow_on_cpu
-from convert_tf.initializers import GlorotUniform
+from convert_tf.layers.configured import ConfiguredLayer
+from convert_tf.numerics.devices import is_tensorflow_on_cpu
+from convert_tf.numerics.initializers import GlorotUniform
 
 GELU_SLOPE = 1.702
 # Blocks start close to the identity: with a full-size random output the six of them scramble the
@@ -28,7 +28,14 @@ def fast_gelu(x: Any) -> Any:
     return ops.silu(GELU_SLOPE * x) / GELU_SLOPE
 
 
-class FeedForward(keras.layers.Layer):
+def plain_fast_gelu(x: Any) -> Any:
+    """`fast_gelu` of plain ops, for graphs that are saved: TensorFlow's silu has a gradient of its
+    own, which every process that loads such a graph keeps for good, with all of the graph."""
+    x = GELU_SLOPE * x
+    return x * ops.sigmoid(x) / GELU_SLOPE
+
+
+class FeedForward(ConfiguredLayer):
     """linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
 
     The two constants of the fast GELU are folded into the weights, which are smaller than the
@@ -97,17 +104,13 @@ class FeedForward(keras.layers.Layer):
             hidden_kernel, hidden_bias = hidden_kernel * GELU_SLOPE, hidden_bias * GELU_SLOPE
             output_kernel = output_kernel / GELU_SLOPE
         if training and is_tensorflow_on_cpu():
-            from convert_tf.tensorflow_cpu import feed_forward
+            from convert_tf.numerics.tensorflow_cpu import feed_forward
 
             arguments = (hidden_kernel, hidden_bias, output_kernel, self.output_bias)
             flat = feed_forward(flat, *(ops.convert_to_tensor(a) for a in arguments))
             return ops.reshape(flat, shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
-        # silu has a gradient of its own, which a saved module cannot follow out of a branch; where
-        # nothing is trained TensorFlow fuses the two ops as well.
-        hidden = hidden * ops.sigmoid(hidden) if self._is_folded else ops.silu(hidden)
+        # Where nothing is trained, as in `plain_fast_gelu`; TensorFlow fuses plain ops as well.
+        hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
         flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "hidden_dim": self.hidden_dim}

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.devices import is_tensorflow_on_cpu
+from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
 
 class LayerNorm(keras.layers.LayerNormalization):
@@ -31,7 +31,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not (training and is_tensorflow_on_cpu()):
             return super().call(inputs)
-        from convert_tf.tensorflow_cpu import layer_norm
+        from convert_tf.numerics.tensorflow_cpu import layer_norm
 
         gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         return ops.cast(layer_norm(inputs, gamma, beta, self.epsilon), self.compute_dtype)

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from convert_tf.initializers import GlorotUniform
 from convert_tf.layers.attention import attention_weights, split_heads
+from convert_tf.layers.configured import ConfiguredLayer
+from convert_tf.numerics.initializers import GlorotUniform
 
 
-class SqrtNReduction(keras.layers.Layer):
+class SqrtNReduction(ConfiguredLayer):
     """Weighted sums of the sequence, one per head, scaled by the square root of its length.
 
     Each head has self-attention weights A (no value projection, no 1/√d). Instead of reducing the
@@ -80,10 +80,3 @@ class SqrtNReduction(keras.layers.Layer):
         pooling = ops.reshape(pooling, (rows, segments * self.num_heads, tokens))
         pooled = ops.matmul(ops.cast(pooling, self.compute_dtype), x)
         return ops.reshape(pooled, (rows, segments, self.num_heads * dim))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "attention_dim": self.attention_dim,
-        }

@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.initializers import Orthogonal
+from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.feed_forward import fast_gelu
+from convert_tf.numerics.initializers import Orthogonal
 
 
 def l2_normalize(x: Any) -> Any:
@@ -22,7 +23,7 @@ def l2_normalize(x: Any) -> Any:
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))
 
 
-class SideNetwork(keras.layers.Layer):
+class SideNetwork(ConfiguredLayer):
     """Hidden layers with skips and layer norm, a linear layer, L2 normalisation: "feed-forward 2".
 
     A hidden layer computes norm(x + gelu(xW + b)); where the widths of input and output differ
@@ -95,12 +96,3 @@ class SideNetwork(keras.layers.Layer):
             y = hidden(x)
             x = norm(x + y if self.use_skip and x.shape[-1] == self.hidden_dim else y)
         return l2_normalize(self.linear(x))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "encoding_dim": self.encoding_dim,
-            "use_skip": self.use_skip,
-        }

@@ -2,20 +2,21 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
+from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.reduction import SqrtNReduction
 
-REDUCTIONS = ("sqrt_n", "first", "mean", "first_m_mean")
+REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first", "first_m_mean")
 
 
-class Reduction(keras.layers.Layer):
+class Reduction(ConfiguredLayer):
     """From the outputs for a text to one vector.
 
     `sqrt_n` is ConveRT's two-headed attention, whose weights are learned and whose result is
     `num_heads` times as wide; `first` is the first output, that of [S] where the trunk has one;
-    `mean` is the mean of all outputs; `first_m_mean` that of the first m.
+    `mean` is the mean of all outputs, `mean_without_first` that of all but the first, and
+    `first_m_mean` that of the first m.
 
     Masking: padded outputs are never read. A text without tokens reduces to zeros.
 
@@ -38,8 +39,8 @@ class Reduction(keras.layers.Layer):
     Example:
       y = Reduction("mean")(sequence, mask)
 
-    Reference: arXiv 1905.01969 §4.2 and appendix B; arXiv 1911.03688 §2.1. The mean is over all
-    outputs, that of [S] among them.
+    Reference: arXiv 1905.01969 §4.2 and appendix B, whose mean leaves out the first output, that
+    of [S]; arXiv 1911.03688 §2.1.
     """
 
     def __init__(
@@ -85,17 +86,9 @@ class Reduction(keras.layers.Layer):
         real = ops.cast(token_mask, self.compute_dtype)
         if self.kind == "first":
             return sequence[:, 0] * real[:, :1]
-        if self.kind == "first_m_mean":
+        if self.kind == "mean_without_first":
+            sequence, real = sequence[:, 1:], real[:, 1:]
+        elif self.kind == "first_m_mean":
             sequence, real = sequence[:, : self.num_tokens], real[:, : self.num_tokens]
         total = ops.squeeze(ops.matmul(real[:, None, :], sequence), axis=1)
         return total / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "kind": self.kind,
-            "num_tokens": self.num_tokens,
-            "num_heads": self.num_heads,
-            "attention_dim": self.attention_dim,
-            "shared": None,  # a revived layer has its own weights
-        }

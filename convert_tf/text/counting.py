@@ -36,11 +36,7 @@ class WordCounter:
     """
 
     def __init__(
-        self,
-        max_words: int = 2_000_000,
-        max_table: int = 3_000_000,
-        *,
-        max_word_length: int = 64,
+        self, max_words: int = 2_000_000, max_table: int = 3_000_000, *, max_word_length: int = 64
     ):
         if min(max_words, max_table, max_word_length) < 1:
             raise ValueError(

@@ -62,22 +62,21 @@ def as_text(text: str | bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def normalize(text: str) -> str:
-    """Escapes and lower-cases text: `convert_tf.text.runs.normalize`."""
+def cut_into_runs(text: str) -> list[str]:
+    """Escapes, lower-cases and cuts text where punctuation or separators begin or end.
+
+    Unlike those of `convert_tf.text.runs.split_runs`, runs have no marker, and single spaces
+    between words are runs, too.
+    """
+    return _RUN.findall(_normal(text))
+
+
+def _normal(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text.lower()
     if _SIGMA in text:
         text = _with_final_sigmas(text.replace("\u0130", _NORMAL[0x130]))
     return text.translate(_NORMAL)
-
-
-def split_runs(text: str) -> list[str]:
-    """Cuts normalised text where punctuation or separators begin or end.
-
-    Unlike `convert_tf.text.runs.split_runs`, runs have no marker, and single spaces between words
-    are runs, too.
-    """
-    return _RUN.findall(text)
 
 
 def _with_final_sigmas(text: str) -> str:

@@ -130,7 +130,7 @@ class PlainTokenizer:
             # No token stands for more characters, with the space before it. What is cut off may
             # change the last two, so that two more are read.
             text = text[: (self._longest + 1) * (max_tokens + 2)]
-        runs = plain_text.split_runs(plain_text.normalize(text))
+        runs = plain_text.cut_into_runs(text)
         if not runs:
             return ()
         found: Iterable[tuple[int, ...]] = map(self._runs.__getitem__, runs)

@@ -122,7 +122,7 @@ class SubwordTokenizer(Tokenizer):
     `detokenize(tokenize(text))` is the lower-cased text, for every valid UTF-8 text.
 
     Args:
-        path: A vocabulary that `convert_tf.text.learn` wrote.
+        path: A vocabulary that `convert-tf vocabulary` wrote.
         num_oov_buckets: Ids that unknown characters share.
 
     Raises:
@@ -191,7 +191,7 @@ class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model behind the same interface; unknown pieces are hashed by their text.
 
     Args:
-        path: A `.model` file, such as `convert_tf.text.learn --tokenizer=sentencepiece` writes.
+        path: A `.model` file, such as `convert-tf vocabulary --tokenizer=sentencepiece` writes.
         num_oov_buckets: Ids that unknown pieces share.
 
     Raises:
@@ -210,7 +210,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise VocabularyError(
                 "A tokenizer is read from a subword vocabulary or a SentencePiece model. Received: "
                 f"{os.fspath(path)}, which is neither ({error.message.splitlines()[0]}). "
-                "Learn one with python -m convert_tf.text.learn."
+                "Learn one with convert-tf vocabulary."
             ) from None
         super().__init__(path, entries, num_oov_buckets=num_oov_buckets, name="sentencepiece")
         self._cutter = cutter
@@ -225,25 +225,3 @@ class SentencePieceTokenizer(Tokenizer):
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
         pieces = tf.constant([list(tokens)], dtype=tf.string)
         return self._cutter.detokenize(pieces).numpy()[0].decode("utf-8")
-
-
-def load_tokenizer(path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> Tokenizer:
-    """Reads a vocabulary file of any kind.
-
-    Args:
-        path: A subword vocabulary, a SentencePiece model, or the WordPiece vocabulary of a BERT.
-        num_oov_buckets: Ids that unknown tokens share; WordPiece has none.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        VocabularyError: It is none of these.
-    """
-    from convert_tf.text.wordpiece import WordPieceTokenizer, is_wordpiece_vocabulary
-
-    with open(path, "rb") as file:
-        first = file.read(8)
-    if is_wordpiece_vocabulary(first):
-        return WordPieceTokenizer(path)
-    # A model begins with the tag of its first field, a vocabulary never with an empty line.
-    kind = SentencePieceTokenizer if first[:1] == b"\n" else SubwordTokenizer
-    return kind(path, num_oov_buckets)

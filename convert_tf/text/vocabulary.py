@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from convert_tf.files import write_file
+from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -60,7 +60,7 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
     if not subwords:
         raise VocabularyError(
             f"A vocabulary holds at least one subword. Received: {source}, which is empty. "
-            "Learn one with python -m convert_tf.text.learn."
+            "Learn one with convert-tf vocabulary."
         )
     first: dict[str, int] = {}
     for number, subword in enumerate(subwords, start=1):
@@ -105,7 +105,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
-            f"{error.start} on. Pass the vocab.txt that convert_tf.text.learn wrote."
+            f"{error.start} on. Pass the vocab.txt that convert-tf vocabulary wrote."
         ) from None
     return parse_vocabulary(text, source=source)
 

@@ -12,7 +12,6 @@ the longest known pieces behind; a word for which that fails, or of more than 10
 Reference: arXiv 1810.04805 §3; the tokenizer that was published with it.
 """
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from convert_tf.storage.json_text import parsed_json
 from convert_tf.text import runs
 from convert_tf.text.tokenizer import Tokenizer
 from convert_tf.text.vocabulary import VocabularyError
@@ -147,7 +147,9 @@ def _read_settings(path: str | os.PathLike[str], entries: list[str]) -> dict[str
     stated = {}
     if file.is_file():
         try:
-            stated = json.loads(file.read_text(encoding="utf-8"))
+            stated = parsed_json(file.read_text(encoding="utf-8"))
+            if not isinstance(stated, dict):
+                raise ValueError("which is no JSON object")
         except ValueError as error:
             raise VocabularyError(
                 f"{SETTINGS_FILE} must hold JSON. Received: {file} ({error}). Copy it again, or "

@@ -49,8 +49,8 @@ def line(**changes):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("{", "Received: .*:3 .not_json"),
-        ("[1]", "Received: .*:3 .not_an_object"),
+        ("{", "Received: .*:3 .Expecting"),
+        ("[1]", "Received: .*:3 .not an object"),
         (line(context=None, label=None), "without context, label, at .*:3"),
         (line(context=[1]), "neither a text nor a list of texts, at .*:3"),
         (line(candidates=[]), "no list of at least one text, at .*:3"),
@@ -78,7 +78,7 @@ def test_damaged_and_empty_files(tmp_path):
     whole = gzip.compress("\n".join([line()] * 500).encode())
     path = tmp_path / "file.gz"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="truncated_archive"):
+    with pytest.raises(ValueError, match="truncated or damaged"):
         list(read_candidates(path))
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="without any"):

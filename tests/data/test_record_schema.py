@@ -5,9 +5,10 @@ import json
 import pytest
 import tensorflow as tf
 
-from convert_tf.data.local_runner import PrepareOptions, prepare
-from convert_tf.data.pipeline import read_pairs
-from convert_tf.data.records import list_shards, parse_examples
+from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.data.record_examples import read_pairs
+from convert_tf.data.records import parse_examples
+from convert_tf.data.shards import list_shards
 
 
 def _feature(text):

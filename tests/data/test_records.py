@@ -2,11 +2,11 @@ import errno
 
 import pytest
 import tensorflow as tf
-from record_files import read_examples
+from support.record_files import read_examples
 
-from convert_tf.data import records
-from convert_tf.data.records import ExampleWriter, list_shards, write_shards
-from convert_tf.data.threads import Example
+from convert_tf.data.records import ExampleWriter, write_shards
+from convert_tf.data.schema import Example
+from convert_tf.data.shards import list_shards, record_files
 
 
 def _example(name, num_extra=0):
@@ -88,8 +88,8 @@ def test_nothing_has_its_final_name_before_the_end(tmp_path):
     with ExampleWriter(str(tmp_path), "train", num_shards=2) as writer:
         writer.write(0, _example("a"))
         writer.write(1, _example("b"))
-        assert records.record_files(str(tmp_path)) == []
-    assert len(records.record_files(str(tmp_path))) == 2
+        assert record_files(str(tmp_path)) == []
+    assert len(record_files(str(tmp_path))) == 2
 
 
 def test_failure_leaves_no_file(tmp_path):
@@ -182,7 +182,7 @@ def test_folder_without_the_split(tmp_path):
     with pytest.raises(ValueError, match="holds no test-") as caught:
         list_shards(str(tmp_path), "test")
     assert str(tmp_path) in str(caught.value)
-    assert "convert_tf.data.prepare" in str(caught.value)
+    assert "convert-tf prepare" in str(caught.value)
     with pytest.raises(ValueError, match="Received: 'valid'"):
         list_shards(str(tmp_path), "valid")
 

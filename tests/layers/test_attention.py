@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from layer_checks import check_layer
-from model_cases import fill_weights
-from naive import arrays
-from naive import attention as naive_attention
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
+from support.naive import arrays
+from support.naive import attention as naive_attention
 
-from convert_tf.layers import RelativeSelfAttention
-from convert_tf.layers.attention import attention_weights
+from convert_tf.layers.attention import RelativeSelfAttention, attention_weights
 
 TOKENS, DIM = 7, 6
 

@@ -1,10 +1,10 @@
-import naive
 import numpy as np
 import pytest
-from layer_checks import check_layer
-from model_cases import fill_weights
+from support import naive
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
 
-from convert_tf.layers import TransformerBlock
+from convert_tf.layers.block import TransformerBlock
 
 ARGUMENTS = {"attention_dim": 4, "max_distance": 2, "feed_forward_dim": 10}
 

@@ -1,13 +1,13 @@
 import math
 
-import naive
 import numpy as np
 import pytest
-from layer_checks import check_layer
-from model_cases import fill_weights
+from support import naive
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
 
-from convert_tf.encoders import segments_of
-from convert_tf.layers import SqrtNReduction
+from convert_tf.layers.reduction import SqrtNReduction
+from convert_tf.models.trunk import segments_of
 
 DIM = 5
 

@@ -1,10 +1,10 @@
-import naive
 import numpy as np
 import pytest
-from layer_checks import check_layer
-from model_cases import fill_weights
+from support import naive
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
 
-from convert_tf.layers import SideNetwork, l2_normalize
+from convert_tf.layers.side_network import SideNetwork, l2_normalize
 
 
 def _reduced(dim: int = 8) -> np.ndarray:

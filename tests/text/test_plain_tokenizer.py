@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.text import plain_tokenizer, unicode_tables
-from convert_tf.text.derive_tables import derive
 from convert_tf.text.plain_tokenizer import PlainTokenizer, fingerprint_of_character
 from convert_tf.text.tokenizer import SubwordTokenizer
 from convert_tf.text.vocabulary import write_vocabulary
+from scripts.derive_unicode_tables import derive
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,!?' ςσ"
 SUBWORDS = [
@@ -83,7 +83,7 @@ def test_tables_are_tensorflows():
     tables = derive()
     assert sorted(tables) == ["CASED", "IGNORABLE", "LOWER", "MARKS"]
     for name, table in tables.items():
-        assert getattr(unicode_tables, name) == table, "Run convert_tf.text.derive_tables again."
+        assert getattr(unicode_tables, name) == table, "Run scripts.derive_unicode_tables again."
 
 
 def test_buckets_of_unknown_characters():

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.text import runs
+from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import WORD_START, SubwordConfig, learn_subwords
-from convert_tf.text.tokenizer import SentencePieceTokenizer, SubwordTokenizer, load_tokenizer
+from convert_tf.text.tokenizer import SentencePieceTokenizer, SubwordTokenizer
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
 
 ALPHABET = "abcdehlorwt019 .,!'\n\\é"
@@ -187,7 +188,7 @@ def test_number_of_buckets_is_kept(vocabulary):
 
 @pytest.fixture(scope="module")
 def piece_model(tmp_path_factory):
-    from convert_tf.text.learn import train_sentencepiece
+    from convert_tf.corpora.vocabulary import train_sentencepiece
 
     texts = [f"hello {a} world, the {b} of {a} is it's {b}!" for a in "abcd" for b in "wxyz"]
     path = tmp_path_factory.mktemp("pieces") / "vocab.model"
@@ -245,6 +246,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.slow
 def test_exported_modules_stand_alone(vocabulary, piece_model, tmp_path):
     texts = [*random_texts(100, seed=3), "hello\n\nworld \\", "", "Hello \U00012000", "  a"]
     expected = []
@@ -285,7 +287,7 @@ def test_load_refuses_other_files(tmp_path, content):
 @pytest.mark.real_data
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no shared data folder")
 def test_real_sentences(tmp_path):
-    from convert_tf.data.dumps import DumpStats, read_objects
+    from convert_tf.corpora.dumps import DumpStats, read_objects
 
     path = str(REAL_DATA / "reddit" / "RC_2005-12_2006-03.zst")
     bodies = [comment["body"] for comment in read_objects(path, DumpStats(path))][:2200]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from huggingface_folder import VOCABULARY
+from support.huggingface_folder import VOCABULARY
 
-from convert_tf import load_tokenizer
+from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.vocabulary import VocabularyError
 from convert_tf.text.wordpiece import WordPieceTokenizer
 

@@ -1,0 +1,477 @@
+"""Attacks the programs: a large dump with damaged lines, training that is killed, fuzzed input.
+
+```
+python benchmarks/attack.py --folder /tmp/attack --gigabytes 2 --minutes 60 --kills 20
+```
+
+prints what was tried and found and ends with status 1 where a rule was broken:
+
+- of a dump of that size all good lines are read, each damaged one is counted, and memory stays
+  below `--memory_gib`;
+- training that is killed (SIGKILL) at random moments ends with the weights of a run that was
+  never killed, bit for bit, and leaves no temporary file;
+- `export`, `intent train` and `index build` with `--overwrite` that are killed leave what was there
+  or what is new, and the same command then writes it;
+- no text and no bytes make a module or an 8-bit `.onnx` file raise, or give a vector that is no
+  finite number or depends on the batch; tokens are put together to the text that they are of, and
+  both tokenizers cut it alike;
+- a file with flipped, lost or added bytes, one with other content or none is refused in one
+  sentence, or read as if nothing were; half the time its checksum is taken away or made anew, and
+  then what is read may be something else.
+"""
+
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+from absl import app, flags
+
+from convert_tf import CandidateIndex, IntentClassifier, SentenceEncoder
+from convert_tf.corpora import dumps, pairs
+from convert_tf.corpora.sample import SampleThreads, write_sample
+from convert_tf.data.candidates import read_candidates
+from convert_tf.intents.data import read_files
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.encoders import load_encoder
+from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
+from convert_tf.text import runs
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.vocabulary import read_vocabulary
+
+_FOLDER = flags.DEFINE_string("folder", None, "Where everything goes.", required=True)
+_GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "Of the dump, before it is compressed.")
+_MEMORY = flags.DEFINE_float("memory_gib", 3.0, "The most that preparing it may take.")
+_MINUTES = flags.DEFINE_float("minutes", 60.0, "Of fuzzing.")
+_KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
+_MODULE = flags.DEFINE_string("module", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
+_SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
+
+_COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
+# Of the length of an encoding: kernels round differently in other batches, and bytes then, too.
+_CLOSE = {"module": 2e-3, "onnx": 1e-2}
+_FILES_PER_TEXTS = 8  # that are damaged for each 256 texts
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
+
+
+def write_dump(path: Path, num_bytes: float) -> tuple[int, int]:
+    """Writes comments until there are so many bytes; returns how many, and how many bad lines."""
+    threads = SampleThreads(_SEED.value).generate(5_000)
+    comments = [comment for _, replies in threads for comment in replies]
+    for comment in comments:
+        for name in ("id", "link_id", "parent_id"):
+            comment[name] += _COPY
+    text = "".join(json.dumps(comment, ensure_ascii=False) + "\n" for comment in comments)
+    damaged = [b'{"id": "cut", "bo\n', b"\xff\xfe\x00\n", b"[" * 100_000 + b"\n", b"[1, 2]\n"]
+    written = copies = 0
+    with open(path, "wb") as file, zstandard.ZstdCompressor(1).stream_writer(file) as writer:
+        while written < num_bytes:
+            copies += 1
+            good = text.replace(_COPY, f"x{copies}").encode()
+            for piece in (good, *damaged):
+                written += writer.write(piece)
+    return copies * len(comments), copies * len(damaged)
+
+
+def attack_with_a_dump(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    dump, data = folder / "RC_large.zst", folder / "large"
+    shutil.rmtree(data, ignore_errors=True)
+    comments, damaged = write_dump(dump, _GIGABYTES.value * 1e9)
+    started = time.monotonic()
+    with subprocess.Popen([*_command("prepare"), "--input", str(dump), "--output", str(data)]) as p:
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+    peak = usage.ru_maxrss * _RSS_UNIT / 2**30
+    found = {
+        "gigabytes": _GIGABYTES.value,
+        "comments": comments,
+        "seconds": round(time.monotonic() - started),
+        "peak GiB": round(peak, 2),
+        "damaged lines": damaged,
+    }
+    if p.returncode:
+        return found, [f"prepare ended with {p.returncode}"]
+    report = json.loads((data / "report.json").read_text())
+    read, bad = report["threads"]["comments"], report["bad_lines"]["count"]
+    faults = []
+    if (read, bad) != (comments, damaged):
+        faults.append(f"{read} of {comments} comments, {bad} of {damaged} damaged lines counted")
+    if peak > _MEMORY.value:
+        faults.append(f"{peak:.2f} GiB of memory, not {_MEMORY.value}")
+    return found, faults
+
+
+def _command(*names: str) -> list[str]:
+    return [sys.executable, "-m", "convert_tf", *names]
+
+
+def _call(*arguments: object) -> None:
+    _run([*_command(), *map(str, arguments)])
+
+
+def _run(command: list[str]) -> None:
+    """Runs a command that must end well; else what it said goes on."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+
+
+def _training(folder: Path, name: str) -> list[str]:
+    return [
+        *_command("train"), f"--data={folder / 'data'}", f"--vocab={folder / 'vocab.txt'}",
+        "--model=tiny", f"--output={folder / 'runs' / name}", "--recipe=small", "--steps=600",
+        "--batch_size=64", "--eval_every=50", "--checkpoint_every=10", "--eval_examples=200",
+        "--precision=float32",
+    ]  # fmt: skip
+
+
+def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    rng = random.Random(_SEED.value)
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    write_sample(str(folder / "sample"))
+    _call("prepare", f"--input={folder / 'sample' / 'RC_sample.zst'}", "--dev_fraction=0.05",
+          f"--output={folder / 'data'}", "--overwrite")  # fmt: skip
+    _call("vocabulary", f"--input={folder / 'data'}", f"--output={folder / 'vocab.txt'}",
+          "--min_count=5")  # fmt: skip
+    started = time.monotonic()
+    _run(_training(folder, "whole"))
+    seconds = time.monotonic() - started
+    done = kills = 0
+    faults: list[str] = []
+    while kills < _KILLS.value and not faults:
+        code, said = _killed_after(rng.uniform(0.02, 1.0) * seconds, _training(folder, "killed"))
+        if code == -signal.SIGKILL:
+            kills += 1
+        elif code:
+            faults.append(f"train ended with {code}: {said[-500:]!r}")
+        else:  # it had all its steps: from the start again
+            done += 1
+            shutil.move(folder / "runs" / "killed", folder / "runs" / f"killed_{done}")
+    if not faults:
+        _run(_training(folder, "killed"))
+    ended = [path for path in (folder / "runs").iterdir() if path.name.startswith("killed")]
+    expected = (folder / "runs" / "whole" / "model.weights.h5").read_bytes()
+    faults += [
+        f"{run.name} has other weights than the run that was not killed"
+        for run in ended
+        if not faults and (run / "model.weights.h5").read_bytes() != expected
+    ]
+    faults += [f"{path} was left" for run in ended for path in _left(run)]
+    return {"kills of training": kills, "runs that were killed": len(ended)}, faults
+
+
+def _killed_after(seconds: float, command: list[str]) -> tuple[int, str]:
+    """The status of a command that is killed if it has not ended by then, and what it said."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, said = process.communicate()
+        return process.returncode, said
+
+
+def _left(folder: Path) -> list[Path]:
+    """What only a process that was killed leaves."""
+    return [
+        path
+        for pattern in (".new*", ".*.new", ".*.lock")
+        for path in folder.rglob(pattern)
+        if path.exists()
+    ]
+
+
+def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Kills what replaces a model, a file and a cache that are there."""
+    rng, place = random.Random(_SEED.value), folder / "written"
+    shutil.rmtree(place, ignore_errors=True)
+    known = targets(folder, place)
+    faults, kills = [], 0
+    for name, (command, target, read) in known.items():
+        expected, started = read(), time.monotonic()
+        _run([*command, "--overwrite"])
+        seconds = time.monotonic() - started
+        for _ in range(max(1, _KILLS.value // 4)):
+            moment = rng.uniform(0.3, 1.0) * seconds
+            code, said = _killed_after(moment, [*command, "--overwrite"])
+            kills += code == -signal.SIGKILL
+            if code not in (0, -signal.SIGKILL):
+                faults.append(f"{name} ended with {code}: {said[-500:]!r}")
+            if target.exists() and not np.array_equal(read(), expected):
+                faults.append(f"{name} was killed and is another one")
+        _run([*command, "--overwrite"])
+        if not np.array_equal(read(), expected):
+            faults.append(f"{name} is another one after the last run")
+    faults += [f"{path} was left" for path in _left(place)]
+    return {"kills of other commands": kills}, faults
+
+
+def fuzzed_texts(rng: random.Random) -> Iterator[str]:
+    """Texts that nobody writes, endlessly."""
+    words = [
+        "refund",
+        "ﬁne",
+        "İstanbul",
+        "ΣΑΣ",
+        "e\u0301",
+        "👩‍👩‍👧",
+        "\u202eabc",
+        "﹏",
+        "﹏x",
+        "\0",
+    ]
+    words += ["12345678", "a" * 300, "\u200b", "\ufeff", "！？", "ß", "ǆ", "한국어", "\r\n", "\t "]
+    kinds: list[Callable[[], str]] = [
+        lambda: chr(rng.randrange(0x110000)),
+        lambda: chr(rng.randrange(0x3000)),
+        lambda: rng.choice(words),
+        lambda: rng.choice(words) * rng.randrange(1, 40),
+        lambda: " " * rng.randrange(1, 5),
+    ]
+    while True:
+        text = "".join(rng.choice(kinds)() for _ in range(rng.choice((0, 1, 3, 10, 60))))
+        yield "".join(c for c in text if not 0xD800 <= ord(c) < 0xE000)  # no UTF-8 has these
+
+
+def fuzz_texts(
+    encoders: dict[str, Any], tokenizer: Any, plain: PlainTokenizer, texts: list[str],
+    rng: random.Random,
+) -> list[str]:  # fmt: skip
+    """What is wrong with how encoders and tokenizers take some texts, and as many bytes."""
+    lowered = runs.lower(texts).numpy()
+    tokens = tokenizer.tokenize(texts).to_list()
+    faults = [
+        f"the tokens of {text[:80]!r} are those of another text"
+        for text, own, lower in zip(texts, tokens, lowered, strict=True)
+        if tokenizer.detokenize(own).replace("\0", "\ufffd") != lower.decode()
+    ]
+    strings = [rng.randbytes(rng.choice((1, 4, 30))) for _ in texts]
+    ids = tokenizer.token_ids([*map(str.encode, texts), *strings])
+    own_ids, own_splits = plain.token_ids([*texts, *strings])
+    if not (
+        np.array_equal(ids.flat_values.numpy(), own_ids)
+        and np.array_equal(ids.row_splits.numpy(), own_splits)
+    ):
+        faults.append(f"the tokenizers differ on {texts[0][:80]!r} … or {strings[0]!r} …")
+    for name, encoder in encoders.items():
+        for some in (texts, strings):
+            encodings = encoder.encode(some)
+            if not np.isfinite(encodings).all():
+                wrong = np.flatnonzero(~np.isfinite(encodings).all(axis=1))
+                faults.append(f"{name}: no finite numbers encode {some[wrong[0]][:80]!r}")
+            alone = rng.randrange(len(some))
+            distance = np.abs(encoder.encode([some[alone]])[0] - encodings[alone]).max()
+            if distance > _CLOSE[name] * np.linalg.norm(encodings[alone]):
+                faults.append(f"{name}: {some[alone][:80]!r} differs alone, by {distance}")
+    return faults
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes | None:
+    """Some bytes flipped, lost or added, other content, or none: a file that is gone."""
+    changed = bytearray(content)
+    kind = rng.randrange(5)
+    if kind == 0 and changed:
+        for _ in range(rng.choice((1, 5, 100))):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del changed[rng.randrange(len(changed) + 1) :]
+    elif kind == 2:
+        place = rng.randrange(len(changed) + 1)
+        changed[place:place] = rng.choice((b"\0", b"\xff" * 9, b"[]"))
+    elif kind == 3:
+        changed = bytearray(
+            rng.choice((b"", b"null", b"{}", b"[1]", b"\0" * 100, b"[" * 100_000,
+                        b'{"a": ' * 100_000))
+        )  # fmt: skip
+    else:
+        return None
+    return bytes(changed)
+
+
+_Target = tuple[list[str], Path, Callable[[], Any]]
+
+
+def targets(folder: Path, place: Path) -> dict[str, _Target]:
+    """Writes what is damaged: of each the command, its path, and what reads it to an array."""
+    texts = ["hello there", "where is my parcel?", "refund me"]
+    run, module, onnx = folder / "runs" / "whole", place / "module", place / "model.onnx"
+    place.mkdir(parents=True)
+    (place / "texts.txt").write_text("\n".join(texts) + "\n")
+    rows = "".join(f"{text} {i},{text[:5]}\n" for i in range(4) for text in texts)
+    (place / "intents.csv").write_text("text,label\n" + rows)
+
+    def encode(path: Path) -> np.ndarray:
+        return SentenceEncoder(path).encode(texts)
+
+    def search() -> np.ndarray:
+        index = CandidateIndex(CandidateCache(place / "cache"), load_encoder(module))
+        found = index.search([("hello",)], top_k=3)
+        return np.concatenate([found.ids, found.scores])
+
+    def classify() -> np.ndarray:
+        return IntentClassifier.load(place / "intent").predict_proba(texts)
+
+    found: dict[str, _Target] = {
+        "module": (
+            _command("export", f"--checkpoint={run}", f"--output={module}"),
+            module,
+            functools.partial(encode, module),
+        ),
+        "onnx": (
+            _command("export", f"--checkpoint={run}", f"--output={onnx}"),
+            onnx,
+            functools.partial(encode, onnx),
+        ),
+        "index": (
+            _command("index", "build", f"--module={module}", f"--input={place / 'texts.txt'}",
+                     f"--output={place / 'cache'}"),
+            place / "cache",
+            search,
+        ),
+        "intent": (
+            _command("intent", "train", f"--module={module}", f"--data={place / 'intents.csv'}",
+                     f"--output={place / 'intent'}", "--epochs=20"),
+            place / "intent",
+            classify,
+        ),
+    }  # fmt: skip
+    for command, _, _ in found.values():
+        _run(command)
+    return found
+
+
+def readers(folder: Path, place: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
+    """What is damaged and read: a run, what is made of it, and files of examples."""
+    known = {name: (path, read) for name, (_, path, read) in targets(folder, place).items()}
+    run = folder / "runs" / "whole"
+    (place / "nlu.yml").write_text(
+        'version: "3.1"\nnlu:\n- intent: a\n  examples: |\n    - one [two]{"entity": "b"}\n'
+    )
+    (place / "candidates.jsonl").write_text(
+        '{"context": ["a"], "candidates": ["b", "c"], "label": 0}\n' * 3
+    )
+    (place / "pairs.csv").write_text("context,response\n" + 'hello,"hi, you"\n' * 3)
+    pairs = functools.partial(read_file_of_pairs, str(place / "pairs.csv"))
+    return {
+        "run": (run, lambda: SentenceEncoder(run).encode(["hello there", "refund me"])),
+        **known,
+        "intents.csv": (place / "intents.csv", lambda: labelled(place / "intents.csv")),
+        "nlu.yml": (place / "nlu.yml", lambda: labelled(place / "nlu.yml")),
+        "candidates": (
+            place / "candidates.jsonl",
+            lambda: np.array([repr(each) for each in read_candidates(place / "candidates.jsonl")]),
+        ),
+        "pairs": (place / "pairs.csv", pairs),
+    }
+
+
+def labelled(path: Path) -> np.ndarray:
+    data = read_files([str(path)])
+    return np.array([*data.texts, *data.labels])
+
+
+def read_file_of_pairs(path: str) -> np.ndarray:
+    return np.array([repr(each) for each in pairs.read(path, dumps.DumpStats(path))])
+
+
+def fuzz_file(path: Path, read: Callable[[], Any], expected: Any, rng: random.Random) -> str:
+    """What became of reading a target of which one file was damaged."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    parts = {p: p.relative_to(path).parts for p in files}
+    file = rng.choice([p for p in files if not {"checkpoints", "logs"} & {*parts[p]}])
+    content, sums = file.read_bytes(), path / CHECKSUMS_FILE
+    recorded = sums.read_bytes() if sums.is_file() else None
+    # TensorFlow and HDF5 may end the process where they read damage that nobody has found before.
+    is_native = file.suffix in (".pb", ".h5") or "variables" in parts[file]
+    is_unchecked = recorded is None or (not is_native and rng.random() < 0.5)
+    try:
+        changed = damaged(content, rng)
+        if changed is None:
+            file.unlink()
+        else:
+            file.write_bytes(changed)
+        if recorded is not None and is_unchecked and file != sums:
+            if changed is None or rng.random() < 0.5:
+                sums.unlink()
+            else:
+                record_checksums(path, [str(file.relative_to(path))])
+        try:
+            found = read()
+        except (ValueError, OSError) as error:
+            said = str(error)
+            is_short = len(said) < 1_000 and "\n" not in said and "Traceback" not in said
+            return "refused" if is_short else f"FAULT {file.name}: said {said[:200]!r}"
+        except Exception as error:  # whatever else there may be
+            return f"FAULT {file.name}: {type(error).__name__}: {str(error)[:200]}"
+        if np.array_equal(found, expected):
+            return "read as before"
+        is_known = is_unchecked and path.suffix != ".onnx"
+        return "read, unchecked" if is_known else f"FAULT {file.name}: read as something else"
+    finally:
+        file.write_bytes(content)
+        if recorded is not None:
+            sums.write_bytes(recorded)
+
+
+def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    rng, place = random.Random(_SEED.value), folder / "damaged"
+    shutil.rmtree(place, ignore_errors=True)
+    known = {name: (*own, own[1]()) for name, own in readers(folder, place).items()}
+    encoders = {
+        "module": SentenceEncoder(_MODULE.value, compute_dtype="float32"),
+        "onnx": SentenceEncoder(place / "model.onnx"),
+    }
+    vocabulary = Path(_MODULE.value) / "assets" / "vocab.txt"
+    tokenizer = load_tokenizer(vocabulary)
+    plain = PlainTokenizer(read_vocabulary(vocabulary))
+    counts, faults, texts = Counter[str](), [], fuzzed_texts(rng)
+    end = time.monotonic() + 60 * _MINUTES.value
+    while time.monotonic() < end:
+        some = [next(texts) for _ in range(256)]
+        try:
+            faults += fuzz_texts(encoders, tokenizer, plain, some, rng)
+        except Exception as error:  # whatever there may be
+            faults.append(f"{type(error).__name__} ({str(error)[:200]}) at {some[0][:80]!r} …")
+        counts["texts"] += 2 * len(some)
+        for _ in range(_FILES_PER_TEXTS):
+            name = rng.choice([*known])
+            outcome = fuzz_file(*known[name], rng)
+            counts[f"{name}: {outcome}" if outcome[:5] != "FAULT" else "files at fault"] += 1
+            faults += [f"{name}: {outcome}"] if outcome[:5] == "FAULT" else []
+    return {"minutes": _MINUTES.value, **counts}, faults
+
+
+def main(argv: list[str]) -> None:
+    folder = Path(_FOLDER.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    faults = []
+    attacks = (
+        attack_with_kills, attack_writers_with_kills, attack_with_fuzz, attack_with_a_dump,
+    )  # fmt: skip
+    for attack in attacks:
+        found, own = attack(folder)
+        print(", ".join(f"{name} {value:,}" for name, value in found.items()), flush=True)
+        for fault in own[:20]:
+            print(f"  {fault}", flush=True)
+        faults += own
+    print(f"{len(faults)} faults")
+    if faults:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,156 @@
+r"""Ranks responses with checkpoints, modules and baselines, all on the same examples.
+
+```
+convert-tf evaluate --data data/ --checkpoint runs/convert
+convert-tf evaluate --data data/ --checkpoint runs/a --checkpoint runs/b \
+    --module hub_modules/convert/1 --baselines tfidf,bm25,sim,map --vectors hub_modules/convert/1 \
+    --output results/
+convert-tf evaluate --candidates mutual.valid.jsonl --module hub_modules/convert/1
+```
+
+Records (`--data`) are ranked as PolyAI does it: blocks of 100 examples, where the other 99
+responses are the negatives. A file (`--candidates`) brings the candidates of each context
+(`convert_tf.data.candidates`). R_N@k is the share of contexts one of whose right candidates is
+among the first k of N, and MRR the mean of 1 / rank of the best of them; a tie with a wrong
+candidate is a miss (`convert_tf.metrics`). A checkpoint cuts texts as in training, a module at its
+own limit, so the two may differ on texts longer than the checkpoint's `max_tokens`.
+
+Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
+"""
+
+import json
+from typing import Any
+
+from convert_tf import metrics
+from convert_tf.cli.flags import Define, UsageError, check_read, same
+from convert_tf.evaluation.compare import Report
+from convert_tf.evaluation.rows import BASELINES, HISTORY, baseline_rankers, model_rankers
+from convert_tf.evaluation.tables import ranking_table, write_report
+from convert_tf.evaluation.tasks import (
+    KS,
+    check_ks,
+    compare_on_candidates,
+    compare_on_records,
+    flat_report,
+)
+from convert_tf.ranking.encoders import PRECISIONS
+from convert_tf.storage.files import write_file
+
+TRAIN_EXAMPLES = 10_000
+
+
+def define_flags(define: Define) -> None:
+    define("checkpoint", [], "Folder that convert-tf train wrote.", repeats=True)
+    define(
+        "module", [], "Module that convert-tf export wrote, or a released one's name.", repeats=True
+    )
+    define("baselines", [], f"Some of {', '.join(BASELINES)}.")
+    define("vectors", [], "Module or checkpoint of sim and map.", repeats=True)
+    define(
+        "vector_signature",
+        None,
+        "Signature of --vectors modules that encodes contexts and responses alike, as default.",
+    )
+    define(
+        "train_data",
+        None,
+        "What tfidf, bm25 and map are fitted on: folder of records (its train split; by default "
+        "that of --data) or file of given candidates.",
+    )
+    define("train_examples", TRAIN_EXAMPLES, "How many of them, at most.", lower_bound=1)
+    define("data", None, "Folder of records; this or --candidates.")
+    define("split", "test", "Which records: train, dev or test.")
+    define("candidates", None, "JSON lines with contexts and their candidates.")
+    define(
+        "k",
+        None,
+        "The k of R_N@k: by default 1,3,10 on records, else those of 1,2,5,10 below N.",
+        kind=list,
+    )
+    define(
+        "block_size", metrics.BLOCK_SIZE, "N of --data: responses that are ranked.", lower_bound=1
+    )
+    define("max_examples", None, "Read at most this many.", kind=int, lower_bound=1)
+    define(
+        "history",
+        HISTORY[0],
+        "What is read of a context. own: all turns by those who have a place for earlier ones, "
+        "the last by others; joined: those others read all turns as one text; none: the last.",
+        choices=HISTORY,
+    )
+    define("by_source", False, "Also blocks of 100 within each source of --data.")
+    define("by_history", False, "Also scores of contexts with and without history.")
+    define("precision", "float32", "Of a checkpoint's computations.", choices=PRECISIONS)
+    define(
+        "output",
+        None,
+        "Folder for evaluation.json, .md and .png; rows there of the same examples are kept. "
+        "Or, for one model on --data, a .json file.",
+    )
+
+
+def run(values: Any) -> None:
+    if values.k is not None and not all(k.strip().isdecimal() for k in values.k):
+        raise UsageError(f"--k is a list of numbers, as 1,3,10. Received: {values.k}.")
+    report = _report(values)
+    print(ranking_table(report), flush=True)  # before what may fail
+    if values.output and values.output.endswith(".json"):
+        write_file(values.output, json.dumps(flat_report(report), indent=2) + "\n")
+    elif values.output:
+        write_report(report, values.output)
+
+
+def _report(values: Any) -> Report:
+    if (values.data is None) == (values.candidates is None):
+        raise ValueError(
+            "Examples come from --data or from --candidates. Received: "
+            f"{'neither' if values.data is None else 'both'}. Pass one of them."
+        )
+    check_read(
+        values,
+        {
+            "with --candidates": ("split", "block_size", "by_source") if values.candidates else (),
+            "without --vectors": () if values.vectors else ("vector_signature",),
+            "without a baseline that is fitted": ()
+            if {*values.baselines} - {"sim"}
+            else ("train_data", "train_examples"),
+        },
+    )
+    num_models = len(values.checkpoint) + len(values.module)
+    is_file = (values.output or "").endswith(".json")
+    if is_file and (num_models != 1 or values.baselines or values.candidates):
+        raise ValueError(
+            "A .json file is written for one model on --data. Received: "
+            f"{values.output!r} for more. Name a folder with --output."
+        )
+    if not (values.checkpoint or values.module or values.baselines):
+        raise ValueError(
+            "Something must rank. Received: no --checkpoint, --module or --baselines. Pass one."
+        )
+    ks = None if values.k is None else [int(k) for k in values.k]
+    if values.data is not None:
+        check_ks(ks := ks or [k for k in KS if k <= values.block_size], values.block_size)
+    rankers = model_rankers(
+        [*values.checkpoint, *values.module],
+        precision=values.precision,
+        joins_turns=values.history == "joined",
+    )
+    rankers += baseline_rankers(
+        values.baselines,
+        values.vectors,
+        train_data=values.train_data or values.data,
+        train_examples=values.train_examples,
+        signature=values.vector_signature,
+        history=values.history,
+    )
+    common = same(values, "max_examples history by_history")
+    if values.candidates is not None:
+        return compare_on_candidates(rankers, values.candidates, ks=ks, **common)
+    return compare_on_records(
+        rankers,
+        values.data,
+        split=values.split,
+        ks=ks or [],
+        **same(values, "block_size by_source"),
+        **common,
+    )

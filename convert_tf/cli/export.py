@@ -1,0 +1,46 @@
+"""Writes a checkpoint as a TF Hub module, or as one file for the light runtime.
+
+```
+convert-tf export --checkpoint runs/convert --output runs/convert/module/1
+convert-tf export --checkpoint runs/poly --output runs/poly/module/1
+convert-tf export --checkpoint runs/convert --output convert.onnx
+```
+
+A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.config.model import MAX_TOKENS
+
+
+def define_flags(define: Define) -> None:
+    define("checkpoint", NEEDED, "Folder that convert-tf train wrote.")
+    define("output", NEEDED, "Folder of the module, or x.onnx.")
+    define("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
+    define(
+        "network_bits",
+        None,
+        "Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in "
+        "x.onnx.",
+        choices=["32", "16", "8"],
+    )
+    define("notes", None, "A file of Markdown that joins the model card: data, licences, results.")
+    define("overwrite", False, "Replace --output where it exists.")
+
+
+def run(values: Any) -> None:
+    from convert_tf.export.model import export_model
+
+    path = export_model(
+        values.checkpoint,
+        values.output,
+        network_bits=int(values.network_bits) if values.network_bits else None,
+        max_tokens=values.max_tokens,
+        notes=Path(values.notes).read_text(encoding="utf-8") if values.notes else "",
+        overwrite=values.overwrite,
+    )
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    print(f"wrote {path}, {sum(each.stat().st_size for each in files) / 1e6:.1f} MB")

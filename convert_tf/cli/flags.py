@@ -1,0 +1,211 @@
+"""What the commands' flags share: a flag for each field of a dataclass, and refusals."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+NEEDED = object()  # the default of a flag that must be given
+
+# What `define_flags` of a command is given: `define_flag` with the command's flags.
+Define = Callable[..., None]
+
+_DEFINE: dict[type, Callable[..., Any]] = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list: flags.DEFINE_list,
+    tuple: flags.DEFINE_list,
+}
+
+
+class UsageError(Exception):
+    """A command was not called as its help says; the exit status is 2."""
+
+
+def define_flag(
+    values: flags.FlagValues,
+    name: str,
+    default: Any,
+    text: str,
+    *,
+    kind: type | None = None,
+    choices: Sequence[str] | None = None,
+    repeats: bool = False,
+    **bounds: float,
+) -> None:
+    """Defines one flag.
+
+    Args:
+      values: where it is defined.
+      name: without dashes.
+      default: its value where it is not given; `NEEDED` where it must be.
+      text: its line of help.
+      kind: type of its values; by default that of `default`, and `str` where that tells none.
+      choices: the values that it may have.
+      repeats: whether it may be given several times, for a list of strings.
+      **bounds: `lower_bound` and `upper_bound` of a number.
+    """
+    needed: dict[str, Any] = {"required": True} if default is NEEDED else {}
+    default = None if needed else default
+    if choices is not None:
+        flags.DEFINE_enum(name, default, choices, text, values)
+    elif repeats:
+        flags.DEFINE_multi_string(name, default, text, values, **needed)
+    else:
+        define = _DEFINE.get(kind or type(default), flags.DEFINE_string)
+        define(name, default, text, flag_values=values, **needed, **bounds)
+
+
+def define_fields(
+    define: Define,
+    config_class: Any,
+    *,
+    leave_out: Collection[str] = (),
+    choices: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Defines a flag for each field of a dataclass, with the field's line of its docstring.
+
+    The flags are None where they are not given.
+
+    Args:
+      define: see `Define`.
+      config_class: a dataclass with `explanations`; every field has a default.
+      leave_out: fields that get no flag.
+      choices: the values of fields that have only some.
+    """
+    explained = config_class.explanations()
+    for field in _fields(config_class, leave_out):
+        text = f"{explained[field.name]} Default: {field.default!r}."
+        own_choices = (choices or {}).get(field.name)
+        kind = int if field.default is None else type(field.default)
+        define(field.name, None, text, kind=kind, choices=own_choices)
+
+
+def given_fields(
+    values: flags.FlagValues, config_class: Any, *, leave_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields of a dataclass whose flags were given, with lists as tuples of the field's type.
+
+    Raises:
+      ValueError: an item of a list is not of that type.
+    """
+    given = {}
+    for field in _fields(config_class, leave_out):
+        value = values[field.name].value
+        if value is None:
+            continue
+        if isinstance(field.default, tuple):
+            kind = type(field.default[0]) if field.default else str
+            value = tuple(kind(item) for item in value)
+        given[field.name] = value
+    return given
+
+
+def _fields(config_class: Any, leave_out: Collection[str]) -> Iterator[dataclasses.Field]:
+    return (each for each in dataclasses.fields(config_class) if each.name not in leave_out)
+
+
+# Flags whose values are models; each may be the name of a released one.
+MODEL_FLAGS = ("module", "checkpoint", "init_from", "rerank_checkpoint", "mined_with")
+
+
+def resolve_names(values: flags.FlagValues) -> None:
+    """Puts paths in the place of the names of released modules.
+
+    Raises:
+      ValueError: a module is not here and could not be downloaded.
+    """
+    from convert_tf.checkpoints.released import model_path
+
+    for name in set(values) & {*MODEL_FLAGS}:
+        flag = values[name]
+        if isinstance(flag.value, list):
+            flag.value = [model_path(each) for each in flag.value]
+        elif flag.value:
+            flag.value = model_path(flag.value)
+
+
+def define_encoder(define: Define) -> None:
+    """Defines `--module` and `--checkpoint`, of which one is given."""
+    define(
+        "module",
+        None,
+        "Module that convert-tf export wrote, or a released one's name; this or --checkpoint.",
+    )
+    define("checkpoint", None, "Folder that convert-tf train wrote; this or --module.")
+
+
+def define_search_kind(define: Define) -> None:
+    """Defines `--kind` of an index."""
+    define(
+        "kind",
+        "response",
+        "response: candidates are answers to queries; similarity: texts like them. That of the "
+        "cache.",
+        choices=["response", "similarity"],
+    )
+
+
+def one_encoder(values: Any) -> str:
+    """The model that the flags of `define_encoder` name.
+
+    Raises:
+      UsageError: none or both are given.
+    """
+    if (values.checkpoint is None) == (values.module is None):
+        raise UsageError("The encoder is a --checkpoint or a --module: pass one of them.")
+    return values.checkpoint or values.module
+
+
+def define_model(define: Define) -> None:
+    """Defines the flags of `loaded_classifier`."""
+    define(
+        "model",
+        NEEDED,
+        "Folder that convert-tf intent train wrote, or x.onnx that convert-tf intent export wrote.",
+    )
+    define("module", [], "Where the model's module is now, if it was moved.", repeats=True)
+
+
+def loaded_classifier(values: Any) -> Any:
+    """The `IntentClassifier`, the `MultiIntentClassifier` or the `IntentFile` of `--model`."""
+    modules = list(values.module)
+    if values.model.endswith(".onnx"):
+        from convert_tf.intents.one_file import IntentFile
+
+        if modules:
+            raise UsageError(
+                "A file holds its encoder. Received: --module with --model "
+                f"{values.model!r}. Leave --module out."
+            )
+        return IntentFile(values.model)
+    from convert_tf.intents.loading import load_classifier
+
+    encoder = modules[0] if len(modules) == 1 else modules or None
+    return load_classifier(values.model, encoder=encoder)
+
+
+def same(values: Any, names: str) -> dict[str, Any]:
+    """The values of flags, for arguments of the same names, which spaces separate."""
+    return {name: values[name].value for name in names.split()}
+
+
+def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:
+    """Refuses flags that were given and would change nothing.
+
+    Args:
+      values: the flags.
+      unread: under each reason, as `"with --candidates"`, the flags that nothing reads for it.
+
+    Raises:
+      ValueError: there is one.
+    """
+    for reason, names in unread.items():
+        if found := sorted(f"--{name}" for name in names if values[name].present):
+            raise ValueError(
+                f"Each flag must have an effect. Received: {', '.join(found)} {reason}. Leave "
+                f"{'it' if len(found) == 1 else 'them'} out."
+            )

@@ -1,0 +1,49 @@
+r"""Encodes candidates once, for many searches.
+
+```
+convert-tf index build --module hub_modules/convert/1 --input candidates.txt --output cache/ \
+    --dtype int8
+```
+
+`--checkpoint` takes the place of `--module` for a dual encoder or a bi- or poly-encoder that
+`convert-tf train` wrote. `convert_tf.search.cache` says what is in the folder.
+"""
+
+from typing import Any
+
+from convert_tf.cli.flags import (
+    NEEDED,
+    Define,
+    define_encoder,
+    define_search_kind,
+    one_encoder,
+    same,
+)
+from convert_tf.search.cache import DTYPES
+
+
+def define_flags(define: Define) -> None:
+    define_encoder(define)
+    define_search_kind(define)
+    define("input", NEEDED, "Text file, compressed or not; a candidate a line.")
+    define("output", NEEDED, "Folder of the cache.")
+    define("dtype", "float32", "How vectors are stored.", choices=DTYPES)
+    define("batch_size", 1024, "Texts encoded together.", lower_bound=1)
+    define("overwrite", False, "Whether a cache of that name is replaced.")
+
+
+def run(values: Any) -> None:
+    model = one_encoder(values)
+    from convert_tf.search.encoders import load_encoder
+    from convert_tf.search.writing import write_cache
+    from convert_tf.storage.lines import filled_lines
+
+    encoder = load_encoder(model, kind=values.kind)
+    cache = write_cache(
+        values.output,
+        filled_lines(values.input),
+        encoder.encode_candidates,
+        fingerprint=encoder.fingerprint,
+        **same(values, "dtype batch_size overwrite"),
+    )
+    print(f"wrote {values.output}: {cache.count:,} candidates, {cache.dim} × {cache.dtype}")

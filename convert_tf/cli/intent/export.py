@@ -1,0 +1,37 @@
+"""Writes an intent classifier with its encoder as one file, for onnxruntime and numpy.
+
+```
+convert-tf intent export --model model/ --output intents.onnx
+convert-tf intent predict --model intents.onnx --input texts.txt
+```
+
+`--serving_module` of `convert-tf intent train` writes a SavedModel instead.
+"""
+
+from typing import Any
+
+from convert_tf.cli.flags import NEEDED, Define, define_model, loaded_classifier
+
+
+def define_flags(define: Define) -> None:
+    define_model(define)
+    define("output", NEEDED, "The file, x.onnx.")
+    define(
+        "network_bits",
+        "8",
+        "Bits of the encoder's weights: 8 is smaller and faster, 32 answers as the model does.",
+        choices=["32", "8"],
+    )
+    define("overwrite", False, "Replace --output where it exists.")
+
+
+def run(values: Any) -> None:
+    from convert_tf.intents.one_file import export_one_file
+
+    path = export_one_file(
+        loaded_classifier(values),
+        values.output,
+        network_bits=int(values.network_bits),
+        overwrite=values.overwrite,
+    )
+    print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")

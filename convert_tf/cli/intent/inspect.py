@@ -1,0 +1,61 @@
+"""Looks at labelled examples before they train anything: overlaps, likely errors, duplicates.
+
+```
+convert-tf intent inspect --module convert --data train.csv --output inspection/
+```
+
+An example is a suspect where the three nearest examples of another intent are nearer than those of
+its own. `--output` gets `inspection.json` and `map.png`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.figures import write_picture
+from convert_tf.storage.files import write_file
+
+REPORT_FILE = "inspection.json"
+MAP_FILE = "map.png"
+
+
+def define_flags(define: Define) -> None:
+    define(
+        "module", NEEDED, "Module, .onnx file or released name; several are concatenated.",
+        repeats=True,
+    )  # fmt: skip
+    define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
+    define("output", None, "Folder of the results.")
+    define(
+        "duplicate_cosine", 0.95, "From which texts of two intents are near duplicates.",
+        lower_bound=0.0, upper_bound=1.0,
+    )  # fmt: skip
+    define("top_k", 10, "How many of each kind are printed.", lower_bound=1)
+
+
+def run(values: Any) -> None:
+    from convert_tf.intents.data import read_files
+    from convert_tf.intents.encodings import IntentEncodings
+    from convert_tf.intents.inspection import (
+        inspect_examples,
+        inspection_text,
+        intent_map,
+        map_places,
+    )
+
+    data = read_files(values.data)
+    encodings = IntentEncodings(list(values.module))
+    report = inspect_examples(encodings, data, duplicate_cosine=values.duplicate_cosine)
+    print(inspection_text(report, shown=values.top_k))
+    if values.output is None:
+        return
+    output = Path(values.output)
+    output.mkdir(parents=True, exist_ok=True)
+    write_file(output / REPORT_FILE, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    suspects = [row["number"] for row in report["suspects"]]
+    has_map = write_picture(
+        output / MAP_FILE,
+        lambda: intent_map(map_places(encodings(data.texts)), data.labels, suspects),
+    )
+    print(f"wrote {values.output}: {', '.join([REPORT_FILE, *([MAP_FILE] if has_map else [])])}")

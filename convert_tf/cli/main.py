@@ -1,0 +1,235 @@
+"""The command `convert-tf`, which is `python -m convert_tf`, too.
+
+A command is a module of this package with `define_flags(define)` and `run(values)`; its docstring,
+the example first, is its help. Here are what all share: the list, the parsing, and what becomes of
+errors.
+"""
+
+import difflib
+import functools
+import importlib
+import logging
+import os
+import re
+import shutil
+import sys
+import textwrap
+import traceback
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from absl import flags
+
+from convert_tf import __version__
+from convert_tf.cli.flags import UsageError, define_flag, resolve_names
+
+# In the order of the road from dumps to answers; "index build" is in `convert_tf.cli.index.build`.
+COMMANDS = {
+    "sample": "writes a small conversation dump, for trying the rest",
+    "prepare": "conversation dumps, pairs and dialogues to training data",
+    "vocabulary": "learns a vocabulary from prepared data or from text",
+    "tokenize": "records to token ids, from which a machine without TensorFlow trains",
+    "teach": "a teacher's vectors of the texts that are trained on",
+    "similarity": "a map to vectors for similarity, for a model that has none",
+    "mine": "hard negatives: wrong responses that a trained model ranks high",
+    "train": "trains or fine-tunes a dual encoder, or a ranker on top of it",
+    "pretrain": "pre-trains a BERT-shaped trunk on records of conversations",
+    "evaluate": "ranks responses with checkpoints, modules and baselines",
+    "export": "a checkpoint as a TF Hub module, or as one file for the light runtime",
+    "embed": "encodes the lines of a file with an exported model",
+    "nearest": "shows the responses that a module finds nearest to some contexts",
+    "index build": "encodes candidates once, for many searches",
+    "index search": "finds the best of many candidates for a context",
+    "demo": "a page in which a model runs, in the browser alone",
+    "serve": "answers over HTTP: vectors, rankings, intents, OpenAI's embeddings",
+    "intent inspect": "what overlaps, looks mislabelled or stands twice in labelled examples",
+    "intent train": "trains an intent classifier on frozen encodings, or fine-tunes the encoder",
+    "intent evaluate": "scores an intent classifier and shows what it confuses",
+    "intent predict": "the intents of the lines of a file",
+    "intent export": "a classifier with its encoder as one file for the light runtime",
+    "intent benchmark": "compares encoders and heads on few examples of each intent",
+}
+_HELP = ("--help", "-h", "-help")
+_EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
+_BROKEN_PIPE = 141  # as shells say of SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf") -> int:
+    """Runs a command and says in one line of standard error what went wrong.
+
+    Args:
+      arguments: the name of a command and its flags; those of this process by default.
+      program: how messages and help name this program. A script that is one command names itself
+        (`"train.py"`).
+
+    Returns:
+      The exit status: 0; 1 after an error; 2 where the command line is not as the help says.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _main(arguments, program)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output has ended, as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+
+
+def _main(arguments: list[str], program: str) -> int:
+    name = next(
+        (name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in COMMANDS), ""
+    )
+    if not name:
+        return _list_or_refuse(arguments, program)
+    called = program if program.endswith(".py") else f"{program} {name}"
+    values = flags.FlagValues()
+    flags.DEFINE_integer(
+        "verbosity", 0, "1 also shows where in the program an error happened.", flag_values=values
+    )
+    interrupted = "interrupted"
+    try:
+        command = importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
+        interrupted = getattr(command, "INTERRUPTED", interrupted)
+        command.define_flags(functools.partial(define_flag, values))
+        own = arguments[len(name.split()) :]
+        if {*own} & {*_HELP}:
+            print(_help(command, values, called))
+            return 0
+        with warnings.catch_warnings():
+            _show_own_warnings()
+            _run(command, values, own)
+        return 0
+    except (UsageError, flags.Error) as error:
+        message = str(error).removeprefix("ERROR:: ")
+        stop = "" if message.endswith((".", "?")) else "."
+        return _fail(called, f"{message}{stop} {called} --help lists the flags.", 2)
+    except BrokenPipeError:
+        raise
+    except _EXPECTED as error:
+        if values["verbosity"].value > 0:
+            traceback.print_exc()
+        return _fail(called, error, 1)
+    except KeyboardInterrupt:
+        return _fail(called, interrupted, 1)
+
+
+def _show_own_warnings() -> None:
+    """Prints what the package warns of in one line, and nothing that libraries warn of."""
+    for library in ("absl", "tensorflow"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", category=UserWarning, module=r"convert_tf\.")
+        warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+
+
+def _fail(called: str, message: object, status: int) -> int:
+    print(f"{called}: {' '.join(str(message).split())}", file=sys.stderr)
+    return status
+
+
+def _list_or_refuse(arguments: list[str], program: str) -> int:
+    """For a command line that names no command."""
+    group = arguments[0] if arguments else ""
+    if group == "--version":
+        print(f"convert_tf {__version__}")
+        return 0
+    within = [name for name in COMMANDS if name.startswith(f"{group} ")]
+    first = arguments[1] if within and arguments[1:] else "" if within else group
+    if first in ("", *_HELP):
+        print(_listing(within or list(COMMANDS), program))
+        return 0
+    wanted = f"{group} {first}" if within else first
+    near = difflib.get_close_matches(wanted, within or list(COMMANDS), n=3, cutoff=0.5)
+    tip = f" Did you mean {' or '.join(near)}?" if near else ""
+    return _fail(
+        program, f"There is no command {wanted!r}.{tip} {program} --help lists the commands.", 2
+    )
+
+
+def _listing(names: Sequence[str], program: str) -> str:
+    lines = [f"  {name:<18}{COMMANDS[name]}" for name in names]
+    return "\n".join(
+        [
+            f"usage: {program} COMMAND [--flag=value ...]",
+            "",
+            *lines,
+            "",
+            f"{program} COMMAND --help shows an example and the flags.",
+            "--flagfile=FILE reads flags from a file, a flag a line.",
+            f"{program} --version says which version this is.",
+        ]
+    )
+
+
+def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    values.set_gnu_getopt(True)
+    passes_on = hasattr(command, "passes_on") and command.passes_on(arguments)
+    try:
+        _, *rest = values(["", *arguments], known_only=passes_on)
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
+        tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
+        raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error
+    except flags.IllegalFlagValueError as error:
+        if "other than None" in str(error):  # absl's words for one that is not given
+            needed = " and ".join(f"--{name}" for name in _missing(values))
+            raise UsageError(f"{needed} must be given") from error
+        raise
+    resolve_names(values)
+    if passes_on:
+        command.run(values, rest)
+    elif rest:
+        raise UsageError(
+            f"Flags are given as --name=value, patterns in quotes. Received: {' '.join(rest)!r}."
+        )
+    else:
+        command.run(values)
+
+
+def _help(command: ModuleType, values: flags.FlagValues, called: str) -> str:
+    """The example, what the command does, and its flags."""
+    before, example, after = (command.__doc__ or "").split("```", 2)
+    text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
+    lines = [example.strip(), "", text.strip(), "", f"Flags of {called}:"]
+    width = min(shutil.get_terminal_size().columns, 100)
+    for name in sorted(values, key=lambda name: name == "verbosity"):
+        flag: Any = values[name]
+        lines.append(f"  {_form(values, flag)}")
+        # absl adds to the text what the form says.
+        text = re.sub(
+            r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z", "", flag.help
+        )
+        lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _form(values: flags.FlagValues, flag: Any) -> str:
+    """How a flag is written, with its default."""
+    if flag.boolean:
+        return f"--[no]{flag.name}" + (", on by default" if flag.default else "")
+    default = flag.default
+    if isinstance(default, list):
+        default = ",".join(default)
+    return (
+        f"--{flag.name}={'' if default is None else default}"
+        + (f" ({', '.join(flag.parser.enum_values)})" if isinstance(flag, flags.EnumFlag) else "")
+        + (", repeatable" if isinstance(flag, flags.MultiFlag) else "")
+        + (", needed" if flag.name in _missing(values) else "")
+    )
+
+
+def _missing(values: flags.FlagValues) -> list[str]:
+    """The flags that must be given and are not."""
+
+    def is_missing(flag: Any) -> bool:
+        try:
+            for validator in flag.validators:
+                validator.verify(values)
+        except flags.ValidationError:
+            return flag.value is None
+        return False
+
+    return [name for name in values if is_missing(values[name])]

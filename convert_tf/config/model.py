@@ -1,0 +1,155 @@
+"""Configuration of the dual encoder.
+
+Reference: arXiv 1911.03688 §2.1.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from convert_tf.config.base import TOKENIZERS, Config, check, check_sizes
+
+MAX_TOKENS = 512  # that an exported model reads of a text, unless told otherwise
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Config):
+    """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
+
+    Args:
+      vocab_size: entries of the vocabulary, hash buckets not counted.
+      num_oov_buckets: hash buckets for characters outside the vocabulary.
+      tokenizer: `"subword"` (the paper's) or `"sentencepiece"`.
+      embedding_dim: width of subword embeddings and of the transformer blocks.
+      position_table_sizes: rows of the two position tables; position i reads row i mod size of
+        each.
+      max_relative_attention: one entry per block: how many tokens away attention may look.
+      num_heads: attention heads per block; 1 in the paper, 8 in its ablation A.
+      attention_dim: query/key width of one head.
+      use_value_projection: whether attention projects its values; the paper's parameter count says
+        no.
+      use_relative_bias: whether a learned bias per relative position is added to attention scores.
+      feed_forward_dim: hidden width of the feed-forward layer of a block.
+      reduction_heads: heads of the √N reduction; its output r has reduction_heads × embedding_dim.
+      reduction_dim: query/key width of one reduction head.
+      side_layers: hidden layers of each side network.
+      side_hidden_dim: width of those layers.
+      use_side_skip: whether the side networks have skip connections.
+      encoding_dim: width of the normalised encodings h.
+      embedding_bits: 8 trains the subword table quantization-aware; 32 leaves it alone.
+      max_tokens: longest sequence, in subwords, that training reads; longer texts are cut.
+      multi_context: whether the model reads earlier turns too, up to ten joined into one text.
+    """
+
+    vocab_size: int = 31_476
+    num_oov_buckets: int = 1_000
+    tokenizer: str = "subword"
+    embedding_dim: int = 512
+    position_table_sizes: tuple[int, int] = (47, 11)
+    max_relative_attention: tuple[int, ...] = (3, 5, 48, 48, 48, 48)
+    num_heads: int = 1
+    attention_dim: int = 64
+    use_value_projection: bool = False
+    use_relative_bias: bool = True
+    feed_forward_dim: int = 2_048
+    reduction_heads: int = 2
+    reduction_dim: int = 64
+    side_layers: int = 3
+    side_hidden_dim: int = 1_024
+    use_side_skip: bool = True
+    encoding_dim: int = 512
+    embedding_bits: int = 8
+    max_tokens: int = 60
+    multi_context: bool = False
+
+    def __post_init__(self) -> None:
+        names = (
+            "vocab_size", "num_oov_buckets", "embedding_dim", "num_heads", "attention_dim",
+            "feed_forward_dim", "reduction_heads", "reduction_dim", "side_hidden_dim",
+            "encoding_dim", "max_tokens",
+        )  # fmt: skip
+        dim, hidden = self.embedding_dim, self.side_hidden_dim
+        check_sizes(
+            {
+                **{name: getattr(self, name) for name in names},
+                "the largest position table": max(self.position_table_sizes, default=1),
+                "the longest relative attention": max(self.max_relative_attention, default=1),
+            },
+            matrices={
+                "vocab_size, num_oov_buckets and embedding_dim": self.num_ids * dim,
+                "position_table_sizes and embedding_dim": sum(self.position_table_sizes) * dim,
+                "feed_forward_dim and embedding_dim": self.feed_forward_dim * dim,
+                "num_heads, attention_dim and embedding_dim": (
+                    self.num_heads * self.attention_dim * dim
+                ),
+                "reduction_heads, reduction_dim and embedding_dim": (
+                    self.reduction_heads * self.reduction_dim * dim
+                ),
+                "side_hidden_dim": hidden * max(hidden, self.reduced_dim, self.encoding_dim),
+            },
+            layers=max(len(self.max_relative_attention), self.side_layers),
+        )
+        check(self.side_layers >= 0, "side_layers must not be negative.", self.side_layers)
+        check(
+            self.tokenizer in TOKENIZERS, f"tokenizer must be one of {TOKENIZERS}.", self.tokenizer
+        )
+        check(
+            len(self.position_table_sizes) == 2
+            and min(self.position_table_sizes) >= 1
+            and math.gcd(*self.position_table_sizes) == 1,
+            "position_table_sizes must be two positive coprime numbers, so that positions repeat "
+            "only after their product.",
+            self.position_table_sizes,
+        )
+        check(
+            len(self.max_relative_attention) >= 1 and min(self.max_relative_attention) >= 1,
+            "max_relative_attention must hold one positive distance per block.",
+            self.max_relative_attention,
+        )
+        check(
+            self.embedding_dim % self.num_heads == 0,
+            "embedding_dim must be a multiple of num_heads.",
+            (self.embedding_dim, self.num_heads),
+        )
+        check(self.embedding_bits in (8, 32), "embedding_bits must be 8 or 32.",
+               self.embedding_bits)  # fmt: skip
+
+    @property
+    def num_ids(self) -> int:
+        """Rows of the embedding table; also the id of padding, which has no row."""
+        return self.vocab_size + self.num_oov_buckets
+
+    @property
+    def reduced_dim(self) -> int:
+        """Width of r, the reduced encoding before the side network."""
+        return self.reduction_heads * self.embedding_dim
+
+
+MODEL_PRESETS: dict[str, dict[str, Any]] = {
+    "convert": {},
+    "convert_multi_context": {"multi_context": True},
+    "convert_small": {"max_relative_attention": (3, 5, 48)},
+    "tiny": {
+        "embedding_dim": 64,
+        "max_relative_attention": (3, 48),
+        "attention_dim": 16,
+        "feed_forward_dim": 128,
+        "reduction_dim": 16,
+        "side_layers": 1,
+        "side_hidden_dim": 128,
+        "encoding_dim": 64,
+    },
+}
+
+
+def model_preset(name: str, **overrides: Any) -> ModelConfig:
+    """The preset `name` as a `ModelConfig`, with `overrides` of single fields.
+
+    Raises:
+      ValueError: `name` is no preset, or an override names no field.
+    """
+    if name not in MODEL_PRESETS:
+        raise ValueError(
+            f"A model must be one of the presets {sorted(MODEL_PRESETS)}. Received: {name!r}."
+        )
+    return ModelConfig.from_dict({**MODEL_PRESETS[name], **overrides})

@@ -1,0 +1,361 @@
+"""Lines of comment and submission dumps as plain tuples, normalised and cleaned.
+
+Pure functions: no engine, no file format. Why a line is not used is told by `UnusableLineError`.
+
+Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
+"""
+
+import html
+import inspect
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+
+DEDUPLICATE = ("no", "exact", "folded")
+TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID_KIND = re.compile(r"t[0-9]_")
+_MAX_NAME_LENGTH = 200
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
+# A quoted line begins with `>`, which older dumps hold as `&gt;`; it goes with its line end.
+# `>!` begins a spoiler, `>:(` and `>.>` are faces.
+_QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
+_MAY_HOLD_URL = re.compile(r"://|www\.|\]\(", re.IGNORECASE)
+# A link's text may hold brackets, its address parentheses, and a title may follow.
+_MARKDOWN_LINK = re.compile(
+    r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"
+    r"\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
+)
+# What ends a sentence or closes a parenthesis is not part of a URL; parentheses in pairs are.
+_BARE_URL = re.compile(
+    r"<(?:https?|ftp)://[^\s<>]+>"
+    r"|\b(?:(?:https?|ftp)://|www\.)(?:[^\s<>()]|\([^\s<>()]*\))+(?<![.,;:!?'\"])",
+    re.IGNORECASE,
+)
+_SPACES = re.compile(r"[ \t]+")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Comment(NamedTuple):
+    """One turn of a thread: a comment, or the submission's title.
+
+    `parent_id` is `TITLE_ID` for a top-level comment and None for the title itself. `body` holds
+    at most `Rules.max_length` characters; `is_trimmed` says that there were more. `score` is None
+    where the dump does not tell.
+    """
+
+    id: str
+    thread_id: str
+    parent_id: str | None
+    body: str
+    is_trimmed: bool
+    author: str
+    subreddit: str
+    score: int | None = None
+
+
+class UnusableLineError(ValueError):
+    """A dump line is not used; `reason` is the counter's name.
+
+    `is_bad` says whether the line lacks a field or holds something else in it, as opposed to
+    being left out by a rule.
+    """
+
+    def __init__(self, reason: str, *, is_bad: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_bad = is_bad
+
+
+def _bare_subreddit(name: str) -> str:
+    """`cooking` for `/r/Cooking`."""
+    return name.strip().lower().removeprefix("/").removeprefix("r/")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which turns make examples. The defaults are PolyAI's rules for Reddit.
+
+    Args:
+        min_context_length: shortest context, in characters.
+        max_context_length: longest context.
+        min_response_length: shortest response, in characters.
+        max_response_length: longest response.
+        max_extra_length: extra contexts are trimmed to so many characters, at the end of a word.
+        max_path_length: most comments in one path, response and context included (2 to 11); a
+            conversation, which has no title, may have one turn more.
+        unescape_html: whether HTML entities become characters before texts are measured. PolyAI
+            keeps them; people who embed text do not write `&gt;`.
+        strip_quotes: whether quoted lines (`> ...`) are taken out of texts.
+        strip_urls: whether URLs are taken out of texts; of a Markdown link its text stays.
+        drop_bots: whether turns by bots and AutoModerator make no context and no response.
+        drop_self_replies: whether an author's answers to themselves make no example.
+        drop_repeats: whether responses that repeat their context make no example.
+        deduplicate: whether of equal pairs one is kept, that of the smallest thread id: `"no"`,
+            `"exact"` (as PolyAI's AmazonQA), `"folded"` (case and white space do not count).
+        min_score: lowest score of a response that has one; None for no limit.
+        subreddits: the only subreddits that are read; empty for all. Case does not count.
+        exclude_subreddits: subreddits that are not read.
+    """
+
+    min_context_length: int = 9
+    max_context_length: int = 127
+    min_response_length: int = 9
+    max_response_length: int = 127
+    max_extra_length: int = 127
+    max_path_length: int = 11
+    unescape_html: bool = False
+    strip_quotes: bool = False
+    strip_urls: bool = False
+    drop_bots: bool = False
+    drop_self_replies: bool = False
+    drop_repeats: bool = False
+    deduplicate: str = "no"
+    min_score: int | None = None
+    subreddits: tuple[str, ...] = ()
+    exclude_subreddits: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for role in ("context", "response"):
+            shortest = getattr(self, f"min_{role}_length")
+            longest = getattr(self, f"max_{role}_length")
+            if not 1 <= shortest <= longest:
+                raise ValueError(
+                    f"Lengths must satisfy 1 <= min_{role}_length <= max_{role}_length. Received: "
+                    f"{shortest} and {longest}. The defaults are 9 and 127."
+                )
+        if not 2 <= self.max_path_length <= MAX_EXTRA_CONTEXTS + 1:
+            raise ValueError(
+                "A path holds a context, a response and what the ten extra contexts of a record "
+                "can take with a title: 2 <= max_path_length <= 11. Received: "
+                f"max_path_length={self.max_path_length}. The default is 11."
+            )
+        if self.max_extra_length < 1:
+            raise ValueError(
+                "Extra contexts keep at least one character. "
+                f"Received: max_extra_length={self.max_extra_length}. The default is 127."
+            )
+        if self.deduplicate not in DEDUPLICATE:
+            raise ValueError(
+                f"deduplicate is one of {', '.join(DEDUPLICATE)}. "
+                f"Received: {self.deduplicate!r}. The default is no."
+            )
+        for name in ("subreddits", "exclude_subreddits"):
+            names = {_bare_subreddit(one) for one in getattr(self, name)}
+            lowered = tuple(sorted(names - {""}))
+            object.__setattr__(self, name, lowered)
+        both = set(self.subreddits) & set(self.exclude_subreddits)
+        if both:
+            raise ValueError(
+                "A subreddit is either read or excluded. "
+                f"Received: {sorted(both)} in both lists. Take them out of one."
+            )
+
+    @classmethod
+    def explanations(cls) -> dict[str, str]:
+        """What each field means: its entry under `Args` in the docstring."""
+        entries = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")[2]
+        found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", entries, re.MULTILINE)
+        return {name: " ".join(text.split()) for name, text in found}
+
+    @property
+    def max_length(self) -> int:
+        """Characters of a turn that are kept: as many as any role may have."""
+        return max(self.max_context_length, self.max_response_length, self.max_extra_length)
+
+
+# The `clean` preset turns on every rule that needs no list.
+PRESETS: dict[str, dict[str, Any]] = {
+    "polyai": {},
+    "clean": {
+        "unescape_html": True,
+        "strip_quotes": True,
+        "strip_urls": True,
+        "drop_bots": True,
+        "drop_self_replies": True,
+        "drop_repeats": True,
+        "deduplicate": "folded",
+        "min_score": 0,
+    },
+}
+
+
+def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
+    """One object of a comments dump, normalised.
+
+    Args:
+        fields: the object.
+        rules: how texts are cleaned, which subreddits are read.
+        changed: counts, by rule, the texts that cleaning changed.
+
+    Raises:
+        UnusableLineError: a field is missing or is not what a dump holds there, or the subreddit is
+            not to be read.
+    """
+    thread_id = _normalised_id(fields, "link_id")
+    parent_id = _text(fields, "parent_id")
+    body = _text(fields, "body")
+    subreddit = _subreddit(fields, rules)
+    return make_turn(
+        body,
+        rules,
+        id=_normalised_id(fields, "id"),
+        thread_id=thread_id,
+        parent_id=_normalised_parent(parent_id, thread_id),
+        author=_name(fields, "author"),
+        subreddit=subreddit,
+        score=_score(fields.get("score")),
+        changed=changed,
+    )
+
+
+def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
+    """One object of a submissions dump, as the root turn of its thread: the title.
+
+    Args and errors are those of `parse_comment`.
+    """
+    subreddit = _subreddit(fields, rules)
+    return make_turn(
+        _text(fields, "title"),
+        rules,
+        id=TITLE_ID,
+        thread_id=_normalised_id(fields, "id"),
+        parent_id=None,
+        author=_name(fields, "author"),
+        subreddit=subreddit,
+        changed=changed,
+    )
+
+
+def make_turn(
+    text: str,
+    rules: Rules,
+    *,
+    id: str,
+    thread_id: str,
+    parent_id: str | None,
+    author: str = "",
+    subreddit: str = "",
+    score: int | None = None,
+    changed: Counter[str],
+) -> Comment:
+    """A turn whose text is cleaned and trimmed by the rules."""
+    body = clean_text(text, rules, changed=changed)
+    return Comment(
+        id=id,
+        thread_id=thread_id,
+        parent_id=parent_id,
+        body=trim(body, rules.max_length),
+        is_trimmed=len(body) > rules.max_length,
+        author=author,
+        subreddit=subreddit,
+        score=score,
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    raise UnusableLineError(f"missing_{name}" if value is None else f"wrong_type_{name}")
+
+
+def _name(fields: Mapping[str, Any], name: str) -> str:
+    """An optional field: dumps hold null for authors and subreddits that are not known."""
+    value = fields.get(name) or ""
+    if not isinstance(value, str):
+        raise UnusableLineError(f"wrong_type_{name}")
+    if len(value) > _MAX_NAME_LENGTH:
+        raise UnusableLineError(f"too_long_{name}")
+    return _LONE_SURROGATE.sub("\ufffd", value)
+
+
+def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
+    value = _ID_KIND.sub("", _text(fields, name), count=1)
+    if not _ID.fullmatch(value):
+        raise UnusableLineError(f"malformed_{name}")
+    return value
+
+
+def _normalised_parent(parent_id: str, thread_id: str) -> str:
+    """The parent's id within its thread.
+
+    The kind (`t1_` comment, `t3_` submission) is looked at before it is dropped: some dumps give
+    a comment the id of its own thread, and it must not become its own parent.
+    """
+    if not _ID.fullmatch(parent_id):
+        raise UnusableLineError("malformed_parent_id")
+    kind = _ID_KIND.match(parent_id)
+    bare = parent_id[kind.end() :] if kind else parent_id
+    if bare == thread_id and (kind is None or kind.group() == "t3_"):
+        return TITLE_ID
+    return parent_id if kind and kind.group() != "t1_" else bare
+
+
+def _score(value: Any) -> int | None:
+    """A score, which some exports hold as text; None where there is none."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:
+    name = _name(fields, "subreddit")
+    if rules.subreddits or rules.exclude_subreddits:
+        lowered = name.lower()
+        if lowered in rules.exclude_subreddits or (
+            rules.subreddits and lowered not in rules.subreddits
+        ):
+            raise UnusableLineError("other_subreddit", is_bad=False)
+    return name
+
+
+def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
+    """Text that can be written as UTF-8, with what the rules take out taken out.
+
+    Args:
+        text: what somebody wrote.
+        rules: reads `unescape_html`, `strip_quotes`, `strip_urls`.
+        changed: counts the texts that each rule changed.
+    """
+    if rules.unescape_html and "&" in text:
+        text = _counted(
+            text,
+            _ENTITY.sub(lambda match: html.unescape(match.group()), text),
+            "unescape_html",
+            changed,
+        )
+    if rules.strip_quotes and (">" in text or "&gt;" in text):
+        text = _counted(text, _QUOTED_LINES.sub("", text).strip(), "strip_quotes", changed)
+    if rules.strip_urls and _MAY_HOLD_URL.search(text):
+        without = _BARE_URL.sub("", _MARKDOWN_LINK.sub(r"\1", text))
+        if without != text:
+            without = _SPACES.sub(" ", without).strip()
+        text = _counted(text, without, "strip_urls", changed)
+    if not text.isascii():
+        text = _LONE_SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:
+    changed[rule] += before != after
+    return after
+
+
+def trim(text: str, max_length: int) -> str:
+    """Cuts text to at most `max_length` characters without splitting a word.
+
+    The cut is the last place, at or before `max_length`, between an alphanumeric character and
+    another one. Text without such a place (one long word) is cut at `max_length`.
+    """
+    if len(text) <= max_length:
+        return text
+    end = max_length
+    while end > 0 and text[end].isalnum() == text[end - 1].isalnum():
+        end -= 1
+    return text[: end or max_length]

@@ -1,0 +1,275 @@
+"""Dump files and other corpora to a data folder on one machine: what `prepare` does.
+
+Comments stream from the dumps into an external sort by thread; each thread's examples, and those of
+corpora whose files hold whole conversations, stream into a second sort by their place on disk, and
+from there into the shards. Memory holds one thread, not the dumps.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from convert_tf.corpora import dumps, report, threads
+from convert_tf.corpora.comments import (
+    Comment,
+    Rules,
+    UnusableLineError,
+    parse_comment,
+    parse_submission,
+)
+from convert_tf.corpora.options import REDDIT, PrepareOptions
+from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.sorting import ExternalSorter
+from convert_tf.data import records
+from convert_tf.data.schema import SPLITS, Example
+from convert_tf.data.shards import record_files
+from convert_tf.data.token_writer import tokenize_records
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.progress import Progress
+
+REPORT_FILES = ("report.json", "report.png")
+TOKEN_IDS = "ids"
+
+
+def prepare(
+    inputs: Sequence[str],
+    output: str,
+    *,
+    submissions: Sequence[str] = (),
+    corpora: Mapping[str, Sequence[str]] | None = None,
+    options: PrepareOptions | None = None,
+    vocabulary: str | None = None,
+    tokenize: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a data folder from dump files and other corpora.
+
+    The folder appears complete or not at all: everything is written to a temporary folder and
+    renamed at the end. A run that was killed leaves that folder; the next one with the same output
+    deletes it and begins anew.
+
+    Args:
+        inputs: files of Reddit comments.
+        output: the data folder.
+        submissions: files of Reddit submissions.
+        corpora: files of other corpora by the corpus's name.
+        options: rules, sizes and limits.
+        vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
+        tokenize: whether token ids are written too, to `ids/` in the folder, with `vocabulary`.
+        overwrite: whether records that are in the folder already may be replaced.
+
+    Returns:
+        The report, as written to `report.json`.
+
+    Raises:
+        ValueError: there is data in the folder already, another process writes it, there is no
+            example in the input, there are more unusable lines than allowed, or `tokenize` comes
+            without a vocabulary.
+        OSError: a file cannot be read or written; `errno.ENOSPC` when the disk is full.
+    """
+    options = options or PrepareOptions()
+    if tokenize and vocabulary is None:
+        raise ValueError(
+            "Token ids are made with a vocabulary. Received: --tokenize without --vocab. Learn one "
+            "from the records first (convert-tf vocabulary), then run convert-tf tokenize on "
+            "them, or this command with --vocab."
+        )
+    folder = OutputFolder(
+        output, data_files=_data_files, temp_dir=options.temp_dir, overwrite=overwrite
+    )
+    with folder.open() as place:
+        written = str(place)
+        job = _Job(options, scratch=folder.scratch, folder=written)
+        with contextlib.closing(job):
+            job.read(inputs, submissions)
+            job.make_examples(corpora or {})
+            job.deduplicate()
+            job.write()
+        finished = job.report(vocabulary)
+        report.write(written, finished)
+        if tokenize and vocabulary is not None:
+            tokenize_records(written, os.path.join(written, TOKEN_IDS), vocabulary=vocabulary)
+    return finished
+
+
+def _data_files(folder: str) -> list[str]:
+    others = (os.path.join(folder, name) for name in (*REPORT_FILES, TOKEN_IDS))
+    return [*record_files(folder), *(path for path in others if os.path.exists(path))]
+
+
+class _Job:
+    """One run's sorters and counts; its methods are called in the order they stand in."""
+
+    def __init__(self, options: PrepareOptions, *, scratch: str, folder: str) -> None:
+        self.options = options
+        self.folder = folder
+        self.counts: dict[str, threads.ThreadCounts] = {}
+        self.files: dict[str, list[dumps.DumpStats]] = {"comments": [], "submissions": []}
+        self.rules: dict[str, Rules] = {}
+        self.bad_lines = dumps.BadLines(limit=options.max_bad_lines)
+        self.written = report.WrittenExamples(num_train_shards=options.num_shards["train"])
+        self._stack = contextlib.ExitStack()
+        try:
+            self._turns, self._pairs, self._placed = (
+                self._stack.enter_context(
+                    ExternalSorter(scratch, name=name, memory_limit=options.memory_limit)
+                )
+                for name in ("turns", "pairs", "examples")
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def read(self, inputs: Sequence[str], submissions: Sequence[str]) -> None:
+        """Sends the usable lines of Reddit dumps to the sort by thread."""
+        if not inputs and not submissions:
+            return
+        rules = self.rules[REDDIT] = self.options.rules
+        changed = self.counts.setdefault(REDDIT, threads.ThreadCounts()).changed
+        for what, paths, parse in (
+            ("comments", inputs, parse_comment),
+            ("submissions", submissions, parse_submission),
+        ):
+            with Progress(f"{what} read", total_bytes=_total_bytes(paths)) as progress:
+                for stats, before in self._open(what, paths):
+                    for fields in dumps.read_objects(
+                        stats.path, stats, max_line_bytes=self.options.max_line_bytes
+                    ):
+                        progress.add(bytes_done=before + stats.compressed_bytes)
+                        try:
+                            turn = parse(fields, rules, changed=changed)
+                        except UnusableLineError as error:
+                            stats.skip(error.reason, is_bad=error.is_bad)
+                            continue
+                        self._turns.add(turn.thread_id, json.dumps(turn))
+
+    def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
+        """Threads and conversations to examples, in the sort by pair or by place."""
+        if self._turns.num_rows:
+            counts = self.counts[REDDIT]
+            with Progress("comments in threads", total=self._turns.num_rows) as progress:
+                for _, rows in itertools.groupby(self._turns.sorted_rows(), key=lambda row: row[0]):
+                    comments = [Comment(*parsed_json(payload)) for _, payload in rows]
+                    progress.add(len(comments))
+                    examples = threads.create_examples(comments, self.options.rules, counts=counts)
+                    self._add(examples, self.options.rules)
+        self._turns.close()
+        for name, paths in corpora.items():
+            self._read_corpus(name, paths)
+
+    def _read_corpus(self, name: str, paths: Sequence[str]) -> None:
+        rules = self.rules[name] = self.options.rules_of(name)
+        with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
+            for stats, before in self._open(name, paths):
+                for conversation in CORPORA[name].read(
+                    stats.path, stats, max_line_bytes=self.options.max_line_bytes
+                ):
+                    progress.add(
+                        len(conversation.turns), bytes_done=before + stats.compressed_bytes
+                    )
+                    source = conversation.source
+                    counts = self.counts.setdefault(source, threads.ThreadCounts())
+                    comments = threads.comments_of(conversation, rules, changed=counts.changed)
+                    examples = threads.create_examples(
+                        comments, rules, counts=counts, source=source, is_conversation=True
+                    )
+                    self._add(examples, rules)
+
+    def _add(self, examples: Iterator[Example], rules: Rules) -> None:
+        """Sends the examples of one thread on."""
+        split = ""
+        for example in examples:
+            place = threads.place_of(
+                example, dev_fraction=self.options.dev_fraction, num_shards=self.options.num_shards
+            )
+            split = place.split
+            key = f"{SPLITS.index(split)}-{place.shard:05d}-{place.key}"
+            if rules.deduplicate != "no":
+                thread = json.dumps(example.thread_id)  # ASCII, without tabs
+                pair = threads.pair_key(example, rules)
+                self._pairs.add(f"{pair} {thread} {key}", json.dumps(example))
+            else:
+                self._placed.add(key, json.dumps(example))
+        if split:
+            self.written.add_thread(split)
+
+    def deduplicate(self) -> None:
+        """Keeps of equal pairs the one of the smallest thread id."""
+        if self._pairs.num_rows:
+            kept = ""
+            with Progress("pairs compared", total=self._pairs.num_rows) as progress:
+                for keys, payload in self._pairs.sorted_rows():
+                    progress.add()
+                    pair, key = keys.split(" ", 1)[0], keys.rsplit(" ", 1)[1]
+                    if pair != kept:
+                        self._placed.add(key, payload)
+                        kept = pair
+                    else:
+                        counts = self.counts[Example(*parsed_json(payload)).source]
+                        counts.examples -= 1
+                        counts.dropped["duplicate_pair"] += 1
+        self._pairs.close()
+
+    def write(self) -> None:
+        """Examples to shards, in the order of their places."""
+        for stats in itertools.chain(*self.files.values()):
+            for warning in stats.warnings:
+                print(f"warning: {warning}", file=sys.stderr)
+        if not self._placed.num_rows:
+            total = report.total_counts(self.counts.values())
+            skipped = [dict(stats.skipped) for all in self.files.values() for stats in all]
+            raise ValueError(
+                "The input must hold at least one turn with an answer that the rules keep. "
+                f"Received: {total.comments} usable turns and no example; "
+                f"dropped: {dict(total.dropped)}; skipped lines: {skipped}. "
+                "Check that the files are what their flags say and that the limits are not too "
+                "narrow."
+            )
+        with Progress("examples written", total=self._placed.num_rows) as progress:
+            records.write_shards(
+                self.folder, self._observed(progress), num_shards=self.options.num_shards
+            )
+
+    def _observed(self, progress: Progress) -> Iterator[tuple[str, int, Example]]:
+        for key, payload in self._placed.sorted_rows():
+            split_index, shard, _ = key.split("-")
+            split = SPLITS[int(split_index)]
+            example = Example(*parsed_json(payload))
+            self.written.add(split, int(shard), example)
+            progress.add()
+            yield split, int(shard), example
+
+    def report(self, vocabulary: str | None) -> dict[str, Any]:
+        """What `report.json` holds."""
+        return report.assemble(
+            rules=self.rules,
+            dev_fraction=self.options.dev_fraction,
+            files=self.files,
+            bad_lines=self.bad_lines,
+            counts=self.counts,
+            examples=self.written.examples,
+            history=self.written.history,
+            num_threads=self.written.num_threads,
+            lengths=self.written.lengths(vocabulary),
+        )
+
+    def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.DumpStats, int]]:
+        """The statistics of each file and how many bytes the files before it have."""
+        before = 0
+        for path in paths:
+            stats = dumps.DumpStats(path, bad_lines=self.bad_lines)
+            self.files.setdefault(what, []).append(stats)
+            yield stats, before
+            before += os.path.getsize(path)
+
+
+def _total_bytes(paths: Iterable[str]) -> int:
+    return sum(os.path.getsize(path) for path in paths)

@@ -1,0 +1,290 @@
+"""What a data folder holds and what was left out: `report.json`, its picture and its table."""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.corpora import dumps, threads
+from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.vocabulary import count_words
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS, Example
+from convert_tf.figures import picture, write_picture
+from convert_tf.text.counting import WordCounter
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.subwords import SubwordConfig, learn_subwords
+from convert_tf.text.vocabulary import write_vocabulary
+
+SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
+_SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
+_LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
+_ROLES = ("context", "response")
+
+
+class WrittenExamples:
+    """Counts the examples that are written, and keeps a sample of them to measure.
+
+    `examples` counts by source and split, `history` by number of extra contexts, `num_threads` the
+    threads that gave examples, by split.
+
+    The sample is the first ones of each train shard; a shard is in the order of a hash, so it is a
+    random one, and the same in every run.
+
+    Args:
+        num_train_shards: shards of the train split.
+    """
+
+    def __init__(self, *, num_train_shards: int) -> None:
+        self._per_shard = -(-SAMPLE_SIZE // num_train_shards)
+        self._sampled: Counter[int] = Counter()
+        self._sample: dict[str, list[str]] = {role: [] for role in _ROLES}
+        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
+        self.history: Counter[int] = Counter()
+        self.num_threads: Counter[str] = Counter()
+
+    def add_thread(self, split: str) -> None:
+        """Counts a thread that gave examples, before equal pairs are dropped."""
+        self.num_threads[split] += 1
+
+    def add(self, split: str, shard: int, example: Example) -> None:
+        """Counts an example."""
+        self.examples[example.source][split] += 1
+        self.history[len(example.extra_contexts)] += 1
+        if split == "train" and self._sampled[shard] < self._per_shard:
+            self._sampled[shard] += 1
+            self._sample["context"].append(example.context)
+            self._sample["response"].append(example.response)
+
+    def lengths(self, vocabulary: str | None) -> dict[str, Any]:
+        """The sample's lengths, as `subword_lengths` gives them."""
+        return subword_lengths(self._sample, vocabulary)
+
+
+def assemble(
+    *,
+    rules: Mapping[str, Rules],
+    dev_fraction: float,
+    files: Mapping[str, Sequence[dumps.DumpStats]],
+    bad_lines: dumps.BadLines,
+    counts: Mapping[str, threads.ThreadCounts],
+    examples: Mapping[str, Mapping[str, int]],
+    history: Mapping[int, int],
+    num_threads: Mapping[str, int],
+    lengths: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What `report.json` holds.
+
+    Args:
+        rules: by corpus.
+        dev_fraction: part of all data in the dev split.
+        files: what was read, by kind.
+        bad_lines: the unusable lines of all files.
+        counts: what happened to the turns of each source.
+        examples: how many were written, by source and split.
+        history: how many have so many extra contexts.
+        num_threads: threads that gave examples, before equal pairs were dropped, by split.
+        lengths: what `subword_lengths` gave.
+    """
+    return {
+        "rules": {corpus: dataclasses.asdict(one) for corpus, one in rules.items()},
+        "dev_fraction": dev_fraction,
+        "files": {what: [file_facts(stats) for stats in all] for what, all in files.items() if all},
+        "bad_lines": {"count": bad_lines.count, "first": bad_lines.first},
+        "threads": total_counts(counts.values()).as_dict(),
+        "sources": {source: one.as_dict() for source, one in sorted(counts.items())},
+        "splits": {
+            split: {
+                "examples": sum(numbers.get(split, 0) for numbers in examples.values()),
+                "threads": num_threads.get(split, 0),
+            }
+            for split in SPLITS
+        },
+        "examples": {
+            source: {split: numbers.get(split, 0) for split in SPLITS}
+            for source, numbers in sorted(examples.items())
+        },
+        "history": [history.get(turns, 0) for turns in range(MAX_EXTRA_CONTEXTS + 1)],
+        "lengths": dict(lengths),
+    }
+
+
+def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) -> dict[str, Any]:
+    """How long texts are in subwords.
+
+    Args:
+        texts: texts by role.
+        vocabulary: vocabulary file; None learns a vocabulary from the texts.
+
+    Returns:
+        `vocabulary`, what lengths were measured with; for each role the `mean`, the `percentiles`
+        50, 90 and 99, and the `histogram`: how many texts have 0, 1, … subwords, the last entry
+        standing for that many and more. Empty when there is no text.
+    """
+    everything = [text for role in texts for text in texts[role]]
+    if not everything:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.basename(vocabulary) if vocabulary else ""
+        if not vocabulary:
+            vocabulary = os.path.join(folder, "vocab.txt")
+            words = count_words((text.encode() for text in everything), WordCounter()).counts()
+            min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
+            subwords = learn_subwords(
+                words, SubwordConfig(min_count=min_count, alphabet_min_count=1)
+            )
+            write_vocabulary(vocabulary, subwords)
+            name = f"{len(subwords):,} subwords learnt from a sample of the examples"
+        tokenizer = load_tokenizer(vocabulary)
+        lengths = {
+            role: np.concatenate(
+                [
+                    tokenizer.token_ids(batch).row_lengths().numpy()
+                    for batch in _batches(texts[role])
+                ]
+            )
+            for role in texts
+        }
+    return {"vocabulary": name} | {
+        role: {
+            "texts": len(numbers),
+            "mean": round(float(numbers.mean()), 2),
+            "percentiles": {str(p): int(np.percentile(numbers, p)) for p in (50, 90, 99)},
+            "histogram": np.bincount(np.minimum(numbers, _LONGEST_BIN)).tolist(),
+        }
+        for role, numbers in lengths.items()
+    }
+
+
+def _batches(texts: Sequence[str], size: int = 4096) -> Iterator[Sequence[str]]:
+    return (texts[start : start + size] for start in range(0, len(texts), size))
+
+
+def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
+    """What was read from one file."""
+    return {
+        "file": os.path.basename(stats.path),
+        "kind": stats.kind,
+        "bytes": stats.compressed_bytes,
+        "lines": stats.lines,
+        "skipped": {reason: number for reason, number in sorted(stats.skipped.items()) if number},
+        "warnings": [warning.removeprefix(f"{stats.path}: ") for warning in stats.warnings],
+    }
+
+
+def total_counts(all_counts: Iterable[threads.ThreadCounts]) -> threads.ThreadCounts:
+    """The sum of the counts of several sources."""
+    total = threads.ThreadCounts()
+    for counts in all_counts:
+        for name, value in vars(counts).items():
+            setattr(total, name, getattr(total, name) + value)
+    return total
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The counts of a report as a short table."""
+    counts = report["threads"]
+    rows = [("turns read", counts["comments"]), ("threads", counts["threads"])]
+    rows += [("titles", counts["titles"])]
+    skipped: Counter[str] = Counter()
+    for files in report["files"].values():
+        for one in files:
+            skipped.update(one["skipped"])
+    rows += [(f"skipped: {reason}", number) for reason, number in sorted(skipped.items())]
+    rows += [(f"changed: {rule}", number) for rule, number in counts["changed"].items()]
+    rows += [
+        ("duplicates", counts["duplicates"]),
+        ("first turn, no title", counts["top_level"]),
+        ("orphans", counts["orphans"]),
+        ("in a reply cycle", counts["cyclic"]),
+    ]
+    rows += [(f"dropped: {reason}", number) for reason, number in counts["dropped"].items()]
+    if len(report["examples"]) > 1:
+        rows += [
+            (f"examples of {source}", sum(numbers.values()))
+            for source, numbers in report["examples"].items()
+        ]
+    rows += [(f"{split} examples", report["splits"][split]["examples"]) for split in SPLITS]
+    width = max(len(name) for name, _ in rows) + 2
+    return "\n".join(f"{name:<{width}}{number:>14,}" for name, number in rows)
+
+
+def write(folder: str, report: Mapping[str, Any]) -> None:
+    """Writes `report.json` and `report.png`."""
+    with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=2, sort_keys=True)
+        file.write("\n")
+    write_picture(os.path.join(folder, "report.png"), lambda: draw(report))
+
+
+@picture
+def draw(report: Mapping[str, Any]) -> Any:
+    """The report as a picture.
+
+    Returns:
+        Four panels: examples by source and split, lengths in subwords, turns of history, what was
+        dropped.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    by_source, lengths, history, dropped = figure.subplots(2, 2).flat
+
+    sources = list(report["examples"])[::-1]
+    left = np.zeros(len(sources))
+    for split in SPLITS:
+        numbers = np.array([report["examples"][source][split] for source in sources])
+        by_source.barh(sources, numbers, left=left, label=split)
+        left += numbers
+    by_source.set(title="Examples by source", xlabel="examples")
+    by_source.legend()
+
+    for role in _ROLES:
+        if role in report["lengths"]:
+            histogram = np.array(report["lengths"][role]["histogram"])
+            lengths.step(
+                np.arange(len(histogram)),
+                100 * histogram / histogram.sum(),
+                where="mid",
+                label=role,
+            )
+    lengths.set(title="Lengths", xlabel="subwords", ylabel="% of a sample of texts")
+    if report["lengths"]:
+        lengths.legend()
+
+    history.bar(np.arange(len(report["history"])), report["history"])
+    history.set(title="Turns before the context", xlabel="extra contexts", ylabel="examples")
+
+    reasons = sorted(_left_out(report).items(), key=lambda item: item[1])
+    dropped.barh([name for name, _ in reasons], [number for _, number in reasons])
+    dropped.set(title="What was left out", xlabel="turns")
+    for counted in (by_source.xaxis, history.yaxis, dropped.xaxis):
+        counted.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        counted.set_major_formatter(EngFormatter(sep=""))
+    for axes in (by_source, lengths, history, dropped):
+        axes.grid()
+    return figure
+
+
+def _left_out(report: Mapping[str, Any]) -> Counter[str]:
+    counts = report["threads"]
+    reasons = Counter(
+        {
+            "duplicate": counts["duplicates"],
+            "first turn, no title": counts["top_level"],
+            "orphan": counts["orphans"],
+            "in a reply cycle": counts["cyclic"],
+        }
+    )
+    reasons.update({name.replace("_", " "): n for name, n in counts["dropped"].items()})
+    for files in report["files"].values():
+        for one in files:
+            reasons.update(
+                {f"line: {name.replace('_', ' ')}": n for name, n in one["skipped"].items()}
+            )
+    return Counter({name: number for name, number in reasons.items() if number})

@@ -1,0 +1,161 @@
+"""A small conversation dump, written by a seeded generator, for demos and tests.
+
+Most threads are a question (the title), one or two answers and the asker's reaction. A few comments
+are deleted, too short, too long or nested where no parent is, as in real dumps, so that the rules
+of `convert-tf prepare` have something to count.
+"""
+
+import itertools
+import json
+import os
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from convert_tf.corpora.sample_topics import SITUATIONS, Intent, Object, load_topics
+from convert_tf.extras import needs
+from convert_tf.storage.files import write_file
+
+NUM_THREADS = 4000
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+_FIRST_ID = 36**5  # six characters, as ids have had since 2012
+_FIRST_TIME = 1_420_070_400
+_SHORT = ("ok", "lol", "This.", "Same", "nope", "Thanks!")
+_RAMBLING = " I could go on about this for hours, and I will, because it matters a lot to me."
+
+
+class _Question(NamedTuple):
+    subreddit: str
+    thing: Object
+    intent: Intent
+    situation: int
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _ALPHABET[digit] + digits
+    return digits
+
+
+class SampleThreads:
+    """Generates threads in dump format.
+
+    Args:
+        seed: the same seed gives the same threads.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._next_id = _FIRST_ID
+
+    def generate(self, num_threads: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Yields (submission, comments), no two threads with the same question."""
+        questions = [
+            _Question(topic.subreddit, thing, intent, situation)
+            for topic in load_topics()
+            for thing, intent in itertools.product(topic.objects, topic.intents)
+            for situation in range(len(SITUATIONS))
+        ]
+        if num_threads > len(questions):
+            raise ValueError(
+                f"The generator knows {len(questions)} questions. Received: num_threads="
+                f"{num_threads}. Ask for at most that many."
+            )
+        for question in self._rng.sample(questions, num_threads):
+            yield self._thread(question)
+
+    def _thread(self, question: _Question) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        asker = self._author()
+        submission = self._post(question, asker, title=self._question(question), selftext="")
+        link = f"t3_{submission['id']}"
+        comments = []
+        advice = self._rng.sample(question.intent.answers, self._rng.choice((1, 1, 2)))
+        for template in advice:
+            answer = self._comment(question, link, link, self._answer(question, template))
+            comments.append(answer)
+            if self._rng.random() < 0.5:
+                reply = self._reaction(question)
+                comments.append(
+                    self._comment(question, link, f"t1_{answer['id']}", reply, author=asker)
+                )
+        if self._rng.random() < 0.05:
+            self._spoil(question, link, comments)
+        return submission, comments
+
+    def _spoil(self, question: _Question, link: str, comments: list[dict[str, Any]]) -> None:
+        """Adds or damages a comment in one of the ways that real dumps know."""
+        kind = self._rng.randrange(4)
+        if kind == 0:
+            comments[0]["body"], comments[0]["author"] = "[deleted]", "[deleted]"
+        elif kind == 1:
+            parent = f"t1_{comments[-1]['id']}"
+            comments.append(self._comment(question, link, parent, self._rng.choice(_SHORT)))
+        elif kind == 2:
+            comments[-1]["body"] += _RAMBLING * 2
+        else:
+            lost_parent = f"t1_{self._new_id()}"
+            comments.append(self._comment(question, link, lost_parent, self._reaction(question)))
+
+    def _question(self, question: _Question) -> str:
+        template = self._rng.choice(question.intent.questions)
+        asked = template.format(o=self._rng.choice(question.thing.asked))
+        remark = self._rng.choice(SITUATIONS[question.situation][0])
+        return f"{remark[0].upper()}{remark[1:]}. {asked}"
+
+    def _answer(self, question: _Question, template: str) -> str:
+        advice = template.format(r=self._rng.choice(question.thing.answered))
+        return f"{advice}. {self._rng.choice(SITUATIONS[question.situation][1])}."
+
+    def _reaction(self, question: _Question) -> str:
+        template = self._rng.choice(question.intent.reactions)
+        return template.format(o=self._rng.choice(question.thing.asked)) + "."
+
+    def _new_id(self) -> str:
+        self._next_id += self._rng.randrange(1, 1000)
+        return _base36(self._next_id)
+
+    def _author(self) -> str:
+        return f"user_{_base36(self._rng.randrange(36**4, 36**5))}"
+
+    def _post(self, question: _Question, author: str, **fields: Any) -> dict[str, Any]:
+        new_id = self._new_id()
+        return {
+            "id": new_id,
+            "author": author,
+            "subreddit": question.subreddit,
+            "score": self._rng.randrange(1, 50),
+            "created_utc": _FIRST_TIME + (self._next_id - _FIRST_ID) // 10,
+            **fields,
+        }
+
+    def _comment(
+        self, question: _Question, link: str, parent: str, body: str, *, author: str = ""
+    ) -> dict[str, Any]:
+        return self._post(
+            question, author or self._author(), link_id=link, parent_id=parent, body=body
+        )
+
+
+def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) -> list[str]:
+    """Writes `RC_sample.zst` and `RS_sample.zst`.
+
+    Returns:
+        The paths of the two files.
+    """
+    with needs("data", "Writing a sample dump"):
+        import zstandard
+
+    os.makedirs(folder, exist_ok=True)
+    submissions, comments = [], []
+    for submission, replies in SampleThreads(seed).generate(num_threads):
+        submissions.append(submission)
+        comments.extend(replies)
+    paths = []
+    for name, posts in (("RC_sample.zst", comments), ("RS_sample.zst", submissions)):
+        text = "".join(json.dumps(post, ensure_ascii=False) + "\n" for post in posts)
+        path = os.path.join(folder, name)
+        write_file(path, zstandard.ZstdCompressor(level=19).compress(text.encode("utf-8")))
+        paths.append(path)
+    return paths

@@ -1,0 +1,116 @@
+"""Sorting more rows than memory holds, with DuckDB."""
+
+import errno
+import os
+from collections.abc import Iterator
+
+from convert_tf.extras import needs
+
+with needs("data", "Sorting turns on this machine"):
+    import duckdb
+
+_FETCH_ROWS = 10_000
+_WRITE_BUFFER = 2**20
+_MIN_LINE_LIMIT = 2_000_000  # DuckDB's default
+_SORT = """
+    SELECT key, payload
+    FROM read_csv(?, delim='\t', quote='', escape='', header=false, auto_detect=false,
+                  max_line_size=?,
+                  columns={'key': 'VARCHAR', 'payload': 'VARCHAR'})
+    ORDER BY key
+"""
+
+
+class ExternalSorter:
+    """Takes (key, payload) rows in any order and gives them back in the order of their keys.
+
+    Rows go to a text file as they come; DuckDB reads that file and sorts it, spilling to
+    disk beyond its memory limit. Neither side ever holds all rows in Python. Keys and payloads
+    are ASCII without tabs and line ends: JSON written with `json.dumps` is.
+
+    Args:
+        folder: where rows and spilled runs go; it must exist.
+        name: distinguishes the sorters of one folder.
+        memory_limit: DuckDB's limit, such as `"512MB"`.
+
+    Raises:
+        ValueError: DuckDB does not understand the memory limit.
+        OSError: with `errno.ENOSPC` when the disk is full; when rows were lost.
+        MemoryError: the memory limit is too low to sort with.
+    """
+
+    def __init__(self, folder: str, *, name: str, memory_limit: str = "512MB") -> None:
+        self.folder = folder
+        self.name = name
+        self.memory_limit = memory_limit
+        self.num_rows = 0
+        self._longest = 0
+        try:
+            self._connection = duckdb.connect(
+                config={
+                    "memory_limit": memory_limit,
+                    "temp_directory": os.path.join(folder, f"{name}.spill"),
+                    "preserve_insertion_order": False,
+                    # Two threads need several times the memory to sort the same rows, and the
+                    # reader of the rows is slower than either.
+                    "threads": 1,
+                }
+            )
+        except duckdb.Error as error:
+            raise ValueError(
+                "The memory limit is a number with a unit. "
+                f"Received: {memory_limit!r} ({error}). Pass something like 1GB."
+            ) from error
+        self._path = os.path.join(folder, f"{name}.tsv")
+        self._file = open(  # noqa: SIM115 (closed in close())
+            self._path, "w", buffering=_WRITE_BUFFER, encoding="ascii", newline="\n"
+        )
+
+    def __enter__(self) -> "ExternalSorter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, key: str, payload: str) -> None:
+        """Adds one row."""
+        self._longest = max(self._longest, self._file.write(f"{key}\t{payload}\n"))
+        self.num_rows += 1
+
+    def sorted_rows(self) -> Iterator[tuple[str, str]]:
+        """Yields all rows in the order of their keys (bytewise); no row can be added after it."""
+        self._file.close()
+        if not self.num_rows:
+            return
+        num_sorted = 0
+        try:
+            self._connection.execute("SET enable_progress_bar = false")
+            # Its read buffers follow from the limit; with smaller ones it was seen to lose rows.
+            line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
+            self._connection.execute(_SORT, [self._path, line_limit])
+            while rows := self._connection.fetchmany(_FETCH_ROWS):
+                num_sorted += len(rows)
+                yield from rows
+        except duckdb.Error as error:
+            message = str(error)
+            if "No space left" in message or "max_temp_directory_size" in message:
+                raise OSError(errno.ENOSPC, "No space left on device", self.folder) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise MemoryError(
+                    "Sorting needs room for a few blocks per thread. Received: "
+                    f"memory_limit={self.memory_limit!r} ({message.splitlines()[0]}). "
+                    "Pass a higher --memory_limit."
+                ) from error
+            raise
+        if num_sorted != self.num_rows:
+            message = f"DuckDB gave {num_sorted:,} of {self.num_rows:,} rows back"
+            raise OSError(errno.EIO, message, self._path)
+
+    def close(self) -> None:
+        """Deletes the rows and what was spilled."""
+        self._connection.close()
+        try:
+            self._file.close()
+        finally:
+            if os.path.exists(self._path):
+                os.remove(self._path)

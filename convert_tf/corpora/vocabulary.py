@@ -1,0 +1,252 @@
+"""Learns a vocabulary from prepared data or from text."""
+
+import collections
+import concurrent.futures
+import contextlib
+import io
+import itertools
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import tensorflow as tf
+
+from convert_tf.corpora import dumps
+from convert_tf.data import records
+from convert_tf.data.shards import list_shards
+from convert_tf.extras import needs
+from convert_tf.storage.checksums import short_digest
+from convert_tf.storage.files import write_file
+from convert_tf.text import runs
+from convert_tf.text.counting import WordCounter
+from convert_tf.text.subwords import SubwordConfig, learn_subwords
+from convert_tf.text.vocabulary import write_vocabulary
+
+_BATCH = 1000
+_PROGRESS_SECONDS = 5.0
+# Results of the sentencepiece trainer depend on it, so it does not follow the machine.
+_PIECE_THREADS = 16
+_IN_GRAPH = tf.TensorSpec([None], tf.string)
+
+
+def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
+    """Yields the texts of data folders and text files.
+
+    Args:
+        paths: Folders, files and patterns of files.
+
+    Raises:
+        ValueError: A pattern matches nothing, or a folder has no train split.
+    """
+    for path in paths:
+        if os.path.isdir(path):
+            yield from _read_records(list_shards(path, "train"))
+            continue
+        for file in dumps.find_files([path]):
+            stats = dumps.DumpStats(file)
+            yield from dumps.read_lines(file, stats)
+            for warning in stats.warnings:
+                print(f"warning: {warning}", file=sys.stderr)
+            for reason, number in sorted(stats.skipped.items()):
+                print(f"warning: {file}: skipped {number} ({reason})", file=sys.stderr)
+
+
+def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
+    """Yields each text of a thread once, by a set of 64-bit digests."""
+    seen: set[bytes] = set()
+    batches = tf.data.TFRecordDataset(list(shards)).batch(_BATCH).map(records.parse_examples)
+    for batch in batches.prefetch(2).as_numpy_iterator():
+        for name in ("context", "response"):
+            for thread, text in zip(batch["thread_id"], batch[name], strict=True):
+                digest = short_digest(thread + b"\0" + text)
+                if digest not in seen:
+                    seen.add(digest)
+                    yield text
+
+
+def in_graph(
+    function: Callable[[tf.Tensor], tf.Tensor], sentences: Iterable[bytes]
+) -> Iterator[list[bytes]]:
+    """Maps batches of texts by a graph on all cores.
+
+    Args:
+        function: From string [B] to string [N].
+        sentences: The texts.
+
+    Yields:
+        The output for each batch, in order.
+    """
+    graph = tf.function(function, input_signature=[_IN_GRAPH]).get_concrete_function()
+    iterator = iter(sentences)
+    threads = os.cpu_count() or 1
+    waiting: collections.deque[concurrent.futures.Future[tf.Tensor]] = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        while batch := list(itertools.islice(iterator, _BATCH)):
+            waiting.append(pool.submit(graph, tf.constant(batch)))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result().numpy().tolist()
+        for future in waiting:
+            yield future.result().numpy().tolist()
+
+
+def count_words(sentences: Iterable[bytes], counter: WordCounter) -> WordCounter:
+    """Counts the runs (`convert_tf.text.runs`) of texts."""
+    for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
+        counter.add(words)
+    return counter
+
+
+def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes:
+    """Trains a SentencePiece unigram model on lower-cased texts; the same input, the same model.
+
+    Args:
+        sentences: The texts.
+        vocab_size: Pieces, at most; fewer when the texts do not hold as many.
+
+    Returns:
+        The serialized model.
+
+    Raises:
+        ValueError: The trainer refuses the texts or the size.
+    """
+    import sentencepiece
+
+    lowered = itertools.chain.from_iterable(in_graph(runs.lower, sentences))
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lowered,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=0.9995,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            shuffle_input_sentence=False,
+            max_sentence_length=2**16,
+            num_threads=_PIECE_THREADS,
+            bos_id=-1,
+            eos_id=-1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            "A SentencePiece model needs texts with more distinct characters and words than pieces "
+            f"to reserve. Received: vocab_size={vocab_size} and texts it refuses ({error}). "
+            "Give more text or another --vocab_size."
+        ) from None
+    return model.getvalue()
+
+
+class _Progress:
+    """Passes texts on, counts them and shows how many now and then."""
+
+    def __init__(self, sentences: Iterable[bytes]):
+        self.num_sentences = 0
+        self._sentences = sentences
+        self._started = self._shown = time.monotonic()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for sentence in self._sentences:
+            self.num_sentences += 1
+            yield sentence
+            if self.num_sentences % _BATCH == 0:
+                self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown >= _PROGRESS_SECONDS:
+            self._shown = now
+            rate = self.num_sentences / (now - self._started)
+            print(f"{self.num_sentences:,} sentences, {rate:,.0f}/s", file=sys.stderr)
+
+
+def learn(
+    paths: Sequence[str],
+    output: str,
+    *,
+    tokenizer: str = "subword",
+    config: SubwordConfig | None = None,
+    vocab_size: int = 31_476,
+    max_sentences: int = 10_000_000,
+    max_words: int = 2_000_000,
+    max_word_length: int = 64,
+) -> str:
+    """Learns a vocabulary and writes it; under the final name there is never half a file.
+
+    Args:
+        paths: What `read_sentences` takes.
+        output: The vocabulary file.
+        tokenizer: "subword" or "sentencepiece".
+        config: Rules of the subword learner; the paper's by default.
+        vocab_size: Pieces of a SentencePiece model.
+        max_sentences: Texts that are learnt from; of more, so many drawn at random.
+        max_words: Distinct words that the subword learner looks at, the most frequent ones.
+        max_word_length: Characters of a word that it looks at.
+
+    Returns:
+        One line that says how many sentences, words and subwords there were.
+
+    Raises:
+        ValueError: There is no text, or an option is out of range.
+    """
+    if max_sentences < 1:
+        raise ValueError(
+            f"At least one sentence is read. Received: max_sentences={max_sentences}. Pass more."
+        )
+    os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
+    sentences = _Progress(sample_sentences(paths, max_sentences))
+    if tokenizer == "sentencepiece":
+        with needs("data", "Learning SentencePiece"):
+            import sentencepiece
+
+        model = train_sentencepiece(_some(sentences, paths), vocab_size=vocab_size)
+        write_file(output, model)
+        pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+        return f"wrote {output}: {sentences.num_sentences:,} sentences, {pieces:,} subwords"
+    counter = WordCounter(max_words, max_word_length=max_word_length)
+    counts = count_words(_some(sentences, paths), counter).counts()
+    subwords = learn_subwords(counts, config)
+    write_vocabulary(output, subwords)
+    return (
+        f"wrote {output}: {sentences.num_sentences:,} sentences, {len(counts):,} words, "
+        f"{len(subwords):,} subwords"
+    )
+
+
+def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Iterator[bytes]:
+    """`number` of the texts drawn at random, in their order; all where there are no more.
+
+    The texts are read twice, first to count them, so that memory holds none of them.
+
+    Args:
+        paths: What `read_sentences` takes.
+        number: How many.
+        seed: Of the draw.
+
+    Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
+    """
+    with contextlib.redirect_stderr(io.StringIO()):  # warnings come when they are read to be used
+        remaining = sum(1 for _ in read_sentences(paths))
+    draw = random.Random(seed).random
+    for sentence in read_sentences(paths):
+        if draw() * remaining < number:
+            number -= 1
+            yield sentence
+        remaining -= 1
+
+
+def _some(sentences: Iterable[bytes], paths: Sequence[str]) -> Iterator[bytes]:
+    """Passes texts on; refuses to pass on none."""
+    iterator = iter(sentences)
+    first = next(iterator, None)
+    if first is None:
+        raise ValueError(
+            f"A vocabulary is learned from text. Received: {', '.join(paths)}, which hold none. "
+            "Pass a data folder or files with one sentence a line."
+        )
+    yield first
+    yield from iterator

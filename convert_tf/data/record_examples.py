@@ -1,0 +1,293 @@
+"""From records or texts to packed batches of token ids, with TensorFlow."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.record_index import Extents, RecordIndex
+from convert_tf.data.schema import EXTRA_FEATURES
+from convert_tf.data.shards import list_shards
+from convert_tf.text.loading import load_tokenizer
+
+_READ_BYTES = 1 << 16  # at a time; a chunk of the order is some 400 KB
+_PAIR_FEATURES = {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
+_SOURCE_FEATURE = {"source": tf.io.FixedLenFeature([], tf.string, default_value="")}
+_EXTRA_FEATURES = {
+    name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in EXTRA_FEATURES
+}
+
+
+def parse_texts(
+    serialized: tf.Tensor, names: Sequence[str], *, turn_prefixes: bool = False
+) -> list[tf.Tensor]:
+    """The texts of records; works inside `tf.function`.
+
+    Args:
+      serialized: string `[B]`, records.
+      names: some of `context`, `response`, `extra_context`, which is the earlier turns, most recent
+        first, joined with single spaces, `""` where there is none, and `all_turns`, which is these
+        and the context, the oldest first, as rankers read them.
+      turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns, 0 for the most recent.
+
+    Returns:
+      string `[B]` for each name.
+    """
+    features = dict(_PAIR_FEATURES)
+    if {"extra_context", "all_turns"} & {*names}:
+        features.update(_EXTRA_FEATURES)
+    texts = tf.io.parse_example(serialized, features)
+    if "extra_context" in names:
+        turns = tf.stack([texts[name] for name in _EXTRA_FEATURES], axis=1)
+        is_present = tf.not_equal(turns, "")
+        if turn_prefixes:
+            numbers = [f"{index}: " for index in range(len(EXTRA_FEATURES))]
+            turns = tf.strings.join([tf.broadcast_to([numbers], tf.shape(turns)), turns])
+        present = tf.ragged.boolean_mask(turns, is_present)
+        texts["extra_context"] = tf.strings.reduce_join(present, axis=1, separator=" ")
+    if "all_turns" in names:
+        turns = tf.stack(
+            [*(texts[name] for name in reversed(_EXTRA_FEATURES)), texts["context"]], 1
+        )
+        present = tf.ragged.boolean_mask(turns, tf.not_equal(turns, ""))
+        texts["all_turns"] = tf.strings.reduce_join(present, axis=1, separator=" ")
+    return [texts[name] for name in names]
+
+
+def parse_sources(serialized: tf.Tensor) -> tf.Tensor:
+    """The sources of records, string `[B]`; `""` where a record names none."""
+    return tf.io.parse_example(serialized, _SOURCE_FEATURE)["source"]
+
+
+def _cut(
+    tokenizer: Any, texts: Sequence[tf.Tensor], max_tokens: int, *, keeps_end: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ids of all texts one behind the other; `keeps_end` of the first ones, whose end is newest."""
+    if keeps_end:
+        first, *others = texts
+        cut = [tokenizer.token_ids(first)[:, -max_tokens:]]
+        cut += [tokenizer.token_ids(own)[:, :max_tokens] for own in others]
+        token_ids = tf.concat(cut, axis=0)
+    else:
+        token_ids = tokenizer.token_ids(tf.concat(texts, axis=0))[:, :max_tokens]
+    return token_ids.flat_values, token_ids.row_splits
+
+
+def _strings(function: Callable[[tf.Tensor], Any]) -> Any:
+    return tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+class RecordExamples:
+    """A split of a folder of records, as `convert_tf.data.batches.Examples`.
+
+    Texts are tokenized when they are asked for. Records are read at their places, with their
+    checksums.
+
+    Args:
+      folder: folder of records.
+      split: which shards.
+      tokenizer: a tokenizer of `convert_tf.text`.
+      max_tokens: longer texts are cut to this many tokens.
+      with_extra_contexts: whether the earlier turns are there too, as one text.
+      turn_prefixes: whether these turns are numbered, see `parse_texts`.
+      joins_turns: whether a context is all turns, the oldest first, of which the last tokens are
+        kept; then there are no others apart.
+
+    Raises:
+      ValueError: there are no such shards, or one ends within a record.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ):
+        self.folder = folder
+        self.split = split
+        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        self.names = names = ("all_turns", *names[1:]) if joins_turns else names
+        self.padding_id = tokenizer.padding_id
+        paths = list_shards(folder, split)
+        self._paths = np.array(paths, dtype=object)
+        self._index = RecordIndex(paths)
+        self.num_examples = self._index.num_records
+        self._token_ids = _strings(
+            lambda records: _cut(
+                tokenizer,
+                parse_texts(records, names, turn_prefixes=turn_prefixes),
+                max_tokens,
+                keeps_end=joins_turns,
+            )
+        )
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The records, bytes `[examples]`, from `starts[i]` to before `stops[i]`, for each i.
+
+        Raises:
+          ValueError: a record is damaged.
+        """
+        runs = self._index.locate(starts, stops)
+        try:
+            records = self._read(runs)
+        except tf.errors.OpError as error:
+            self._raise_naming_the_shard(runs)
+            raise damaged_records(self.folder, self.split, error) from error
+        if len(records) < runs.counts.sum():
+            self._raise_naming_the_shard(runs)
+        return records
+
+    def _read(self, runs: Extents) -> np.ndarray:
+        paths = self._paths[runs.files]
+        return _read_runs(paths, runs.offsets, runs.skips, runs.counts).numpy()
+
+    def _raise_naming_the_shard(self, runs: Extents) -> None:
+        """Reads run by run, and raises where one fails: TensorFlow says what, and not always where.
+
+        Raises:
+          ValueError: a shard is damaged, or holds fewer records than when it was opened.
+        """
+        for one in zip(*runs, strict=True):
+            run = Extents(*(np.array([value]) for value in one))
+            path = self._paths[run.files[0]]
+            try:
+                records = self._read(run)
+            except tf.errors.OpError as error:
+                raise damaged_records(path, self.split, error) from error
+            if len(records) < run.counts[0]:
+                raise ValueError(
+                    f"The {self.split} records must stay while they are read. Received: "
+                    f"{str(path)!r}, which holds fewer than before. Put the file back, and run the "
+                    "same command again."
+                )
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """The texts of records: those of the first name, then those of the second, ….
+
+        Raises:
+          ValueError: what was read is no record of this schema.
+        """
+        try:
+            flat, row_splits = self._token_ids(loaded)
+        except tf.errors.OpError as error:
+            raise damaged_records(self.folder, self.split, error) from error
+        return TokenIds(flat.numpy(), row_splits.numpy())
+
+
+@tf.function(
+    input_signature=[tf.TensorSpec([None], tf.string)] + [tf.TensorSpec([None], tf.int64)] * 3
+)
+def _read_runs(
+    paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """The records of `record_index.Extents`, string `[sum of counts]`."""
+
+    def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
+        # The op can begin within a file, which tf.data.TFRecordDataset has no argument for.
+        records = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path, compression_type="", buffer_size=_READ_BYTES, byte_offsets=offset
+        )
+        spec = tf.TensorSpec([], tf.string)
+        return tf.data.experimental.from_variant(records, spec).skip(skip).take(count)
+
+    runs = tf.data.Dataset.from_tensor_slices((paths, offsets, skips, counts))
+    return runs.flat_map(run).batch(tf.reduce_sum(counts)).get_single_element()
+
+
+class RecordFolder:
+    """A folder of records, to be read with a vocabulary.
+
+    Args:
+      folder: folder that `convert-tf prepare` wrote.
+      vocabulary: vocabulary file.
+      num_oov_buckets: ids that unknown tokens share.
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit.
+    """
+
+    def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int):
+        self.folder = folder
+        self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+        self.tokenizer_name = self._tokenizer.name
+        self.vocab_size = self._tokenizer.vocab_size
+        self.num_oov_buckets = self._tokenizer.num_oov_buckets  # WordPiece has none
+        self.vocabulary = Path(vocabulary)
+
+    def open(
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ) -> RecordExamples:
+        """The examples of a split; see `RecordExamples`."""
+        return RecordExamples(
+            self.folder,
+            split,
+            self._tokenizer,
+            max_tokens=max_tokens,
+            with_extra_contexts=with_extra_contexts,
+            turn_prefixes=turn_prefixes,
+            joins_turns=joins_turns,
+        )
+
+
+def read_texts(
+    data: str, split: str, names: Sequence[str] = PAIR, *, max_examples: int | None = None
+) -> dict[str, list[bytes]]:
+    """The texts of a split, in the order of the shards.
+
+    Args:
+      data: folder of records.
+      split: which shards.
+      names: which texts, see `parse_texts`.
+      max_examples: stop after this many.
+
+    Returns:
+      For each name the texts in UTF-8, equally many.
+
+    Raises:
+      ValueError: there are no records, or they are damaged.
+    """
+    dataset = tf.data.TFRecordDataset(list_shards(data, split))
+    if max_examples is not None:
+        dataset = dataset.take(max_examples)
+    parse = _strings(lambda records: parse_texts(records, names))
+    texts: dict[str, list[bytes]] = {name: [] for name in names}
+    try:
+        for serialized in dataset.batch(4096):
+            for name, values in zip(names, parse(serialized), strict=True):
+                texts[name].extend(values.numpy())
+    except tf.errors.OpError as error:
+        raise damaged_records(data, split, error) from error
+    return texts
+
+
+def read_pairs(
+    data: str, split: str, *, max_examples: int | None = None
+) -> tuple[list[bytes], list[bytes]]:
+    """The contexts and the responses that `read_texts` reads."""
+    texts = read_texts(data, split, max_examples=max_examples)
+    return texts["context"], texts["response"]
+
+
+def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:
+    """What to raise when TensorFlow cannot read or parse the records of a split."""
+    # What the op says stands between where in the program and where in the graph that was.
+    reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
+    return ValueError(
+        f"The {split} records must be whole. Received: {reason} in {str(data)!r}. "
+        "Run convert-tf prepare again."
+    )

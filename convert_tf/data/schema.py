@@ -1,0 +1,35 @@
+"""What an example is, and the names of its features in a record."""
+
+from typing import NamedTuple
+
+SPLITS = ("train", "dev", "test")
+MAX_EXTRA_CONTEXTS = 10
+EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
+
+
+class Example(NamedTuple):
+    """A context, its response and up to ten earlier turns, most recent first."""
+
+    thread_id: str
+    response_id: str
+    subreddit: str
+    context: str
+    response: str
+    extra_contexts: tuple[str, ...]
+    context_author: str
+    response_author: str
+    source: str = "reddit"
+
+
+class TurnExample(NamedTuple):
+    """A conversation up to a response.
+
+    Attributes:
+      turns: what was said before, oldest first; the last one is the record's `context`.
+      response: the next turn.
+      source: the corpus; `""` where the record does not say.
+    """
+
+    turns: tuple[str, ...]
+    response: str
+    source: str

@@ -1,0 +1,361 @@
+"""Token ids on disk, from which a machine without TensorFlow trains.
+
+A folder that `convert-tf tokenize` wrote holds
+
+- `arrays.json`: the `version` of the format, what the texts were cut into (`tokenizer`,
+  `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
+  vocabulary), the `dtype` of the ids, and for each split its numbers of examples and of tokens;
+- the vocabulary;
+- for each split `{split}-sources.npy`, int32 `[examples]`: the places of the examples' sources in
+  the `sources` of `arrays.json`;
+- for each split and each of `context`, `response` and `extra_context` (the earlier turns, most
+  recent first, joined with single spaces; no tokens where there are none)
+  `{split}-{name}-ids.npy`, the ids of all texts one behind the other, and
+  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, where each text begins and ends in them.
+
+Ids have 16 bits where that holds them all, that of padding included, else 32.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
+from convert_tf.storage.checksums import checksum, file_checksum
+from convert_tf.storage.mapped import FolderFormat, MappedFile
+
+FACTS_FILE = "arrays.json"
+FORMAT_VERSION = 1
+DTYPES = ("uint16", "int32")
+SOURCES_DTYPE = "int32"
+_AGAIN = "Write it again with `convert-tf tokenize`."
+_FORMAT = FolderFormat(
+    what="folder of token ids",
+    facts_file=FACTS_FILE,
+    version=FORMAT_VERSION,
+    kinds={
+        "tokenizer": str,
+        "vocab_size": int,
+        "num_oov_buckets": int,
+        "padding_id": int,
+        "max_tokens": int,
+        "dtype": str,
+        "vocabulary": str,
+        "vocabulary_sha256": str,
+        "splits": dict,
+    },
+    dtypes=DTYPES,
+    remedy=_AGAIN,
+)
+
+
+def ids_file(split: str, name: str) -> str:
+    """File name of the ids of one kind of text."""
+    return f"{split}-{name}-ids.npy"
+
+
+def offsets_file(split: str, name: str) -> str:
+    """File name of where the texts of one kind begin."""
+    return f"{split}-{name}-offsets.npy"
+
+
+def sources_file(split: str) -> str:
+    """File name of the sources of examples."""
+    return f"{split}-sources.npy"
+
+
+def dtype_of_ids(padding_id: int) -> str:
+    """The narrowest of `DTYPES` that holds ids up to that of padding."""
+    return DTYPES[0] if padding_id <= np.iinfo(DTYPES[0]).max else DTYPES[1]
+
+
+class ArrayFolder:
+    """A folder of token ids.
+
+    Args:
+      folder: folder that `convert-tf tokenize` wrote.
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit; the last is
+        the path of the folder's own vocabulary.
+      max_tokens: tokens that the texts were cut to.
+      sources: names of where texts are from.
+      holds_utterances: whether it is one of single texts (`convert_tf.data.utterances`).
+
+    Raises:
+      ValueError: the folder is incomplete, damaged, or of another version of the format.
+
+    Example:
+      examples = ArrayFolder("ids/").open("train", max_tokens=60)
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        facts = _FORMAT.facts(folder)
+        self.tokenizer_name: str = facts["tokenizer"]
+        self.vocab_size: int = facts["vocab_size"]
+        self.num_oov_buckets: int = facts["num_oov_buckets"]
+        self.max_tokens: int = facts["max_tokens"]
+        self.vocabulary = Path(folder) / facts["vocabulary"]
+        self.sources: list[str] = facts.get("sources", [])
+        self.holds_utterances = "utterances" in facts
+        self._facts = facts
+        if not self.vocabulary.is_file():
+            raise ValueError(
+                "A folder of token ids must hold its vocabulary. Received: "
+                f"{str(folder)!r}, without {self.vocabulary.name}. {_AGAIN}"
+            )
+        if file_checksum(self.vocabulary) != facts["vocabulary_sha256"]:
+            raise ValueError(
+                "Token ids must keep the vocabulary that they were made with. Received: "
+                f"{str(self.vocabulary)!r}, which is another one. Put the right file there."
+            )
+
+    def open(
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ) -> "ArrayExamples":
+        """The examples of a split.
+
+        Args:
+          split: which one.
+          max_tokens: longer texts are cut to this many tokens; at most those that are stored.
+          with_extra_contexts: whether the earlier turns are there too, as one text.
+          turn_prefixes, joins_turns: must be False: where a turn ends is not stored.
+
+        Raises:
+          ValueError: there is no such split, its files do not fit together, texts were cut
+            shorter, or turns are to be numbered or put into another order.
+        """
+        if joins_turns:
+            raise ValueError(
+                "Turns are joined from records; token ids hold the earlier turns as one text. "
+                f"Received: joins_turns for {str(self.folder)!r}. Train on the records."
+            )
+        if turn_prefixes:
+            raise ValueError(
+                "Turns are numbered in records; token ids hold the earlier turns as one text. "
+                f"Received: turn_prefixes for {str(self.folder)!r}. Train on the records, or "
+                "without --turn_prefixes."
+            )
+        if self.holds_utterances:
+            raise ValueError(
+                "Pairs are trained on, and single texts beside them. Received: "
+                f"{str(self.folder)!r}, of single texts. Pass it as --utterances, and token ids "
+                "of pairs as --data."
+            )
+        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        return self._open(split, names, max_tokens)
+
+    def open_utterances(self, split: str, *, max_tokens: int) -> "ArrayExamples":
+        """The texts of a split, where the folder holds single ones; arguments as of `open`."""
+        if not self.holds_utterances:
+            raise ValueError(
+                "Single texts are token ids that `convert-tf tokenize --utterances` wrote. "
+                f"Received: {str(self.folder)!r}, of pairs. Pass it as --data, or another folder."
+            )
+        return self._open(split, ("text",), max_tokens)
+
+    def mapped(self, name: str, dtype: str, size: int) -> MappedFile:
+        """A further file of the folder, an array `[size]`; −1 for any size."""
+        return _FORMAT.mapped(self.folder, name, dtype, (size,))
+
+    def _open(self, split: str, names: tuple[str, ...], max_tokens: int) -> "ArrayExamples":
+        if split not in self._facts["splits"]:
+            raise ValueError(
+                "A folder of token ids must hold the split that is read. Received: split "
+                f"{split!r}; {str(self.folder)!r} holds {', '.join(self._facts['splits'])}. "
+                "Name one of those, or write the folder from records that have it."
+            )
+        if max_tokens > self.max_tokens:
+            raise ValueError(
+                f"Stored texts must be as long as the model's. Received: max_tokens {max_tokens} "
+                f"for {str(self.folder)!r}, whose texts were cut to {self.max_tokens} tokens. "
+                "Lower --max_tokens, or tokenize again with a higher one."
+            )
+        return ArrayExamples(
+            self.folder,
+            split,
+            num_examples=self._facts["splits"][split]["examples"],
+            dtype=self._facts["dtype"],
+            padding_id=self._facts["padding_id"],
+            max_tokens=max_tokens,
+            names=names,
+            source_names=self.sources,
+        )
+
+
+class ArrayExamples:
+    """A split of a folder of token ids, as `convert_tf.data.batches.Examples`.
+
+    The arrays stay on disk, mapped; the system keeps in memory what is read again.
+
+    Args:
+      folder: folder of token ids.
+      split: which one.
+      num_examples, dtype, padding_id: as `arrays.json` says.
+      max_tokens: longer texts are cut to this many tokens.
+      names: which texts.
+      source_names: the `sources` of `arrays.json`.
+
+    Raises:
+      ValueError: a file is missing, damaged, or does not fit the others.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        *,
+        num_examples: int,
+        dtype: str,
+        padding_id: int,
+        max_tokens: int,
+        names: tuple[str, ...],
+        source_names: Sequence[str],
+    ):
+        self.names = names
+        self._sources_path = Path(folder) / sources_file(split)
+        self._source_names = source_names
+        self.num_examples = num_examples
+        self.padding_id = padding_id
+        self.max_tokens = max_tokens
+        self._files = {}
+        for name in names:
+            ids_and_offsets = ((ids_file(split, name), dtype), (offsets_file(split, name), "int64"))
+            files = tuple(
+                _FORMAT.mapped(folder, file, kind, (-1,)) for file, kind in ids_and_offsets
+            )
+            ids, offsets = (file.array for file in files)
+            if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
+                raise ValueError(
+                    "The offsets of token ids must fit the ids and the examples. Received: "
+                    f"{len(offsets)} offsets from {offsets[:1]} to {offsets[-1:]} for {len(ids)} "
+                    f"ids of {num_examples} examples: {name} of {split} in {str(folder)!r}. "
+                    f"{_AGAIN}"
+                )
+            self._files[name] = files
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The numbers of the examples, int64 `[examples]`: nothing is read yet."""
+        return joined_ranges(starts, stops - starts)
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """The texts of examples: those of the first name, then those of the second, ….
+
+        Args:
+          loaded: int64 `[examples]`, their numbers.
+
+        Returns:
+          int32 ids of `names` × `examples` texts.
+
+        Raises:
+          ValueError: an id or an offset is out of range.
+        """
+        return join_texts([self.texts(name, loaded) for name in self.names])
+
+    def texts(self, name: str, examples: np.ndarray) -> TokenIds:
+        """One of the texts of each of some examples.
+
+        Args:
+          name: which one, of `names`.
+          examples: int64 `[examples]`, their numbers.
+
+        Returns:
+          int32 ids of `examples` texts.
+
+        Raises:
+          ValueError: an id or an offset is out of range, or a file became shorter.
+        """
+        ids, offsets = (file.checked() for file in self._files[name])
+        ids_path, offsets_path = (file.path for file in self._files[name])
+        begins = offsets[examples]
+        lengths = np.minimum(offsets[examples + 1] - begins, self.max_tokens)
+        if lengths.min(initial=0) < 0 or begins.min(initial=0) < 0:
+            raise _damaged("an offset below the one before it", offsets_path)
+        places = joined_ranges(begins, lengths)
+        if places.max(initial=-1) >= len(ids):
+            raise _damaged(f"an offset behind the last of {len(ids)} ids", offsets_path)
+        flat = ids[places].astype(np.int32)
+        if len(flat) and not 0 <= flat.min() <= flat.max() < self.padding_id:
+            raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
+        return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
+
+    def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> "SelectedExamples":
+        """The examples from `start` to before `stop`, with some of those of some sources.
+
+        They lie in the order of a hash, so those at even distances are as good as drawn at random.
+
+        Args:
+          shares: of a source's examples how many are kept, from 0 to 1; all of other sources.
+          start, stop: of which examples.
+
+        Raises:
+          ValueError: there is no such source, or the file of sources is missing or damaged.
+        """
+        unknown = sorted(shares.keys() - set(self._source_names))
+        if unknown:
+            raise ValueError(
+                "Shares are those of sources that the token ids have. Received: "
+                f"{', '.join(map(repr, unknown))}. The sources are "
+                f"{', '.join(map(repr, sorted(self._source_names))) or 'not stored'}; {_AGAIN}"
+            )
+        places = self.sources()[start:stop]
+        kept = np.ones(len(places), bool)
+        for name, share in shares.items():
+            own = np.flatnonzero(places == self._source_names.index(name))
+            kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
+        return SelectedExamples(self, start + np.flatnonzero(kept))
+
+    def sources(self) -> np.ndarray:
+        """Of each example the place of its source in the folder's `sources`, int32 `[examples]`.
+
+        Raises:
+          ValueError: the file is missing or damaged.
+        """
+        path = self._sources_path
+        mapped = _FORMAT.mapped(path.parent, path.name, SOURCES_DTYPE, (self.num_examples,))
+        places = mapped.checked()
+        if len(places) and not 0 <= places.min() <= places.max() < len(self._source_names):
+            raise _damaged(f"source {places.max()} of {len(self._source_names)}", path)
+        return places
+
+    def checksum(self, names: Iterable[str]) -> str:
+        """SHA-256 of some of the texts of all examples; reads them from the start to the end."""
+        files = (file for name in names for file in self._files[name])
+        return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
+
+
+class SelectedExamples:
+    """Some of the examples of a split, as `convert_tf.data.batches.Examples`.
+
+    Args:
+      examples: the split.
+      numbers: int64 `[selected]`, which of its examples. What `load` returns are these.
+    """
+
+    def __init__(self, examples: ArrayExamples, numbers: np.ndarray):
+        self._examples = examples
+        self.numbers = numbers
+        self.names = examples.names
+        self.padding_id = examples.padding_id
+        self.num_examples = len(numbers)
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """The numbers of the examples in the split, int64 `[examples]`: nothing is read yet."""
+        return self.numbers[joined_ranges(starts, stops - starts)]
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """As that of the split."""
+        return self._examples.token_ids(loaded)
+
+
+def _damaged(what: str, path: Path) -> ValueError:
+    return ValueError(f"Token ids must be whole. Received: {what}, in {str(path)!r}. {_AGAIN}")

@@ -1,0 +1,218 @@
+"""Records to token ids, from which a machine without TensorFlow trains, in little memory.
+
+`convert_tf.data.token_arrays` says what is in the folder.
+"""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.data.batches import PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.record_examples import damaged_records, parse_sources, parse_texts
+from convert_tf.data.record_index import RecordIndex
+from convert_tf.data.schema import SPLITS
+from convert_tf.data.shards import list_shards, record_files
+from convert_tf.data.token_arrays import (
+    FACTS_FILE,
+    FORMAT_VERSION,
+    SOURCES_DTYPE,
+    dtype_of_ids,
+    ids_file,
+    offsets_file,
+    sources_file,
+)
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.files import write_file
+from convert_tf.storage.folders import OutputFolder, files_with_facts
+from convert_tf.storage.mapped import GrowingArray
+from convert_tf.storage.progress import Progress
+from convert_tf.text.loading import load_tokenizer
+
+BATCH_SIZE = 1024  # records
+
+_VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model"}
+_FILE_NAME = re.compile(
+    "|".join(
+        [r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy", *_VOCABULARY_FILES.values()]
+    )
+)
+
+TextsAndSources: TypeAlias = tuple[Sequence[TokenIds], Sequence[bytes]]  # of a batch of examples
+
+
+class ArrayFolderWriter:
+    """Writes a folder of token ids.
+
+    Args:
+      folder: where; it must exist.
+      tokenizer: a tokenizer of `convert_tf.text`, of which the attributes and the file are read.
+      max_tokens: tokens that texts are cut to.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any, *, max_tokens: int):
+        self._folder = folder
+        self._dtype = dtype_of_ids(tokenizer.padding_id)
+        vocabulary = Path(tokenizer.path).read_bytes()
+        name = _VOCABULARY_FILES[tokenizer.name]
+        write_file(self._folder / name, vocabulary)
+        self._facts: dict[str, Any] = {
+            "version": FORMAT_VERSION,
+            "tokenizer": tokenizer.name,
+            "vocab_size": tokenizer.vocab_size,
+            "num_oov_buckets": tokenizer.num_oov_buckets,
+            "padding_id": tokenizer.padding_id,
+            "max_tokens": max_tokens,
+            "dtype": self._dtype,
+            "vocabulary": name,
+            "vocabulary_sha256": file_checksum(tokenizer.path),
+            "splits": {},
+        }
+        self._source_places: dict[str, int] = {}
+
+    def write_split(
+        self, split: str, names: Sequence[str], batches: Iterator[TextsAndSources]
+    ) -> None:
+        """Writes the texts of a split and where they are from.
+
+        Args:
+          split: its name.
+          names: what the texts are.
+          batches: for each name some texts, equally many, and the source of each example, in
+            the order of the examples.
+        """
+        files: dict[str, tuple[GrowingArray, GrowingArray]] = {}
+        with contextlib.ExitStack() as arrays:
+
+            def new(file: str, dtype: str) -> GrowingArray:
+                return arrays.enter_context(GrowingArray(self._folder / file, dtype))
+
+            sources = new(sources_file(split), SOURCES_DTYPE)
+            for name in names:
+                offsets = new(offsets_file(split, name), "int64")
+                files[name] = new(ids_file(split, name), self._dtype), offsets
+                offsets.append(np.zeros(1, np.int64))
+            for batch, own_sources in batches:
+                known = self._source_places
+                names_of = [source.decode("utf-8", "replace") for source in own_sources]
+                sources.append(np.array([known.setdefault(n, len(known)) for n in names_of]))
+                for name, texts in zip(names, batch, strict=True):
+                    ids, offsets = files[name]
+                    offsets.append(ids.size + texts.row_splits[1:].astype(np.int64))
+                    ids.append(texts.flat)
+        self._facts["splits"][split] = {
+            "examples": files[names[0]][1].size - 1,
+            "tokens": {name: ids.size for name, (ids, _) in files.items()},
+        }
+
+    def finish(self, **further: Any) -> dict[str, Any]:
+        """Writes `arrays.json`, with `further` facts, without which the folder is none.
+
+        Returns:
+          What it says.
+        """
+        self._facts.update(further)
+        self._facts["sources"] = list(self._source_places)
+        write_file(self._folder / FACTS_FILE, json.dumps(self._facts, indent=2) + "\n")
+        return self._facts
+
+
+def array_files(folder: str) -> list[str]:
+    """The files of a folder of token ids; last `arrays.json`, without which it is none."""
+    return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
+
+
+def _tokenized(shards: Sequence[str], tokenizer: Any, max_tokens: int) -> Iterator[TextsAndSources]:
+    """Ids of the texts `PAIR_AND_EXTRA_CONTEXT` and sources, a batch of records after the other."""
+
+    def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        texts = parse_texts(serialized, PAIR_AND_EXTRA_CONTEXT)
+        cut = [tokenizer.token_ids(own)[:, :max_tokens] for own in texts]
+        ids = tuple((own.flat_values, own.row_splits) for own in cut)
+        return ids, parse_sources(serialized)
+
+    records = tf.data.TFRecordDataset(list(shards)).batch(BATCH_SIZE)
+    batches = records.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    for batch, sources in batches.prefetch(2).as_numpy_iterator():
+        yield [TokenIds(*own) for own in batch], sources.tolist()
+
+
+def tokenize_records(
+    data: str,
+    output: str,
+    *,
+    vocabulary: str,
+    max_tokens: int = 60,
+    num_oov_buckets: int = 1000,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes the token ids of all splits of a folder of records.
+
+    Memory holds a few batches of records. The folder gets its name when it is complete; what a
+    killed run left is deleted by the next one.
+
+    Args:
+      data: folder of records.
+      output: folder to write.
+      vocabulary: vocabulary file, which is copied.
+      max_tokens: longer texts are cut to this many tokens; a model may read fewer.
+      num_oov_buckets: ids that unknown tokens share; the model's.
+      overwrite: whether token ids that are in `output` are replaced.
+
+    Returns:
+      What `arrays.json` says, and `seconds`.
+
+    Raises:
+      ValueError: there are no records or damaged ones, the vocabulary is none, or `output` holds
+        something.
+      OSError: a file cannot be read or written.
+    """
+    if max_tokens < 1:
+        raise ValueError(
+            f"A text keeps at least one token. Received: max_tokens={max_tokens}. Pass 1 or more; "
+            "the paper has 60."
+        )
+    place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
+    started = time.monotonic()
+    found = {os.path.basename(path).split("-")[0] for path in record_files(data)}
+    shards = {split: list_shards(data, split) for split in SPLITS if split in found or not found}
+    examples = sum(RecordIndex(paths).num_records for paths in shards.values())
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+    names = PAIR_AND_EXTRA_CONTEXT
+    with place.open() as written, Progress("texts", total=len(names) * examples) as progress:
+
+        def counted(batches: Iterator[TextsAndSources]) -> Iterator[TextsAndSources]:
+            for texts, sources in batches:
+                progress.add(len(names) * len(sources))
+                yield texts, sources
+
+        writer = ArrayFolderWriter(written, tokenizer, max_tokens=max_tokens)
+        for split, paths in shards.items():
+            try:
+                writer.write_split(split, names, counted(_tokenized(paths, tokenizer, max_tokens)))
+            except tf.errors.OpError as error:
+                raise damaged_records(data, split, error) from error
+        facts = writer.finish()
+    return {**facts, "seconds": time.monotonic() - started}
+
+
+def summary(facts: Mapping[str, Any]) -> str:
+    """What `tokenize_records` returned, for reading."""
+    lines = [f"{'split':<8}{'examples':>14}{'context':>16}{'response':>16}{'extra context':>16}"]
+    for split, counts in facts["splits"].items():
+        tokens = "".join(f"{counts['tokens'][name]:>16,}" for name in PAIR_AND_EXTRA_CONTEXT)
+        lines.append(f"{split:<8}{counts['examples']:>14,}{tokens}")
+    texts = sum(counts["examples"] for counts in facts["splits"].values()) * 3
+    lines.append(
+        f"tokens as {facts['dtype']}; {texts:,} texts in {facts['seconds']:.1f} s, "
+        f"{texts / max(facts['seconds'], 1e-9):,.0f}/s"
+    )
+    return "\n".join(lines)

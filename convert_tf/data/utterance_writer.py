@@ -1,0 +1,146 @@
+"""Single texts to token ids, as `convert_tf.data.utterances` reads them."""
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.token_writer import ArrayFolderWriter, TextsAndSources, array_files
+from convert_tf.data.utterances import (
+    NO_LABEL,
+    TEXT,
+    Utterance,
+    byte_offsets_file,
+    bytes_file,
+    is_held_out,
+    labels_file,
+    read_utterances,
+)
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.mapped import GrowingArray
+from convert_tf.storage.progress import Progress
+from convert_tf.text.loading import load_tokenizer
+
+_BATCH_SIZE = 1024
+
+
+def tokenize_utterances(
+    patterns: Sequence[str],
+    output: str,
+    *,
+    vocabulary: str,
+    max_tokens: int = 60,
+    num_oov_buckets: int = 1000,
+    dev_fraction: float = 0.0,
+    ignored_labels: Collection[str] = (),
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes the token ids of files of single texts, each text once.
+
+    The files are read once for each split. The folder gets its name when it is complete.
+
+    Args:
+      patterns: of the files.
+      output: folder to write.
+      vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
+      dev_fraction: share of the intents, and of the texts without one, that are in the split `dev`;
+        the rest is in `train`.
+      ignored_labels: sources whose labels are no intents, as the forums of titles.
+
+    Returns:
+      What `arrays.json` says, and `seconds`.
+
+    Raises:
+      ValueError: there is no file, a line is none of a text, the vocabulary is none, or `output`
+        holds something.
+      OSError: a file cannot be read or written.
+    """
+    if not 0 <= dev_fraction < 1:
+        raise ValueError(
+            f"dev_fraction is a share from 0 to below 1. Received: {dev_fraction}. Pass 0.1 for a "
+            "tenth, or 0 for none."
+        )
+    place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
+    started = time.monotonic()
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+    labels: dict[str, int] = {}
+    with place.open() as folder, Progress("texts") as progress:
+        writer = ArrayFolderWriter(folder, tokenizer, max_tokens=max_tokens)
+        for split in ("train", "dev")[: 2 if dev_fraction else 1]:
+            own = (
+                each
+                for each in read_utterances(patterns)
+                if is_held_out(each, dev_fraction) == (split == "dev")
+            )
+            with _Beside(folder, split, labels, ignored_labels) as beside:
+                batches = _tokenized(own, tokenizer, max_tokens, beside, progress)
+                writer.write_split(split, TEXT, batches)
+        facts = writer.finish(utterances={"labels": list(labels)})
+    return {**facts, "seconds": time.monotonic() - started}
+
+
+class _Beside(contextlib.ExitStack):
+    """The files of a split that hold its texts and their labels."""
+
+    def __init__(self, folder: Path, split: str, labels: dict[str, int], ignored: Collection[str]):
+        super().__init__()
+        self._known, self._ignored = labels, ignored
+
+        def new(name: str, dtype: str) -> GrowingArray:
+            return self.enter_context(GrowingArray(folder / name, dtype))
+
+        self._labels = new(labels_file(split), "int32")
+        self._bytes = new(bytes_file(split), "uint8")
+        self._offsets = new(byte_offsets_file(split), "int64")
+        self._offsets.append(np.zeros(1, np.int64))
+
+    def append(self, utterances: Sequence[Utterance]) -> list[bytes]:
+        """Writes some; returns their texts in UTF-8."""
+        known = self._known
+        self._labels.append(
+            np.array(
+                [
+                    known.setdefault(each.label, len(known))
+                    if each.label and each.source not in self._ignored
+                    else NO_LABEL
+                    for each in utterances
+                ]
+            )
+        )
+        texts = [each.text.encode() for each in utterances]
+        self._offsets.append(self._bytes.size + np.cumsum([len(text) for text in texts]))
+        self._bytes.append(np.frombuffer(b"".join(texts), np.uint8))
+        return texts
+
+
+def _tokenized(
+    utterances: Iterator[Utterance],
+    tokenizer: Any,
+    max_tokens: int,
+    beside: _Beside,
+    progress: Progress,
+) -> Iterator[TextsAndSources]:
+    while batch := list(islice(utterances, _BATCH_SIZE)):
+        ids = tokenizer.token_ids(tf.constant(beside.append(batch)))[:, :max_tokens]
+        yield (
+            [TokenIds(ids.flat_values.numpy(), ids.row_splits.numpy())],
+            [each.source.encode() for each in batch],
+        )
+        progress.add(len(batch))
+
+
+def utterance_summary(facts: Mapping[str, Any]) -> str:
+    """What `tokenize_utterances` returned, for reading."""
+    lines = [
+        f"{split}: {counts['examples']:,} texts, {counts['tokens']['text']:,} tokens"
+        for split, counts in facts["splits"].items()
+    ]
+    labels = len(facts["utterances"]["labels"])
+    lines.append(f"{len(facts['sources']):,} sources, {labels:,} names of labels")
+    return "\n".join(lines)

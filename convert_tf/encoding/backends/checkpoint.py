@@ -1,0 +1,98 @@
+"""A trained dual encoder, as a run's folder holds it, as a backend of `SentenceEncoder`."""
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.facts import numbers_turns
+from convert_tf.checkpoints.folder import (
+    check_vocabulary,
+    load_checkpoint,
+    load_similarity_map,
+)
+from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.encoding.backends.module import bfloat16_is_faster
+from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.text.loading import load_tokenizer
+
+_ROW_TOKENS = 64
+
+
+class CheckpointBackend(OpenedFromPath):
+    """A dual encoder with its vocabulary.
+
+    Args:
+      folder: a model directory, or a module whose weights are read.
+      precision: policy of its computations; `"auto"` for `"mixed_bfloat16"` where this machine is
+        faster in it, else `"float32"`.
+      keeps_newest: whether contexts that are too long lose tokens at their start, where joined
+        turns are the oldest; else at their end, as in training. Contexts of a multi-context model
+        always lose their end.
+
+    Attributes:
+      config: the model's.
+      outputs: `default` (r of the context side), `encode_context`, `encode_response`, and
+        `encode_similarity` where the model has it.
+      reads_history: whether it is a multi-context model.
+      numbers_turns: whether it was trained with `turn_prefixes`.
+
+    Raises:
+      CheckpointError: the folder is incomplete or damaged.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        precision: str = "float32",
+        keeps_newest: bool = False,
+    ):
+        super().__init__(os.fspath(folder), precision=precision, keeps_newest=keeps_newest)
+        if precision == "auto":
+            precision = "mixed_bfloat16" if bfloat16_is_faster() else "float32"
+        self._encoder, vocabulary = load_checkpoint(folder, dtype=precision)
+        self.config = self._encoder.config
+        self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=self.config.num_oov_buckets)
+        check_vocabulary(self._tokenizer, self.config)
+        self._similarity_map = load_similarity_map(folder)
+        has_map = self._similarity_map is not None
+        further = ("encode_similarity",) if has_map else ()
+        self.outputs = ("default", "encode_context", "encode_response", *further)
+        self._lock = threading.Lock()  # Keras makes its function in the first call
+        self.keeps_newest = keeps_newest
+        self.reads_history = self.config.multi_context
+        self.numbers_turns = numbers_turns(folder)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encodes a batch: float32 `[rows, dim]`; of contexts with history, both texts as one."""
+        if output == "encode_similarity" and self._similarity_map is not None:
+            return unit_rows(self.run("default", columns) @ self._similarity_map)
+        name = {"default": "reduced_context", "encode_response": "response_encoding"}.get(output)
+        if name is None:
+            name = "both_encoding" if self.reads_history else "context_encoding"
+        if not columns[0]:
+            dim = self.config.reduced_dim if output == "default" else self.config.encoding_dim
+            return np.zeros((0, dim), np.float32)
+        packed = self._packed(columns, self.keeps_newest and name == "context_encoding")
+        with self._lock:
+            return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
+
+    def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
+        """The texts, each as context and as response: both are computed, one is used."""
+        limit = self.config.max_tokens
+        token_ids: Any = self._tokenizer.token_ids([text for column in columns for text in column])
+        token_ids = token_ids[:, -limit:] if keeps_newest else token_ids[:, :limit]
+        packed = pack_batch(
+            TokenIds(token_ids.flat_values.numpy(), token_ids.row_splits.numpy()),
+            ("context", "extra_context")[: len(columns)],
+            row_tokens=max(_ROW_TOKENS, limit),
+            padding_id=self._tokenizer.padding_id,
+        )
+        packed["response_slots"] = packed["context_slots"]
+        if self.reads_history:
+            packed.setdefault("extra_context_slots", packed["context_slots"])
+        return packed

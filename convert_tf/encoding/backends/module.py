@@ -1,0 +1,139 @@
+"""An exported module as a backend of `SentenceEncoder`: read through its signatures alone."""
+
+import functools
+import os
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+
+from convert_tf.checkpoints.facts import numbers_turns
+from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.numerics.processor import multiplies_bfloat16
+from convert_tf.storage.checksums import check_files
+from convert_tf.storage.folders import put_aside
+
+# bfloat16 rounds: for less than this it is not worth it.
+SPEED_UP_THAT_COUNTS = 1.2
+
+
+class ModuleBackend(OpenedFromPath):
+    """A TF Hub module.
+
+    Args:
+      uri: a folder, or what `tensorflow_hub.resolve` takes, with `://` in it.
+      compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where the
+        module can and this machine is faster in it.
+
+    Attributes:
+      compute_dtype: `"float32"` or `"bfloat16"`.
+      outputs: what it encodes: names of signatures of texts with one result, `default`, and
+        `default` if it can be called.
+      reads_history: whether `encode_context` takes `extra_context`.
+      numbers_turns: whether it was trained with `turn_prefixes`.
+
+    Raises:
+      ValueError: the folder is no module, or a damaged one, or computes in float32 only and should
+        not.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], *, compute_dtype: str = "float32"):
+        self.uri = os.fspath(uri)
+        super().__init__(self.uri, compute_dtype=compute_dtype)
+        folder = self.uri
+        try:
+            if "://" in folder:
+                import tensorflow_hub  # which imports tf_keras: seconds that a folder does without
+
+                folder = tensorflow_hub.resolve(folder)
+            check_files(folder)
+            self._module = tf.saved_model.load(folder)
+        except Exception as error:  # its reader meets damage with errors of any kind
+            raise self._unusable(error) from error
+        self._signatures = dict(getattr(self._module, "signatures", {}))
+        self.outputs = {name for name in self._signatures if self._is_encoding(name)}
+        if callable(self._module) and "default" not in self._signatures:
+            self.outputs.add("default")
+        self.numbers_turns = numbers_turns(folder)
+        self.reads_history = "extra_context" in self._inputs("encode_context")
+        self.compute_dtype = self._compute_in(compute_dtype)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encodes a batch: float `[rows, dim]`."""
+        inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
+        try:
+            return np.asarray(self._call(output, inputs))
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError(
+                f"{len(columns[0])} texts at once: pass a lower batch_size"
+            ) from error
+        except (tf.errors.OpError, TypeError, ValueError) as error:  # of other arguments, say
+            raise self._unusable(error) from error
+
+    def _compute_in(self, compute_dtype: str) -> str:
+        """Has the module compute so, as it is loaded in float32; returns what was chosen."""
+        use_bfloat16 = getattr(self._module, "use_bfloat16", None)
+        if use_bfloat16 is None and compute_dtype == "bfloat16":
+            raise ValueError(
+                f"Some modules compute in float32 only. Received: compute_dtype='bfloat16' for "
+                f"{self.uri!r}, which is one of them. Pass 'auto', or export the module again."
+            )
+        if compute_dtype == "auto":
+            can = use_bfloat16 is not None
+            compute_dtype = "bfloat16" if can and bfloat16_is_faster() else "float32"
+        if use_bfloat16 is not None and compute_dtype == "bfloat16":
+            use_bfloat16(True)
+        return compute_dtype
+
+    def _call(self, output: str, inputs: list[Any]) -> Any:
+        if output not in self._signatures:
+            return self._module(*inputs)
+        encode = self._signatures[output]
+        if len(inputs) > 1:
+            return encode(context=inputs[0], extra_context=inputs[1])["default"]
+        return encode(*inputs)["default"]
+
+    def _is_encoding(self, signature: str) -> bool:
+        """Whether a signature makes one result of texts; others are of other programs."""
+        inputs = self._inputs(signature)
+        has_one = "default" in self._signatures[signature].structured_outputs
+        has_history = signature == "encode_context" and inputs == {"context", "extra_context"}
+        return has_one and (len(inputs) == 1 or has_history)
+
+    def _inputs(self, signature: str) -> set[str]:
+        if signature not in self._signatures:
+            return set()
+        return set(self._signatures[signature].structured_input_signature[1])
+
+    def _unusable(self, error: Exception) -> ValueError:
+        # TensorFlow's own text goes on for lines, about its functions.
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return ValueError(
+            "A module is a folder that convert-tf export wrote. "
+            f"Received: {self.uri!r} ({reason}). Name such a folder, or export it again."
+            f"{put_aside(self.uri)}"
+        )
+
+
+@functools.cache
+def bfloat16_is_faster() -> bool:
+    """Whether this machine multiplies matrices clearly faster in bfloat16 than in float32.
+
+    Never without instructions for it; else a few milliseconds of both in turns, of which the
+    shortest count: other programs may be running.
+    float16 is not asked about: TensorFlow's matmul + bias is thousands of times slower in it on a
+    CPU.
+    """
+    if multiplies_bfloat16() is False:
+        return False
+    kernels = [tf.ones([512, 2048], dtype) for dtype in (tf.float32, tf.bfloat16)]
+    seconds = []
+    for _ in range(4):
+        for kernel in kernels:
+            start = time.perf_counter()
+            tf.matmul(kernel, kernel, transpose_b=True).numpy()
+            seconds.append(time.perf_counter() - start)
+    return min(seconds[2::2]) >= SPEED_UP_THAT_COUNTS * min(seconds[3::2])

@@ -1,0 +1,279 @@
+"""The light runtime: an `.onnx` file as a backend of `SentenceEncoder`, without TensorFlow.
+
+Needs `onnxruntime` and `numpy`. `convert-tf export --output model.onnx` writes such files; the
+vocabulary is in them.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.data.packing import joined_ranges
+from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
+from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.storage.checksums import checksum
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.vocabulary import parse_vocabulary
+
+FORMAT_VERSION = 1
+FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
+
+# The network holds some 30 kB for each token that it reads at once. 256 to 512 give the most
+# sentences a second: ops are many for fewer, caches small for more.
+_TOKENS_PER_RUN = 256
+# So few tokens are read by all threads together, if no other call is in progress.
+_FEW_TOKENS = 128
+
+_GRAPH_OUTPUTS = {
+    "default": "default",
+    "encode_context": "context_encoding",
+    "encode_response": "response_encoding",
+    "encode_similarity": "similarity_encoding",
+}
+
+
+# The last entry of the metadata as protobuf encodes it, before its 64 digits: the end of the file.
+_CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
+# The key of an entry that every file has had.
+_FACTS = b"\x0a" + bytes([len(FACTS_KEY)]) + FACTS_KEY.encode() + b"\x12"
+_CHECKSUM_BYTES = len(_CHECKSUM) + 64
+
+
+class OnnxError(ValueError):
+    """An `.onnx` file that cannot be read or written."""
+
+
+class OnnxBackend(OpenedFromPath):
+    """An exported `.onnx` file.
+
+    Texts are cut to the `max_tokens` of the file. Several threads may use it at once.
+
+    Args:
+      path: the file.
+      num_threads: threads that compute at once; None for as many as there are cores.
+
+    Attributes:
+      concurrent_batches: how many batches are best encoded at once, each by a thread: one thread
+        in each of several runs computes more than several that wait for one another in each op.
+      outputs: what it encodes: `default`, `encode_context`, `encode_response`, and
+        `encode_similarity` where the model has it.
+      reads_history: whether `encode_context` reads the turns before as a second column.
+      numbers_turns: whether it was trained with `turn_prefixes`; old files do not say.
+      facts: what the file says of itself: `max_tokens`, `network_bits`, widths.
+      metadata: all of it, texts by name.
+
+    Raises:
+      OnnxError: `onnxruntime` is not installed, or the file is damaged, or is none that convert-tf
+        export wrote.
+
+    Example:
+      OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+        self.path = os.fspath(path)
+        super().__init__(self.path, num_threads=num_threads)
+        try:
+            import onnxruntime  # noqa: F401
+        except ImportError as error:
+            raise OnnxError(
+                f"Reading .onnx files needs onnxruntime. Received: {error}. "
+                "Run pip install onnxruntime."
+            ) from error
+        if not os.path.isfile(self.path):
+            raise self._unusable("there is no such file")
+        self.concurrent_batches = num_threads or _number_of_cores()
+        has_checksum = _is_as_written(self.path)
+        if has_checksum is False:
+            raise self._unusable("which was damaged or changed: its checksum is another one")
+        try:
+            self._session = self._shared_session = _session(self.path, 1)
+            if self.concurrent_batches > 1:
+                self._shared_session = _session(self.path, num_threads or 0)  # 0: its choice
+        except Exception as error:  # of its own kinds, without a common one
+            raise self._unusable(error) from error
+        self._calls, self._lock = 0, threading.Lock()
+        metadata = self.metadata = dict(self._session.get_modelmeta().custom_metadata_map)
+        try:
+            self.facts: dict[str, Any] = parsed_json(metadata[FACTS_KEY])
+            version = self.facts["format_version"]
+            vocabulary = metadata[VOCABULARY_KEY]
+        except (KeyError, ValueError, TypeError) as error:
+            raise self._unusable(f"without metadata of convert_tf ({error})") from error
+        if self.facts.get("has_checksum") and not has_checksum:
+            raise self._unusable("which was damaged or changed: its checksum is missing")
+        if version != FORMAT_VERSION:
+            raise self._unusable(f"of format {version}; this convert_tf reads {FORMAT_VERSION}")
+        if wrong := _wrong_fact(self.facts):
+            raise self._unusable(f"whose metadata say {wrong}")
+        has_similarity = bool(self.facts.get("similarity_dim"))  # old files do not say
+        self.outputs = {*_GRAPH_OUTPUTS} - (set() if has_similarity else {"encode_similarity"})
+        self.reads_history = bool(self.facts["multi_context"])
+        self.numbers_turns = bool(self.facts.get("turn_prefixes"))
+        try:
+            entries = parse_vocabulary(vocabulary, source=self.path)
+        except ValueError as error:
+            raise self._unusable(error) from error
+        self._tokenizer = PlainTokenizer(entries, num_oov_buckets=self.facts["num_oov_buckets"])
+        self._no_texts = no_texts(self.reads_history, has_similarity=has_similarity)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encodes a batch.
+
+        Args:
+          output: one of `outputs`.
+          columns: texts, any bytes; one column, or two for `encode_context` of a model that reads
+            history.
+
+        Returns:
+          float32 `[rows, dim]`.
+        """
+        reads_both = output == "encode_context" and self.reads_history
+        name = "both_encoding" if reads_both else _GRAPH_OUTPUTS[output]
+        kinds = {"default": "reduced", "encode_similarity": "similarity"}
+        dim = self.facts[f"{kinds.get(output, 'encoding')}_dim"]
+        number = len(columns[0])
+        if reads_both and len(columns) == 1:
+            columns = [columns[0], [b""] * number]
+        encodings = np.empty((number, dim), np.float32)
+        # Rows one behind the other, each with its columns: a piece is whole rows.
+        ids, row_splits = self.token_ids(
+            [text for row in zip(*columns, strict=True) for text in row]
+        )
+        width = len(columns)
+        order, ids, row_splits = _sorted_rows(ids, row_splits, width)
+        for start, end in _pieces(row_splits[::width]):
+            splits = row_splits[start * width : end * width + 1]
+            inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
+            feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
+            encodings[order[start:end]] = self._computed(name, feeds)
+        return encodings
+
+    def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            is_short = feeds["token_ids"].size <= _FEW_TOKENS
+            session = self._shared_session if is_alone and is_short else self._session
+            return session.run([name], feeds)[0]
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """What the network reads: `(ids, row_splits)`, as of `PlainTokenizer.token_ids`."""
+        return self._tokenizer.token_ids(texts, max_tokens=self.facts["max_tokens"])
+
+    def _unusable(self, reason: object) -> OnnxError:
+        return OnnxError(
+            "An .onnx file is one that convert-tf export wrote. "
+            f"Received: {self.path!r} ({reason}). Name such a file, or export it again."
+        )
+
+
+def _wrong_fact(facts: Mapping[str, Any]) -> str:
+    """The first fact that is missing or of another kind, as JSON has it; `""` without one."""
+    for name in ("max_tokens", "num_oov_buckets", "reduced_dim", "encoding_dim"):
+        value = facts.get(name)
+        if type(value) is not int or not 1 <= value < 2**31:
+            return f"{name}: {value!r}"
+    similarity_dim = facts.get("similarity_dim", 0)
+    if type(similarity_dim) is not int or similarity_dim < 0:
+        return f"similarity_dim: {similarity_dim!r}"
+    is_known = isinstance(facts.get("multi_context"), bool)
+    return "" if is_known else f"multi_context: {facts.get('multi_context')!r}"
+
+
+def is_exported(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds the metadata that convert-tf export writes."""
+    with open(path, "rb") as file:
+        return _FACTS in file.read()
+
+
+def with_checksum(model: bytes) -> bytes:
+    """An ONNX model whose metadata ends with the SHA-256 of all that is before."""
+    return model + _CHECKSUM + checksum([model]).encode()
+
+
+def _is_as_written(path: str) -> bool | None:
+    """Whether a file has the checksum at its end; None where there is none."""
+    with open(path, "rb") as file:
+        size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
+        pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
+        found = checksum(pieces)
+        end = file.read()
+    if not end.startswith(_CHECKSUM):
+        return None
+    return end == _CHECKSUM + found.encode()
+
+
+def _session(path: str, num_threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Without VNNI instructions products of bytes are added in 16 bits, and overflow, unless told.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    # Plans of memory are kept for each shape of a batch, of which there are very many.
+    options.enable_mem_pattern = False
+    # Weights beside the arena, which would grow to a power of two: 12 MB less.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _number_of_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _sorted_rows(
+    ids: np.ndarray, row_splits: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of `width` texts by their tokens: `(order, ids, row_splits)`; bytes only estimate them.
+
+    Pieces of equally long texts need no padding, and no texts that share rows.
+    """
+    number = (len(row_splits) - 1) // width
+    if number < 2:
+        return np.arange(number), ids, row_splits
+    order = np.argsort(np.diff(row_splits[::width]), kind="stable")
+    texts = (order[:, None] * width + np.arange(width)).ravel()
+    lengths = np.diff(row_splits)[texts]
+    ids = ids[joined_ranges(row_splits[texts], lengths)]
+    return order, ids, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Rows that are read at once: `(first, end)`, at least one of them."""
+    start, number = 0, len(row_splits) - 1
+    while start < number:
+        limit = row_splits[start] + _TOKENS_PER_RUN
+        end = max(int(np.searchsorted(row_splits, limit, side="right")) - 1, start + 1)
+        # Texts without tokens take none of the room, but have a row of the result.
+        end = min(end, number, start + _TOKENS_PER_RUN)
+        yield start, end
+        start = end
+
+
+def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:
+    """The inputs that say which texts the output `name` is made of."""
+    if name == "default":
+        return {"slots": slots}
+    if name == "both_encoding":
+        has_extra_context = (np.diff(row_splits) > 0)[1::2, None]
+        return {
+            "slots": slots[:0],
+            "context_slots": slots[::2],
+            "extra_context_slots": slots[1::2],
+            "has_extra_context": has_extra_context.astype(np.float32),
+        }
+    return {"slots": slots[:0], name.replace("_encoding", "_slots"): slots}

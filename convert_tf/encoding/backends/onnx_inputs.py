@@ -1,0 +1,93 @@
+"""Token ids of texts as the inputs of an exported ONNX graph (`convert_tf.export.onnx.graph`)."""
+
+import numpy as np
+
+from convert_tf.data.packing import assign_rows, joined_ranges
+
+# A text to a row where they are about equally long, as in sorted batches; else several to a row.
+LEAST_FILL = 0.9
+PACKED_ROW_TOKENS = 64
+
+
+def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """Where texts stand.
+
+    Args:
+      lengths: int `[texts]`, tokens of each; there is one text at least.
+
+    Returns:
+      `(tokens, rows, segments, starts)`: tokens of a row, and int32 `[texts]` each: the row of a
+      text, its place among the texts of the row, its first token's place.
+    """
+    longest = max(int(lengths.max()), 1)
+    if lengths.mean() >= LEAST_FILL * longest:
+        none = np.zeros(len(lengths), np.int32)
+        return longest, np.arange(len(lengths), dtype=np.int32), none, none
+    tokens = max(PACKED_ROW_TOKENS, longest)
+    return tokens, *assign_rows(lengths, tokens)
+
+
+def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.ndarray]:
+    """Packs texts into rows.
+
+    Args:
+      flat_ids: int32 `[all tokens]`, the texts one behind the other.
+      row_splits: int `[texts + 1]`, where each text begins and ends; there is one text at least.
+
+    Returns:
+      `token_ids`, `positions` (counted from the start of each text) and `segment_ids` (s for the
+      s-th text of a row, 0 for padding), int32 `[rows, tokens]`; `pooling`, float32 `[rows,
+      segments, tokens]`, 1/√N for the N tokens of a text; `slots`, int32 `[texts]`: text i is
+      segment `slots[i] % segments` of row `slots[i] // segments`, from 0.
+    """
+    lengths = np.diff(row_splits)
+    if len(lengths) == 1:
+        return _one_text(flat_ids)
+    tokens, rows, segments, starts = assign_places(lengths)
+    num_rows, num_segments = int(rows.max()) + 1, int(segments.max()) + 1
+    shape = (num_rows, tokens)
+    token_ids, positions, segment_ids = (np.zeros(shape, np.int32) for _ in range(3))
+    pooling = np.zeros((num_rows, num_segments, tokens), np.float32)
+
+    columns = joined_ranges(starts, lengths)
+    places = np.repeat(rows, lengths) * tokens + columns
+    own_segment = np.repeat(segments, lengths)
+    token_ids.reshape(-1)[places] = flat_ids
+    positions.reshape(-1)[places] = columns - np.repeat(starts, lengths)
+    segment_ids.reshape(-1)[places] = own_segment + 1
+    spread = np.float32(1) / np.sqrt(np.maximum(lengths, 1).astype(np.float32))
+    pooling[np.repeat(rows, lengths), own_segment, columns] = np.repeat(spread, lengths)
+    return {
+        "token_ids": token_ids,
+        "positions": positions,
+        "segment_ids": segment_ids,
+        "pooling": pooling,
+        "slots": (rows * num_segments + segments).astype(np.int32),
+    }
+
+
+def no_texts(multi_context: bool, *, has_similarity: bool = False) -> dict[str, np.ndarray]:
+    """The inputs of the outputs that are not asked for."""
+    none = np.zeros(0, np.int32)
+    inputs = {"slots": none, "context_slots": none, "response_slots": none}
+    if multi_context:
+        inputs["extra_context_slots"] = none
+        inputs["has_extra_context"] = np.zeros((0, 1), np.float32)
+    if has_similarity:
+        inputs["similarity_slots"] = none
+    return inputs
+
+
+def _one_text(ids: np.ndarray) -> dict[str, np.ndarray]:
+    """A text by itself fills its row; one without tokens has a row of one padded place."""
+    length = len(ids)
+    tokens = max(length, 1)
+    token_ids = np.zeros((1, tokens), np.int32)
+    token_ids[0, :length] = ids
+    return {
+        "token_ids": token_ids,
+        "positions": np.arange(tokens, dtype=np.int32)[None],
+        "segment_ids": np.full((1, tokens), int(length > 0), np.int32),
+        "pooling": np.full((1, 1, tokens), length and length**-0.5, np.float32),
+        "slots": np.zeros(1, np.int32),
+    }

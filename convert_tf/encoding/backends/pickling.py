@@ -1,0 +1,79 @@
+"""Opened models in other processes: a pickle says which model it was, and opens it again there."""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from convert_tf.checkpoints.kinds import files_that_count
+from convert_tf.storage.checksums import fingerprint
+
+# What was unpickled last stays open: a worker gets its model anew with each of its tasks.
+_STAY_OPEN = 2
+
+_Self = TypeVar("_Self", bound="OpenedFromPath")
+
+
+class OpenedFromPath:
+    """A model that is pickled as its path, and shared by its copies.
+
+    Sessions, graphs and locks belong to a process. A pickle holds the absolute path, the options
+    and the fingerprint of the model's files, and nothing of the model. Copies in the process are
+    the model itself, which nobody changes.
+
+    Args:
+      path: of the model, or an address with `://`, of which there is no fingerprint.
+      **options: the keyword arguments that it was opened with.
+    """
+
+    def __init__(self, path: str, **options: Any):
+        self._opened_from = path if "://" in path else os.path.abspath(path)
+        self._options = options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        path = self._opened_from
+        return _open_again, (type(self), path, self._options, _fingerprint(path))
+
+    def __copy__(self: _Self) -> _Self:
+        return self
+
+    def __deepcopy__(self: _Self, memo: dict[int, Any]) -> _Self:
+        return self
+
+
+def _fingerprint(path: str) -> str | None:
+    if "://" in path:
+        return None
+    files = files_that_count(path)
+    return fingerprint((os.path.relpath(file, path), file) for file in files)
+
+
+def _open_again(
+    kind: Any, path: str, options: Mapping[str, Any], expected: str | None
+) -> OpenedFromPath:
+    """What unpickling calls.
+
+    Raises:
+      ValueError: the model is not there, or another one is.
+    """
+    if expected is not None and not os.path.exists(path):
+        raise ValueError(
+            f"A pickled encoder holds the path of its model. Received: {path!r}, which does not "
+            "exist. Put the model there, or build the encoder again from its new path."
+        )
+    if _fingerprint(path) != expected:
+        raise ValueError(
+            f"A pickled encoder needs the model that it had. Received: {path!r}, whose weights or "
+            "vocabulary differ. Put the old model there, or build the encoder again."
+        )
+    return _open(kind, path, tuple(sorted(options.items())), expected)
+
+
+@functools.lru_cache(maxsize=_STAY_OPEN)
+def _open(
+    kind: type[OpenedFromPath],
+    path: str,
+    options: tuple[tuple[str, Any], ...],
+    expected: str | None,  # of other files at the same path there is another entry
+) -> OpenedFromPath:
+    return kind(path, **dict(options))

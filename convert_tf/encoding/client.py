@@ -1,0 +1,159 @@
+"""PolyAI's client of the original modules, for modules of today."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec
+
+import numpy as np
+
+from convert_tf.encoding.backends.protocol import Backend
+from convert_tf.encoding.cache import EncodingCache
+from convert_tf.encoding.sentence_encoder import SentenceEncoder, Texts
+from convert_tf.encoding.text_batches import rows_of, text_bytes
+
+_Arguments = ParamSpec("_Arguments")
+
+
+class _CachedMethod(Generic[_Arguments]):
+    """A method of the client that has `cache_hits()`, as the original's methods have."""
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[Any, _Arguments], np.ndarray],
+        cache: str,
+        client: Any = None,
+    ):
+        functools.update_wrapper(self, function)
+        self._function, self._cache, self._client = function, cache, client
+
+    def __get__(self, client: Any, owner: type) -> "_CachedMethod[_Arguments]":
+        return _CachedMethod(self._function, self._cache, client)
+
+    def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> np.ndarray:
+        return self._function(self._client, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._client, self._function.__name__)
+
+    def cache_hits(self) -> int:
+        """Encodings that were found in the cache of this method; equal texts of a call are one."""
+        return getattr(self._client, self._cache).hits
+
+
+def _cached(
+    cache: str,
+) -> Callable[[Callable[Concatenate[Any, _Arguments], np.ndarray]], _CachedMethod[_Arguments]]:
+    return lambda function: _CachedMethod(function, cache)
+
+
+class EncoderClient:
+    """A drop-in for PolyAI's client of the original modules, on modules of today.
+
+    Constructor, methods and defaults are those of `encoder_client.EncoderClient`. Texts are encoded
+    in batches of similar length, equal ones once, and the encodings that were asked for last are
+    kept in memory: `client.encode_sentences.cache_hits()`, and so for the other methods, says how
+    many were found there. Arrays that are returned may be changed.
+
+    Args:
+      uri: folder of a module, an `.onnx` file, what `tensorflow_hub.resolve` takes, or a run's
+        folder.
+      use_extra_context: whether contexts have turns before them; for multi-context models.
+      use_extra_context_prefixes: whether these turns are numbered, `"0: "` the most recent, also
+        where the model does not say that it was trained with `--turn_prefixes`.
+      max_extra_contexts: how many of them are read, the most recent ones.
+      cache_size: encodings that are kept, for sentences, contexts and responses each; 0 for none.
+      internal_batch_size: most texts of a batch.
+      compute_dtype: as in `SentenceEncoder`.
+
+    Raises:
+      ValueError: the model is none, or damaged, or reads no extra contexts and should; or a number
+        is negative.
+
+    Example:
+      client = EncoderClient("hub_modules/convert/1")
+      scores = client.encode_responses(["I'm Matt.", "Hey."]) @ client.encode_contexts(["Who?"]).T
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str] | Backend,
+        use_extra_context: bool = False,
+        use_extra_context_prefixes: bool = False,
+        max_extra_contexts: int = 10,
+        cache_size: int = 65_536,
+        internal_batch_size: int = 64,
+        *,
+        compute_dtype: str = "auto",
+    ):
+        if min(cache_size, max_extra_contexts) < 0:
+            raise ValueError(
+                "cache_size and max_extra_contexts are 0, for none, or more. Received: "
+                f"cache_size={cache_size}, max_extra_contexts={max_extra_contexts}."
+            )
+        self._encoder = encoder = SentenceEncoder(
+            uri, batch_size=internal_batch_size, compute_dtype=compute_dtype
+        )
+        if use_extra_context and not encoder.reads_history:
+            raise ValueError(
+                "Extra contexts are read by multi-context models. Received: use_extra_context with "
+                f"{uri!r}, which is none. Leave it out, or pass a multi-context model."
+            )
+        self._use_extra_context = use_extra_context
+        self._use_extra_context_prefixes = use_extra_context_prefixes or encoder.numbers_turns
+        self._max_extra_contexts = max_extra_contexts
+        self._sentences = EncodingCache(encoder.encode, size=cache_size)
+        self._contexts = EncodingCache(self._encode_pairs, size=cache_size)
+        self._responses = EncodingCache(encoder.encode_responses, size=cache_size)
+
+    @_cached("_sentences")
+    def encode_sentences(self, sentences: Texts) -> np.ndarray:
+        """r of sentences, float32 `[sentences, reduced_dim]`."""
+        return self._sentences([*text_bytes(sentences)])
+
+    @_cached("_contexts")
+    def encode_contexts(
+        self, contexts: Texts, extra_contexts: Iterable[Iterable[str]] | None = None
+    ) -> np.ndarray:
+        """h of contexts, of length 1.
+
+        Args:
+          contexts: the last turn of each conversation.
+          extra_contexts: of each the turns before, the oldest first; for models with
+            `use_extra_context`.
+
+        Returns:
+          float32 `[contexts, encoding_dim]`.
+
+        Raises:
+          ValueError: there are extra contexts that the model does not use, or not equally many.
+        """
+        texts = [*text_bytes(contexts)]
+        if extra_contexts is None:
+            return self._contexts([(text, b"") for text in texts])
+        if not self._use_extra_context:
+            raise ValueError(
+                "Extra contexts need a client that uses them. Received: extra contexts without "
+                "use_extra_context. Pass use_extra_context=True, with a multi-context model."
+            )
+        history = [self._joined(turns) for turns in extra_contexts]
+        return self._contexts([*rows_of([iter(texts), iter(history)])])
+
+    @_cached("_responses")
+    def encode_responses(self, responses: Texts) -> np.ndarray:
+        """h of responses, of length 1: float32 `[responses, encoding_dim]`."""
+        return self._responses([*text_bytes(responses)])
+
+    def _encode_pairs(self, pairs: Sequence[tuple[bytes, bytes]]) -> np.ndarray:
+        texts = [text for text, _ in pairs]
+        if not self._use_extra_context:
+            return self._encoder.encode_contexts(texts)
+        return self._encoder.encode_contexts(texts, [history for _, history in pairs])
+
+    def _joined(self, turns: Iterable[str]) -> bytes:
+        """The turns before a context as the model reads them: the most recent first."""
+        newest = [*text_bytes(turns, what="The turns of an extra context")][::-1]
+        newest = newest[: self._max_extra_contexts]
+        if self._use_extra_context_prefixes:
+            newest = [b"%d: %s" % numbered for numbered in enumerate(newest)]
+        return b" ".join(newest)

@@ -1,0 +1,51 @@
+"""Encoders as embeddings of LangChain; needs `pip install 'convert_tf[langchain]'`."""
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.extras import needs
+
+with needs("langchain", "ConvertEmbeddings"):
+    from langchain_core.embeddings import Embeddings
+
+
+class ConvertEmbeddings(Embeddings):
+    """A trained model as `Embeddings` of LangChain, for its vector stores and retrievers.
+
+    Args:
+      model: as of `SentenceEncoder`, or one.
+      documents: what a store holds. `"texts"` are compared with queries by r, which has no length
+        of 1: use a store that compares cosines. `"responses"` are answers, found by the message
+        that they answer: documents are encoded as responses and queries as contexts, all of
+        length 1.
+
+    Raises:
+      ValueError: the model is none, or `documents` is neither.
+
+    Example:
+      store = InMemoryVectorStore.from_texts(texts, ConvertEmbeddings("hub_modules/convert/1"))
+      store.similarity_search("where is my card?")
+    """
+
+    def __init__(
+        self, model: str | os.PathLike[str] | SentenceEncoder, *, documents: str = "texts"
+    ):
+        if documents not in ("texts", "responses"):
+            raise ValueError(f"documents is texts or responses. Received: {documents!r}.")
+        encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder(model)
+        self._encode_documents: Callable[[list[str]], np.ndarray] = encoder.encode
+        self._encode_queries: Callable[[list[str]], np.ndarray] = encoder.encode
+        if documents == "responses":
+            self._encode_documents = encoder.encode_responses
+            self._encode_queries = encoder.encode_contexts
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """A vector for each text."""
+        return self._encode_documents(texts).tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector that is compared with those of documents."""
+        return self._encode_queries([text])[0].tolist()

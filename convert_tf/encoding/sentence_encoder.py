@@ -1,0 +1,428 @@
+"""Texts to vectors, by a model of any form."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES, Backend, open_backend
+from convert_tf.encoding.sentence_transformers import (
+    SentenceTransformerMethods,
+    check_options,
+    converted,
+)
+from convert_tf.encoding.text_batches import (
+    Columns,
+    encode_columns,
+    history_texts,
+    in_memory,
+    is_count,
+    is_stream,
+    is_text,
+    joined,
+    text_bytes,
+    windows,
+)
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.progress import Progress
+
+BATCH_SIZE = 256
+OUTPUTS = {
+    "sentence": "default",
+    "context": "encode_context",
+    "response": "encode_response",
+    "similarity": "encode_similarity",
+}
+# What is said where a model has no `encode_similarity`.
+SIMILARITY_REMEDY = (
+    "Fit what it lacks with `convert-tf similarity` and export it again, or use another model."
+)
+
+Texts = Iterable[str] | Iterable[bytes]
+# The turns before a context, as a list or as one text; and those of several contexts.
+History = str | Sequence[str]
+Histories = Texts | Iterable[Sequence[str]]
+Ranking = list[tuple[str, float]]
+
+
+class SentenceEncoder(SentenceTransformerMethods):
+    """Encodes texts with a trained model: a module, an `.onnx` file or a run's folder.
+
+    Texts are sorted by length and encoded in batches, equal ones once; results come in the order of
+    the texts. They may be in a list, a tuple, a numpy array, a column of a table, or come from an
+    iterator, which is read as it is encoded: its texts are never all in memory. str is encoded as
+    UTF-8; bytes are taken as they are. May be used by several threads at once; a pickle holds the
+    path of the model, and copies share it.
+
+    Args:
+      model: name of a released module (`"convert"`), folder of a module, an `.onnx` file, or the
+        folder of a run; or a `Backend`.
+      batch_size: most texts of a batch; fewer where they are long.
+      compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where this
+        machine multiplies matrices faster in it.
+      numbers_turns: whether the turns before a context are numbered, `"0: "` the most recent, as in
+        training with `--turn_prefixes`; None for what the model says of its training.
+
+    Attributes:
+      reads_history: whether contexts have a second text, the turns before.
+      numbers_turns: whether these turns are numbered; false where nobody says.
+
+    Raises:
+      ValueError: the model is none, or a damaged one.
+
+    Example:
+      encoder = SentenceEncoder("hub_modules/convert/1")
+      vectors = encoder.encode(["how do I reset my password?", "where is my card?"])
+      best = encoder.rank("how are you?", ["fine, and you?", "a fish"], top_k=1)
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Backend,
+        *,
+        batch_size: int = BATCH_SIZE,
+        compute_dtype: str = "auto",
+        numbers_turns: bool | None = None,
+    ):
+        if compute_dtype not in COMPUTE_DTYPES:
+            raise ValueError(
+                f"compute_dtype is one of {', '.join(COMPUTE_DTYPES)}. "
+                f"Received: {compute_dtype!r}. float16 is slow on CPUs; use auto."
+            )
+        self.batch_size = _checked_batch_size(batch_size)
+        if isinstance(model, str | os.PathLike):
+            path = os.fspath(model)
+            model = open_backend(path, compute_dtype=compute_dtype)
+            if not {*model.outputs} & {*OUTPUTS.values()}:
+                raise ValueError(
+                    f"A model that encodes has one of {', '.join(OUTPUTS.values())}. "
+                    f"Received: {path!r}, with {', '.join(sorted(model.outputs)) or 'none'}. Name "
+                    "a module that convert-tf export wrote."
+                )
+        elif not callable(getattr(model, "run", None)):
+            raise ValueError(
+                f"A model is a path, a name or a Backend. Received: {model!r}. Pass the folder of "
+                "a module or a run, or an .onnx file."
+            )
+        self._model = model
+        self.reads_history = model.reads_history
+        if numbers_turns is None:
+            numbers_turns = getattr(model, "numbers_turns", False)
+        self.numbers_turns = numbers_turns
+
+    def encode(
+        self,
+        texts: Texts | str | bytes,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool = False,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        **others: Any,
+    ) -> Any:
+        """r of texts, for classifiers and search: the reduced sequence, not normalised.
+
+        Args:
+          texts: of any container; or one text.
+          batch_size: of this call.
+          show_progress: whether sentences per second and the time left go to standard error.
+          show_progress_bar: the same, by its name in sentence-transformers.
+          normalize_embeddings: whether vectors get length 1, which classifiers lose points by.
+          convert_to_numpy: as in sentence-transformers: an array, or else a list of tensors.
+          convert_to_tensor: whether a tensor of torch is returned.
+          **others: other keywords of sentence-transformers, with values that ask for nothing, such
+            as `prompt_name=None`.
+
+        Returns:
+          float32 `[texts, reduced_dim]`; `[reduced_dim]` for one text that is not in a list.
+
+        Raises:
+          ValueError: one of them is no text, and it says which; or a keyword of others asks for
+            what there is not.
+          TypeError: a keyword is unknown.
+        """
+        check_options(others)
+        shows = show_progress or bool(show_progress_bar)
+        return converted(
+            self._encode("sentence", texts, None, batch_size, shows),
+            normalize_embeddings=normalize_embeddings,
+            convert_to_numpy=convert_to_numpy,
+            convert_to_tensor=convert_to_tensor,
+        )
+
+    def encode_contexts(
+        self,
+        texts: Texts | str | bytes,
+        extra_contexts: Histories | str | bytes | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """h of contexts, of length 1: its dot product with a response's h is their score.
+
+        Args:
+          texts: the last turn of each conversation.
+          extra_contexts: of each the turns before, as a list, the oldest first; or a text, in which
+            they are joined as the model reads them, the most recent first, `""` for none. Only for
+            models that read history.
+          batch_size: of this call.
+          show_progress: as in `encode`.
+
+        Returns:
+          float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in a list.
+
+        Raises:
+          ValueError: one of them is no text, the two are not equally many, or the model reads no
+            history.
+        """
+        return self._encode("context", texts, extra_contexts, batch_size, show_progress)
+
+    def encode_responses(
+        self,
+        texts: Texts | str | bytes,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """h of responses, of length 1; arguments and result as in `encode`."""
+        return self._encode("response", texts, None, batch_size, show_progress)
+
+    def encode_similarity(
+        self,
+        texts: Texts | str | bytes,
+        dim: int | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Vectors of length 1 whose dot products say how alike texts are.
+
+        For duplicates, and for questions like a question: both texts are in one space, which
+        contexts and responses are not.
+
+        Args:
+          texts: of any container; or one text.
+          dim: numbers of a vector, of which the first say most; None for all that the model has.
+          batch_size: of this call.
+          show_progress: as in `encode`.
+
+        Returns:
+          float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
+
+        Raises:
+          ValueError: one of them is no text, or the model has no such vectors, or shorter ones.
+        """
+        if dim is not None and (not isinstance(dim, int) or dim < 1):
+            raise ValueError(
+                f"A vector has a number or more. Received: dim={dim!r}. Pass 256, 128 or 64; None "
+                "for all."
+            )
+        vectors = self._encode("similarity", texts, None, batch_size, show_progress)
+        if dim is None:
+            return vectors
+        if dim > vectors.shape[-1]:
+            raise ValueError(
+                "A shorter vector is cut from the whole one. Received: dim="
+                f"{dim} of vectors of {vectors.shape[-1]}. Pass at most that."
+            )
+        return unit_rows(vectors, dim)
+
+    def text_similarity(
+        self, texts: Texts | str | bytes, others: Texts | str | bytes, *, dim: int | None = None
+    ) -> np.ndarray:
+        """How alike texts are: the dot products of what `encode_similarity` makes of them.
+
+        Args:
+          texts, others: texts, each of them against each; or one text.
+          dim: as in `encode_similarity`.
+
+        Returns:
+          float32 `[texts, others]`, from −1 to 1; without the dimension of what is one text.
+
+        Raises:
+          ValueError: as of `encode_similarity`.
+        """
+        own, other = (self.encode_similarity(each, dim) for each in (texts, others))
+        return own @ other.T
+
+    def iter_encode(
+        self,
+        texts: Texts,
+        extra_contexts: Histories | None = None,
+        *,
+        kind: str = "sentence",
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> Iterator[np.ndarray]:
+        """Encodings piece by piece, for more texts than memory holds.
+
+        Args:
+          texts: any number of them.
+          extra_contexts: as in `encode_contexts`.
+          kind: `"sentence"`, `"context"`, `"response"` or `"similarity"`.
+          batch_size: of this call. Texts are sorted, and equal ones encoded once, among some
+            thousand that follow one another.
+          show_progress: as in `encode`.
+
+        Yields:
+          float32 `[some, dim]`, in the order of the texts; `[0, dim]` once where there are none.
+
+        Raises:
+          ValueError: as in `encode_contexts`, when the text in question is reached.
+        """
+        size = self.batch_size if batch_size is None else _checked_batch_size(batch_size)
+        columns = self._columns(kind, texts, extra_contexts)
+        pieces = windows(columns, batch_size=size)
+        return self._pieces(kind, pieces, size, show_progress, total=_number(texts))
+
+    def rank(
+        self,
+        context: str | tuple[str, History] | list[str] | list[tuple[str, History]],
+        responses: Texts,
+        *,
+        top_k: int | None = None,
+    ) -> Ranking | list[Ranking]:
+        """The responses that suit a context best.
+
+        Args:
+          context: a text; or `(text, extra_context)`, with the turns before as in
+            `encode_contexts`; or a list or a column of these.
+          responses: texts.
+          top_k: how many are returned; None for all.
+
+        Returns:
+          `(response, cosine)` pairs, best first, equal ones in the order given; for a list of
+          contexts a list of such lists.
+
+        Raises:
+          ValueError: there is no response, `top_k` is no positive whole number, or what is given
+            is no text or no list of texts.
+        """
+        if is_text(responses) or not isinstance(responses, Iterable):
+            raise ValueError(
+                f"Responses are several texts. Received: {responses!r}. Put it in a list."
+            )
+        if not isinstance(context, Iterable):
+            raise ValueError(
+                "A context is a text, or a text and the turns before it. "
+                f"Received: {context!r}. Pass a text, or a list of contexts."
+            )
+        candidates = responses if isinstance(responses, list) else [*responses]
+        if not candidates or (top_k is not None and not is_count(top_k)):
+            raise ValueError(
+                "There must be a response, and top_k must be at least 1. "
+                f"Received: {len(candidates)} responses, top_k={top_k!r}. Pass a whole number, or "
+                "None for all."
+            )
+        is_one = is_text(context) or isinstance(context, tuple)
+        contexts: list[Any] = [context] if is_one else [*context]
+        parts: list[tuple[Any, Any]] = [
+            each if isinstance(each, tuple) else (each, "") for each in contexts
+        ]
+        if wrong := [each for each in parts if len(each) != 2]:
+            raise ValueError(
+                "A context is a text, or a text and the turns before it, joined. "
+                f"Received: {wrong[0]!r}. Pass several contexts as a list."
+            )
+        has_history = any(extra for _, extra in parts)
+        encodings = self.encode_contexts(
+            [text for text, _ in parts], [extra for _, extra in parts] if has_history else None
+        )
+        cosines = encodings @ self.encode_responses(candidates).T
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :top_k]
+        rankings = [
+            [(candidates[i], float(row[i])) for i in order]
+            for row, order in zip(cosines, best, strict=True)
+        ]
+        return rankings[0] if is_one else rankings
+
+    def _encode(
+        self,
+        kind: str,
+        texts: Any,
+        extra_contexts: Any,
+        batch_size: int | None,
+        show_progress: bool,
+    ) -> np.ndarray:
+        size = self.batch_size if batch_size is None else _checked_batch_size(batch_size)
+        if is_text(texts):
+            extra = None if extra_contexts is None else [extra_contexts]
+            return self._encode(kind, [texts], extra, size, show_progress)[0]
+        columns = self._columns(kind, texts, extra_contexts)
+        if is_stream(texts):
+            pieces = windows(columns, batch_size=size)
+        else:
+            pieces = iter([in_memory(columns)])
+        total = _number(texts)
+        return joined(self._pieces(kind, pieces, size, show_progress, total=total))
+
+    def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
+        """What is encoded, checked as it is read."""
+        if kind not in OUTPUTS:
+            raise ValueError(f"kind is one of {', '.join(OUTPUTS)}. Received: {kind!r}.")
+        if OUTPUTS[kind] not in self._model.outputs:
+            raise ValueError(
+                f"A {kind} is encoded by the signature {OUTPUTS[kind]}. Received: a model without "
+                f"it, with {', '.join(sorted(self._model.outputs))}. "
+                f"{SIMILARITY_REMEDY if kind == 'similarity' else 'Use a model that has it.'}"
+            )
+        columns = [text_bytes(texts)]
+        if extra_contexts is not None:
+            if kind != "context" or not self.reads_history:
+                raise ValueError(
+                    "Extra contexts are read by contexts of multi-context models. Received: "
+                    f"extra contexts for a {kind} of a model that "
+                    f"{'reads' if self.reads_history else 'does not read'} them. Leave them out."
+                )
+            extra_contexts = history_texts(extra_contexts, numbered=self.numbers_turns)
+            columns.append(text_bytes(extra_contexts, what="Extra contexts"))
+        return columns
+
+    def _pieces(
+        self,
+        kind: str,
+        pieces: Iterator[Columns],
+        batch_size: int,
+        show_progress: bool,
+        *,
+        total: int,
+    ) -> Iterator[np.ndarray]:
+        def run(columns: Columns) -> np.ndarray:
+            return self._run(kind, columns)
+
+        columns: Columns | None = None
+        with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
+            on_batch = progress.add if progress else lambda number: None
+            for columns in pieces:
+                yield encode_columns(
+                    columns,
+                    run,
+                    batch_size=batch_size,
+                    on_batch=on_batch,
+                    concurrent_batches=getattr(self._model, "concurrent_batches", 1),
+                )
+        if columns is None:
+            yield self._run(kind, [[]])
+
+    def _run(self, kind: str, columns: Columns) -> np.ndarray:
+        if kind == "context" and self.reads_history and len(columns) == 1:
+            columns = [columns[0], [b""] * len(columns[0])]
+        return np.asarray(self._model.run(OUTPUTS[kind], columns), np.float32)
+
+
+def _number(texts: Any) -> int:
+    """How many texts there are; 0 when that is not known."""
+    return 0 if is_stream(texts) else len(texts)
+
+
+def _checked_batch_size(batch_size: int) -> int:
+    if not is_count(batch_size):
+        raise ValueError(
+            f"A batch has a text or more. Received: batch_size={batch_size!r}. Pass 1 or more; the "
+            f"default is {BATCH_SIZE}."
+        )
+    return batch_size

@@ -1,0 +1,265 @@
+"""Texts into batches of similar length, each text once, and encodings back in the texts' order."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from convert_tf.data.candidates import extra_context
+
+# A batch is padded to its longest text: at most this many bytes then, padding included. 64 KiB are
+# about 16,000 subwords of English.
+BATCH_BYTES = 2**16
+# Of texts that come one by one so many are sorted together; at least a batch.
+WINDOW_TEXTS = 4096
+_WINDOW_BYTES = 2**24
+# Where threads share batches each has several, so that all end at about the same time, and of some
+# hundred texts, which sort by tokens better than few; but of this many at least.
+_BATCHES_PER_THREAD = 4
+_LARGEST_SHARED_BATCH = 512
+_LEAST_SHARED_BATCH = 8
+
+Columns = Sequence[Sequence[bytes]]
+Run = Callable[[Columns], np.ndarray]
+
+
+def is_text(value: Any) -> bool:
+    """Whether something is one text."""
+    return isinstance(value, str | bytes)
+
+
+def is_count(value: Any) -> bool:
+    """Whether something is a whole number from 1, of Python or of numpy."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and bool(value >= 1)
+
+
+def is_stream(texts: Any) -> bool:
+    """Whether texts come one by one, how many is not known."""
+    return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
+
+
+def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
+    """Texts of any container as UTF-8, one by one.
+
+    Args:
+      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, an iterator.
+      what: they are called in messages.
+
+    Raises:
+      ValueError: one of them is no text, or they have no order.
+    """
+    if is_text(texts) or isinstance(texts, Mapping | Set) or not _is_iterable(texts):
+        raise ValueError(
+            f"{what} are a list of str, or anything that yields them in order. "
+            f"Received: {type(texts).__name__}. Pass a list."
+        )
+    if hasattr(texts, "__array__"):  # numpy, pandas, and what else becomes an array
+        array = np.asarray(texts)
+        if array.ndim != 1:
+            raise ValueError(
+                f"{what} are one column. Received: an array of shape {array.shape}. Pass one of "
+                "its columns."
+            )
+        texts = array.tolist()
+    for position, text in enumerate(texts):
+        if isinstance(text, str):
+            # A surrogate without its pair is no Unicode text, as bytes may be no UTF-8.
+            yield text.encode("utf-8", "surrogatepass")
+        elif isinstance(text, bytes):
+            yield bytes(text)
+        else:
+            raise ValueError(
+                f"{what} are str or bytes. Received: {text!r} ({type(text).__name__}) at position "
+                f"{position}. Remove it, or put '' in its place."
+            )
+
+
+def history_texts(histories: Any, *, numbered: bool) -> Any:
+    """Lists of turns, the oldest first, as the texts that a model reads of them.
+
+    Args:
+      histories: of each context a list of turns, or a text, which stays; whatever else it is stays
+        for `text_bytes` to judge.
+      numbered: see `extra_context`.
+    """
+    if is_text(histories) or isinstance(histories, Mapping | Set) or not _is_iterable(histories):
+        return histories
+    if hasattr(histories, "__array__"):
+        return histories
+    return (
+        extra_context((*each, ""), numbered=numbered)
+        if isinstance(each, list | tuple) and all(isinstance(turn, str) for turn in each)
+        else each
+        for each in histories
+    )
+
+
+def encode_columns(
+    columns: Columns,
+    run: Run,
+    *,
+    batch_size: int,
+    on_batch: Callable[[int], None] = lambda number: None,
+    concurrent_batches: int = 1,
+) -> np.ndarray:
+    """Encodes texts in batches of similar length, those that are equal once.
+
+    Args:
+      columns: the texts; more than one column if a row is encoded from several.
+      run: encodes a batch, float `[rows, dim]`; without rows `[0, dim]`.
+      batch_size: most rows of a batch; fewer where texts are long (`BATCH_BYTES`).
+      on_batch: is told after each batch how many rows, equal ones included, are done.
+      concurrent_batches: batches that are encoded at once, each by a thread. If there are several,
+        `run` divides what is too much for it, and `batch_size` may be exceeded.
+
+    Returns:
+      float32 `[rows, dim]`, in the order of the rows.
+    """
+    keys: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    if not keys:
+        return np.asarray(run(columns), np.float32)
+    if len(keys) == 1:
+        only = np.asarray(_checked(run(columns), 1), np.float32)
+        on_batch(1)
+        return only
+    # The position where each text comes first: what comes last in reverse order.
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
+    times = np.bincount(source, minlength=len(keys))
+    is_first = source == np.arange(len(keys))
+    lengths = np.array([sum(map(len, row)) for row in zip(*columns, strict=True)])
+    order = np.flatnonzero(is_first)
+    order = order[np.argsort(lengths[order], kind="stable")]
+    if concurrent_batches > 1:
+        share = -(-len(order) // (concurrent_batches * _BATCHES_PER_THREAD))
+        largest = max(batch_size, _LARGEST_SHARED_BATCH)
+        batch_size = min(largest, max(share, _LEAST_SHARED_BATCH))
+    batches = list(_batches(order.tolist(), lengths[order].tolist(), batch_size))
+
+    def run_batch(batch: Sequence[int]) -> np.ndarray:
+        return _checked(run([[column[i] for i in batch] for column in columns]), len(batch))
+
+    encodings = None
+    for batch, vectors in _encoded(run_batch, batches, concurrent_batches):
+        if encodings is None:
+            encodings = np.empty((len(keys), vectors.shape[1]), np.float32)
+        encodings[batch] = vectors
+        on_batch(int(times[batch].sum()))
+    assert encodings is not None
+    encodings[~is_first] = encodings[source[~is_first]]
+    return encodings
+
+
+def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
+    if vectors.ndim != 2 or len(vectors) != number:
+        raise ValueError(
+            "An encoding is one vector for each text. "
+            f"Received: shape {vectors.shape} for {number} texts. Use another signature."
+        )
+    return vectors
+
+
+def _encoded(
+    run_batch: Callable[[Sequence[int]], np.ndarray], batches: Sequence[Sequence[int]], threads: int
+) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+    """Batches and their vectors.
+
+    With threads the last batch comes first: it has the longest texts, for which at the end all
+    other threads would wait.
+    """
+    if threads == 1 or len(batches) == 1:
+        for batch in batches:
+            yield batch, run_batch(batch)
+        return
+    waiting = list(batches)
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[tuple[Sequence[int], Future[np.ndarray]]] = deque()
+        try:
+            while waiting or running:
+                while waiting and len(running) < threads + 1:
+                    batch = waiting.pop()
+                    running.append((batch, pool.submit(run_batch, batch)))
+                batch, future = running.popleft()
+                yield batch, future.result()
+        finally:
+            for _, future in running:
+                future.cancel()
+
+
+def _batches(
+    positions: Sequence[int], lengths: Sequence[int], batch_size: int
+) -> Iterator[list[int]]:
+    """Divides positions of texts, whose lengths in bytes increase."""
+    batch: list[int] = []
+    for position, length in zip(positions, lengths, strict=True):
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * length > BATCH_BYTES):
+            yield batch
+            batch = []
+        batch.append(position)
+    yield batch
+
+
+def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
+    """Columns side by side.
+
+    Raises:
+      ValueError: one column has fewer or more rows than another; when its end is reached.
+    """
+    for number, row in enumerate(zip_longest(*columns)):
+        if None in row:
+            raise ValueError(
+                "Each text has one extra context, which may be ''. Received: one of the two ends "
+                f"after {number}, the other goes on. Pass as many as there are texts."
+            )
+        yield row
+
+
+def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
+    """Columns of texts that come one by one, in pieces that are sorted as one.
+
+    A piece has `WINDOW_TEXTS` texts, fewer where they are long.
+    """
+    size = max(WINDOW_TEXTS, batch_size)
+    window: list[tuple[bytes, ...]] = []
+    num_bytes = 0
+    for row in rows_of(columns):
+        window.append(row)
+        num_bytes += sum(map(len, row))
+        if len(window) == size or num_bytes >= _WINDOW_BYTES:
+            yield list(zip(*window, strict=True))
+            window, num_bytes = [], 0
+    if window:
+        yield list(zip(*window, strict=True))
+
+
+def in_memory(columns: Sequence[Iterator[bytes]]) -> Columns:
+    """Columns of texts that are all in memory, as one piece."""
+    if len(columns) == 1:
+        return [list(columns[0])]
+    return list(zip(*rows_of(columns), strict=True)) or [[]] * len(columns)
+
+
+def joined(pieces: Iterable[np.ndarray]) -> np.ndarray:
+    """Rows of pieces as one array; each piece is given up as it is copied.
+
+    `np.concatenate` would hold all of them twice.
+    """
+    waiting = list(pieces)
+    if len(waiting) == 1:
+        return waiting[0]
+    rows = sum(map(len, waiting))
+    whole = np.empty((rows, waiting[0].shape[1]), waiting[0].dtype)
+    end = rows
+    while waiting:
+        piece = waiting.pop()
+        whole[end - len(piece) : end] = piece
+        end -= len(piece)
+    return whole
+
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") or hasattr(value, "__array__")

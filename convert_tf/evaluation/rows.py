@@ -1,0 +1,191 @@
+"""The rankers that an evaluation compares: models and baselines, from their names."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.data.candidates import joined_context, last_turn, read_candidates
+from convert_tf.ranking.encoders import PRECISIONS, TextEncoder, encoder_ranker, open_encoder
+from convert_tf.ranking.lexical import Bm25Ranker, LexicalRanker, TfIdfRanker
+from convert_tf.ranking.protocol import EncodingRanker, TextRanker, Turns
+from convert_tf.ranking.ranker import open_ranker
+from convert_tf.ranking.vectors import MapRanker, SimRanker, fit_mapping
+
+LEXICAL: dict[str, type[Bm25Ranker] | type[TfIdfRanker]] = {
+    "tfidf": TfIdfRanker,
+    "bm25": Bm25Ranker,
+}
+# MAP by the name of its row: the score, and what the row is called.
+MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
+VECTOR = ("sim", *MAPS)
+BASELINES = (*LEXICAL, *VECTOR)
+HISTORY = ("own", "joined", "none")
+
+Pairs = tuple[list[Turns], list[str]]
+
+
+def visible_turns(turns: Turns, history: str) -> Turns:
+    """The turns that whoever ranks is given."""
+    return turns[-1:] if history == "none" else turns
+
+
+def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
+    """Contexts and right responses that baselines are fitted on.
+
+    Args:
+      data: folder of records, whose train split is read, or a file of given candidates.
+      max_examples: read at most this many, from the first on.
+      history: one of `HISTORY`.
+
+    Raises:
+      ValueError: there are none.
+    """
+    found: list[tuple[Turns, str]] = []
+    if os.path.isdir(data):
+        from convert_tf.data.turns import read_turns
+
+        for record in read_turns(data, "train", max_examples=max_examples):
+            found.append((record.turns, record.response))
+    else:
+        for example in itertools.islice(read_candidates(data), max_examples):
+            found.append((example.turns, example.candidates[example.labels[0]]))
+    turns, responses = zip(*found, strict=True)
+    return [visible_turns(own, history) for own in turns], list(responses)
+
+
+def lexical_rankers(
+    names: Sequence[str], pairs: Pairs, *, joins_turns: bool
+) -> list[LexicalRanker]:
+    """Rows of `tfidf` and `bm25`, fitted on training pairs."""
+    read = joined_context if joins_turns else last_turn
+    contexts, responses = pairs
+    return [
+        LEXICAL[name](map(read, contexts), responses, read_context=read)
+        for name in names
+        if name in LEXICAL
+    ]
+
+
+def vector_rankers(
+    names: Sequence[str],
+    vectors: str,
+    encoder: TextEncoder,
+    pairs: Pairs | None,
+    *,
+    joins_turns: bool = False,
+    settings: dict[str, Any] | None = None,
+) -> list[EncodingRanker]:
+    """Rows of `sim` and `map` over one encoder's vectors.
+
+    Args:
+      names: which of them.
+      vectors: the encoder's name, for those of the rows.
+      encoder: what encodes.
+      pairs: what MAP learns from.
+      joins_turns: whether an encoder of one text gets all turns, joined.
+      settings: what the rows say of the vectors.
+    """
+    plain = encoder_ranker(vectors, encoder, joins_turns=joins_turns)
+    rankers: list[EncodingRanker] = []
+    if "sim" in names:
+        rankers.append(SimRanker(f"SIM {vectors}", plain.encode_contexts, plain.encode_candidates))
+    if wanted := [own for name, own in MAPS.items() if name in names]:
+        assert pairs is not None
+        contexts, responses = pairs
+        encoded = plain.encode_contexts(contexts), plain.encode_candidates(responses)
+        rankers += [
+            MapRanker(
+                f"{called} {vectors}",
+                plain.encode_contexts,
+                plain.encode_candidates,
+                mapping=fit_mapping(*encoded, score=score),
+            )
+            for score, called in wanted
+        ]
+    for ranker in rankers:
+        ranker.settings = {**(settings or {}), **ranker.settings}
+    return rankers
+
+
+def model_rankers(
+    models: Sequence[str], *, precision: str = "float32", joins_turns: bool = False
+) -> list[TextRanker]:
+    """Rows of models; a row is called as its model's folder.
+
+    Args:
+      models: folders of runs, modules and `.onnx` files.
+      precision: policy of the checkpoints' computations.
+      joins_turns: whether a single-context model reads all turns, joined.
+
+    Raises:
+      ValueError: a precision that is none, or that nothing has; a damaged folder.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
+    if precision != "float32" and not {*map(kind_of, models)} & {Kind.DUAL_ENCODER, Kind.RANKER}:
+        raise ValueError(
+            f"A module computes in its own precision. Received: precision={precision} without a "
+            "checkpoint. Leave it out, or name a checkpoint."
+        )
+    return [open_ranker(path, precision=precision, joins_turns=joins_turns) for path in models]
+
+
+def baseline_rankers(
+    names: Sequence[str],
+    vectors: Sequence[str],
+    *,
+    train_data: str | None,
+    train_examples: int,
+    signature: str | None,
+    history: str = "own",
+) -> list[TextRanker]:
+    """Rows of baselines, fitted.
+
+    Args:
+      names: some of `BASELINES`.
+      vectors: modules or model directories, for `sim` and `map`.
+      train_data: see `read_training_pairs`; None where nothing is fitted.
+      train_examples: how many of them, at most.
+      signature: see `open_encoder`.
+      history: one of `HISTORY`.
+
+    Raises:
+      ValueError: an unknown name, a baseline without what it needs, or vectors without a baseline.
+    """
+    joins_turns = history == "joined"
+    if unknown := [name for name in names if name not in BASELINES]:
+        raise ValueError(
+            f"Baselines are {', '.join(BASELINES)}. Received: {', '.join(unknown)}. "
+            "Pass some of those."
+        )
+    if any(name in VECTOR for name in names) != bool(vectors):
+        raise ValueError(
+            "sim and map compare the vectors of an encoder. Received: "
+            f"baselines {', '.join(names) or 'none'} with vectors {', '.join(vectors) or 'none'}. "
+            "Pass --baselines sim,map together with --vectors."
+        )
+    pairs = None
+    if {*names} - {"sim"}:
+        if train_data is None:
+            raise ValueError(
+                "tfidf, bm25 and map are fitted on training examples. Received: none. "
+                "Pass --train_data."
+            )
+        pairs = read_training_pairs(train_data, train_examples, history=history)
+    settings = {"train_data": train_data, "train_examples": len(pairs[0]) if pairs else 0}
+    rankers: list[TextRanker] = []
+    for ranker in lexical_rankers(names, pairs, joins_turns=joins_turns) if pairs else []:
+        ranker.settings |= settings
+        rankers.append(ranker)
+    for folder in vectors:
+        encoder = open_encoder(folder, signature=signature, keeps_newest=joins_turns)
+        own = {"vectors": folder, "signature": signature}
+        for row in vector_rankers(
+            names, folder, encoder, pairs, joins_turns=joins_turns, settings=own
+        ):
+            if isinstance(row, MapRanker):
+                row.settings |= settings
+            rankers.append(row)
+    return rankers

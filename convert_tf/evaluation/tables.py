@@ -1,0 +1,136 @@
+"""What an evaluation found, as tables, JSON and a bar chart."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.evaluation.compare import Report
+from convert_tf.evaluation.examples import ALL
+from convert_tf.figures import BLUE, picture, write_picture
+from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.tables import aligned, as_markdown
+
+JSON_FILE = "evaluation.json"
+MARKDOWN_FILE = "evaluation.md"
+CHART_FILE = "evaluation.png"
+_MAX_PANELS = 4
+_MAX_LABEL = 36  # characters
+_LABEL_START = 6
+_SAME_TASK = ("k", "examples_sha256")
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.4f}" if name == "MRR" else f"{value:.2%}"
+
+
+def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
+    """The main table and that of the groups, empty without any, with their headers."""
+    scores = [row["groups"][ALL] for row in report["rows"]]
+    names = list(scores[0]["metrics"])
+    main = [["", *names, "examples", "seconds"]]
+    for row, own in zip(report["rows"], scores, strict=True):
+        numbers = [_number(name, own["metrics"][name]) for name in names]
+        main.append([row["name"], *numbers, f"{own['examples']:,}", f"{row['seconds']:.1f}"])
+    groups = [group for group in report["rows"][0]["groups"] if group != ALL]
+    if not groups:
+        return main, []
+    divided = [["", "examples", *(row["name"] for row in report["rows"])]]
+    for group in groups:
+        own = [row["groups"][group] for row in report["rows"]]
+        first = next(iter(own[0]["metrics"]))
+        numbers = [_number(first, part["metrics"][first]) for part in own]
+        divided.append([f"{first}, {group}", f"{own[0]['examples']:,}", *numbers])
+    return main, divided
+
+
+def ranking_table(report: Report) -> str:
+    """The report for reading in a terminal."""
+    return aligned(_rows(report))
+
+
+def ranking_markdown(report: Report) -> str:
+    """The report as Markdown tables."""
+    return as_markdown(_rows(report))
+
+
+@picture
+def ranking_chart(report: Report) -> Any:
+    """A panel for each metric, a bar for each row."""
+    from matplotlib.figure import Figure
+
+    rows = report["rows"]
+    names = list(rows[0]["groups"][ALL]["metrics"])
+    names = names if len(names) <= _MAX_PANELS else [*names[: _MAX_PANELS - 1], names[-1]]
+    labels = [_short(row["name"]) for row in rows]
+    figure = Figure(figsize=(2.2 + 2.6 * len(names), 1.1 + 0.34 * len(rows)))
+    panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
+    for panel, name in zip(panels, names, strict=True):
+        factor = 1 if name == "MRR" else 100
+        values = [factor * row["groups"][ALL]["metrics"][name] for row in rows]
+        bars = panel.barh(range(len(rows)), values, height=0.7, color=BLUE)
+        texts = [f"{value:.3f}" if name == "MRR" else f"{value:.1f}" for value in values]
+        panel.bar_label(bars, texts, padding=3, fontsize=8)
+        panel.set_xlim(0, 1.2 * max([*values, 1e-9]))  # room for the numbers behind the bars
+        panel.set_title(name if name == "MRR" else f"{name} (%)")
+    panels[0].set_yticks(range(len(rows)), labels)
+    panels[0].invert_yaxis()
+    figure.supxlabel(f"{rows[0]['groups'][ALL]['examples']:,} examples", fontsize=8)
+    return figure
+
+
+def _short(name: str) -> str:
+    """With both ends: the baseline's name stands before a path, and a path differs at its end."""
+    if len(name) <= _MAX_LABEL:
+        return name
+    return f"{name[:_LABEL_START]}…{name[_LABEL_START + 1 - _MAX_LABEL :]}"
+
+
+def write_report(report: Report, folder: str | os.PathLike) -> Report:
+    """Writes JSON, Markdown and PNG; rows that are there of the same examples are kept.
+
+    Args:
+      report: what `compare` returned. Its rows replace those of the same name.
+      folder: made when it is not there.
+
+    Returns:
+      The report with the rows that were there.
+
+    Raises:
+      ValueError: the folder holds a report on other examples, or a damaged one.
+      OSError: a file could not be written.
+    """
+    folder = Path(folder)
+    path = folder / JSON_FILE
+    if path.exists():
+        there = _read(path)
+        if any(there["task"].get(key) != report["task"][key] for key in _SAME_TASK):
+            raise ValueError(
+                "A folder holds the results on one set of examples, by the same metrics. "
+                f"Received: {str(folder)!r}, whose results are of {there['task']}. "
+                "Choose another --output, or remove the folder."
+            )
+        new = {row["name"]: row for row in report["rows"]}
+        kept = [new.pop(row["name"], row) for row in there["rows"]]
+        report = {**report, "rows": [*kept, *new.values()]}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(path, json.dumps(report, indent=2) + "\n")
+    write_file(folder / MARKDOWN_FILE, ranking_markdown(report))
+    write_picture(folder / CHART_FILE, lambda: ranking_chart(report))
+    return report
+
+
+def _read(path: Path) -> Report:
+    try:
+        report = parsed_json(path.read_text(encoding="utf-8"))
+        if all(ALL in row["groups"] and row["name"] for row in report["rows"]) and report["task"]:
+            return report
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(
+        f"{JSON_FILE} must be what an evaluation wrote. Received: {str(path)!r}, which is not. "
+        "Remove it, or choose another --output."
+    )

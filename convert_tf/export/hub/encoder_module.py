@@ -1,0 +1,347 @@
+"""A dual encoder as a `tf.Module`, from strings to encodings: what a TF Hub module is made of.
+
+The layers are the encoder's own, run without padding (`convert_tf.export.hub.network`), a bounded
+number of tokens at a time. All signatures share one graph of the trunk and the reduction, which is
+there twice: in float32, and in bfloat16 for machines that compute faster so.
+
+Reference: arXiv 1911.03688 §2.1, §2.2.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.config.model import MAX_TOKENS
+from convert_tf.export.hub.length_batches import in_length_batches
+from convert_tf.export.hub.network import encode_row, use_plain_gelu
+from convert_tf.export.hub.table import StoredTable
+from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredWeights
+from convert_tf.layers.reduction import SqrtNReduction
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.trunk import Trunk
+from convert_tf.text.tokenizer import Tokenizer
+
+_TEXTS = tf.TensorSpec([None], tf.string, name="default")
+_CONTEXTS = tf.TensorSpec([None], tf.string, name="context")
+_EXTRA_CONTEXTS = tf.TensorSpec([None], tf.string, name="extra_context")
+_RESPONSES = tf.TensorSpec([None], tf.string, name="response")
+_NUMBERS = tf.TensorSpec([None], tf.int32)
+
+
+class _Ids(NamedTuple):
+    """Token ids of texts, cut to the number that the network reads.
+
+    Attributes:
+      values: int32 `[total]`, of all texts, uncut, one behind the other.
+      starts: int32 `[texts]`, place of each text's first token.
+      lengths: int32 `[texts]`, how many of its tokens the network reads.
+    """
+
+    values: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+
+
+class EncoderModule(tf.Module):
+    """A dual encoder with its tokenizer, from strings to encodings.
+
+    Texts are cut to `max_tokens` subwords before the network reads them. `tokenize` is not cut, and
+    `encode_sequence` has a row for each token that `tokenize` gives, zeros after `max_tokens`:
+    clients count the tokens of the one and slice the other.
+
+    It computes in float32. `use_bfloat16(True)`, which a loaded module has too, makes all
+    signatures compute trunk and reduction in bfloat16, with copies of the weights that are there
+    from the start. Training needs float32; after it, call `use_bfloat16(True)` again for new
+    copies.
+
+    Masking: padding and the other texts of a batch never change a row.
+
+    Args:
+      encoder: whose weights are copied; a float32 one. It becomes part of the module and must not
+        be used by itself any more.
+      tokenizer: of the encoder's vocabulary.
+      network_bits: 16 or 8, of the stored weights of the network; see `StoredWeights`. The subword
+        table is stored in 8 bits where it was trained so; see `StoredTable`.
+      max_tokens: longest sequence, in subwords, that the network reads.
+      similarity_map: float32 `[reduced_dim, dim]`, what makes vectors for similarity of r. With it
+        there is the signature `encode_similarity`, strings to `[batch, dim]` of length 1.
+
+    Call arguments:
+      strings: string `[batch]`.
+
+    Returns:
+      float32 `[batch, reduced_dim]`: r, not normalised, the output of the signature `default`.
+
+    Attributes:
+      variables, trainable_variables: what is stored and computed with, and what `hub.KerasLayer`
+        may train: the network, in float32. The subword table stays as it is.
+      regularization_losses: empty; `hub.KerasLayer` asks for it.
+
+    Raises:
+      ValueError: a weight is no number or too large for 16 bits, `max_tokens` is not positive, or
+        the encoder does not compute in float32.
+
+    Example:
+      module = tf.saved_model.load("hub_modules/convert/1")
+      module.use_bfloat16(True)
+      module(["how do I reset my password?"])  # [1, 1024]
+
+    Reference: arXiv 1911.03688 §2.1, "Quantization".
+    """
+
+    # Attributes are saved with a module; the properties of tf.Module by these names are not.
+    variables: Any = None
+    trainable_variables: Any = None
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        tokenizer: Tokenizer,
+        *,
+        network_bits: int = 16,
+        max_tokens: int = MAX_TOKENS,
+        similarity_map: np.ndarray | None = None,
+    ):
+        super().__init__(name="encoder_module")
+        if max_tokens < 1:
+            raise ValueError(
+                f"A text must have room for a token. Received: max_tokens={max_tokens}. "
+                f"Pass 1 or more; the default is {MAX_TOKENS}."
+            )
+        if encoder.compute_dtype != "float32":
+            raise ValueError(
+                f"A module computes in float32. Received: an encoder in {encoder.compute_dtype}. "
+                "Load the checkpoint with dtype='float32'."
+            )
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        # Behind a function, where tf.Module does not find, and save, the encoder's own variables.
+        self._encoder: Callable[[], DualEncoder] = lambda: encoder
+        use_plain_gelu(encoder)
+        fast_trunk, fast_reduction = _bfloat16_copy(encoder)
+        self._fast: Callable[[], tuple[Trunk, SqrtNReduction]] = lambda: (
+            fast_trunk,
+            fast_reduction,
+        )
+        for block in (*encoder.trunk.blocks, *fast_trunk.blocks):
+            block.feed_forward.fold_slope()
+
+        self.table = StoredTable(encoder.trunk.embedding)
+        self.weights = StoredWeights(encoder.network_variables, bits=network_bits)
+        for trunk in (encoder.trunk, fast_trunk):
+            trunk.embedding.gather_rows = self.table.gather_rows  # type: ignore[method-assign]
+        self.trainable_variables = list(self.weights.trainable_variables)
+        self.variables = [*self.weights.variables, *self.table.variables]
+        if similarity_map is not None:
+            self.similarity = StoredMap(similarity_map, bits=network_bits)
+            self.variables += self.similarity.variables
+            # No method, which would be traced where there is no map, too.
+            self.encode_similarity = tf.function(self._similarity, input_signature=[_TEXTS])
+        self.regularization_losses: list[Any] = []
+
+        fast = [*fast_trunk.block_variables, *fast_reduction.trainable_variables]
+        self.copies = Bfloat16Copies(fast, self.weights)
+        self.computes_in_bfloat16 = tf.Variable(False, trainable=False)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.bool, name="flag")])
+    def use_bfloat16(self, flag: tf.Tensor) -> None:
+        """Turns computing in bfloat16 on or off, for every signature.
+
+        Args:
+          flag: bool `[]`.
+        """
+        self.weights.unpack()
+        self.copies.update()
+        self.computes_in_bfloat16.assign(flag)
+
+    @tf.function(input_signature=[_TEXTS])
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
+        return self._reduce(strings)
+
+    @tf.function(input_signature=[_TEXTS])
+    def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """r of contexts, `[batch, reduced_dim]`, not normalised."""
+        return {"default": self(strings)}
+
+    @tf.function(input_signature=[_TEXTS])
+    def encode_context(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """h of contexts, `[batch, encoding_dim]`, of length 1."""
+        return {"default": self._context_encoding(strings)}
+
+    @tf.function(input_signature=[_TEXTS])
+    def encode_response(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """h of responses, `[batch, encoding_dim]`, of length 1."""
+        return {"default": self._response_encoding(strings)}
+
+    @tf.function(input_signature=[_CONTEXTS, _RESPONSES])
+    def encode_context_and_response(
+        self, context: tf.Tensor, response: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """h of contexts and of responses, which need not be equally many."""
+        return {
+            "context_encoding": self._context_encoding(context),
+            "response_encoding": self._response_encoding(response),
+        }
+
+    @tf.function(input_signature=[_TEXTS])
+    def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The trunk's result for each token, `[batch, tokens, embedding_dim]`, and the tokens."""
+        self.weights.unpack()
+        strings = _without_first_space(strings)
+        tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
+        ids = self._ids(strings)
+        width = tf.shape(tokens)[1]
+        dim = self._encoder().config.embedding_dim
+
+        def encode(places: tf.Tensor) -> tf.Tensor:
+            lengths = tf.gather(ids.lengths, places)
+            sequence, _ = self._encode_row(*_one_row(ids, places))
+            sequence = tf.RaggedTensor.from_row_lengths(sequence, lengths, validate=False)
+            return sequence.to_tensor(shape=tf.stack([tf.size(places), width, dim]))
+
+        sequence = in_length_batches(ids.lengths, encode, result_shape=(None, dim))
+        return {"sequence_encoding": sequence, "tokens": tokens}
+
+    @tf.function(input_signature=[_TEXTS])
+    def tokenize(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Subwords, string `[batch, tokens]`, padded with `""`."""
+        tokens = self.tokenizer.tokenize(_without_first_space(strings))
+        return {"default": tokens.to_tensor(default_value="")}
+
+    @property
+    def signatures(self) -> dict[str, Any]:
+        """The functions of the saved module, by the names of its signatures."""
+        found = {
+            "serving_default": self.default,
+            "default": self.default,
+            "encode_context": self.encode_context,
+            "encode_response": self.encode_response,
+            "encode_sequence": self.encode_sequence,
+            "tokenize": self.tokenize,
+            "encode_context_and_response": self.encode_context_and_response,
+        }
+        if hasattr(self, "similarity"):
+            found["encode_similarity"] = self.encode_similarity
+        return found
+
+    def _similarity(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Vectors for similarity, `[batch, dim]`, of length 1."""
+        return {"default": self.similarity(self._reduce(strings))}
+
+    @tf.function(input_signature=[_TEXTS])
+    def _reduce(self, strings: tf.Tensor) -> tf.Tensor:
+        self.weights.unpack()
+        ids = self._ids(strings)
+        return in_length_batches(
+            ids.lengths,
+            lambda places: self._encode_row(*_one_row(ids, places))[1],
+            result_shape=(self._encoder().config.reduced_dim,),
+        )
+
+    @tf.function(input_signature=[_NUMBERS, _NUMBERS])
+    def _encode_row(self, token_ids: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """float32 sequence `[total, embedding_dim]` and r `[texts, reduced_dim]` of a row."""
+
+        def in_float32() -> tuple[tf.Tensor, tf.Tensor]:
+            encoder = self._encoder()
+            with self.weights.scope():
+                return encode_row(encoder.trunk, encoder.reduction, token_ids, lengths)
+
+        def in_bfloat16() -> tuple[tf.Tensor, tf.Tensor]:
+            with self.copies.scope():
+                results = encode_row(*self._fast(), token_ids, lengths)
+            return tf.cast(results[0], tf.float32), tf.cast(results[1], tf.float32)
+
+        return tf.cond(self.computes_in_bfloat16, in_bfloat16, in_float32)
+
+    @tf.function(input_signature=[_TEXTS])
+    def _context_encoding(self, strings: tf.Tensor) -> tf.Tensor:
+        reduced = self._reduce(strings)
+        with self.weights.scope():
+            return self._encoder().context_side(reduced)
+
+    @tf.function(input_signature=[_TEXTS])
+    def _response_encoding(self, strings: tf.Tensor) -> tf.Tensor:
+        reduced = self._reduce(strings)
+        with self.weights.scope():
+            return self._encoder().response_side(reduced)
+
+    def _ids(self, strings: tf.Tensor) -> _Ids:
+        longest = self.tokenizer.bytes_of(self.max_tokens)
+        if longest is not None:  # texts of any length then cost no more than that
+            strings = tf.strings.substr(strings, 0, longest)
+        ids = self.tokenizer.token_ids(strings)
+        splits = tf.cast(ids.row_splits, tf.int32)
+        lengths = tf.minimum(splits[1:] - splits[:-1], self.max_tokens)
+        return _Ids(ids.values, splits[:-1], lengths)
+
+
+class MultiContextEncoderModule(EncoderModule):
+    """A multi-context dual encoder: `encode_context` also takes the earlier turns.
+
+    They are one text each, the most recent turn first; `""` is no history. So does
+    `encode_context_and_response`.
+
+    Reference: arXiv 1911.03688 §2.2.
+    """
+
+    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
+    def encode_context(self, context: tf.Tensor, extra_context: tf.Tensor) -> dict[str, tf.Tensor]:
+        """h of contexts with their earlier turns, `[batch, encoding_dim]`, of length 1."""
+        return {"default": self._both_encoding(context, extra_context)}
+
+    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS, _RESPONSES])
+    def encode_context_and_response(  # type: ignore[override]
+        self, context: tf.Tensor, extra_context: tf.Tensor, response: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """h of contexts with their earlier turns and of responses, which need not be as many."""
+        return {
+            "context_encoding": self._both_encoding(context, extra_context),
+            "response_encoding": self._response_encoding(response),
+        }
+
+    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
+    def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
+        # Both through the trunk at once, which is the most of the work.
+        texts = tf.concat([context, extra_context], axis=0)
+        reduced = self._reduce(texts)
+        context_reduced = reduced[: tf.size(context)]
+        extra_reduced = reduced[tf.size(context) :]
+        # A text without tokens is no history, and reduces to zeros.
+        has_extra_context = tf.reduce_any(extra_reduced != 0, axis=1, keepdims=True)
+        encoder = self._encoder()
+        with self.weights.scope():
+            extra = tf.where(has_extra_context, encoder.extra_context_side(extra_reduced), 0.0)
+            return encoder.combine(encoder.context_side(context_reduced), extra)
+
+
+def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
+    """Texts as clients align them: without one space before the first character.
+
+    Rasa reads a text without most of its punctuation, with a space in place of what stood at the
+    start, and counts tokens of words, which have none for that space.
+    """
+    return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
+
+
+def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The ids of some texts, one behind the other, and the lengths of those texts."""
+    lengths = tf.gather(ids.lengths, places)
+    starts = tf.gather(ids.starts, places)
+    own_starts = tf.cumsum(lengths, exclusive=True)
+    within = tf.range(tf.reduce_sum(lengths)) + tf.repeat(starts - own_starts, lengths)
+    return tf.gather(ids.values, within), lengths
+
+
+def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:
+    """Layers of the encoder's shapes that compute in bfloat16; their values are never read."""
+    config, dtype = encoder.config, "mixed_bfloat16"
+    trunk = Trunk(config, dtype=dtype, name="trunk")
+    trunk.build((None, None))
+    reduction = SqrtNReduction(
+        config.reduction_heads, config.reduction_dim, dtype=dtype, name="reduction"
+    )
+    reduction.build((None, None, config.embedding_dim))
+    return trunk, reduction

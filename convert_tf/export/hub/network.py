@@ -1,0 +1,191 @@
+"""The trunk and the reduction as an exported module runs them: without padding.
+
+The tokens of all texts stand in one row, so that embedding, norms and feed-forward layers, nearly
+all of the work, see no padding; they are the encoder's own layers, but for layer norms in bfloat16.
+Only attention, here and in the reduction, takes the tokens apart into `[texts, tokens]`.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from convert_tf.layers.attention import RelativeSelfAttention
+from convert_tf.layers.feed_forward import fast_gelu, plain_fast_gelu
+from convert_tf.layers.reduction import SqrtNReduction
+from convert_tf.models.trunk import Trunk
+
+# Not −∞: a padded query may have no key within reach, and its result, which nobody reads, would
+# have no gradient.
+_MASKED_SCORE = -1e9
+
+
+# For fewer, Keras's ops are faster than the fused one, which is set up at each call: 0.1 ms.
+_FEW_ROWS = 128
+
+
+class _Layout(NamedTuple):
+    """Where the tokens of some texts are.
+
+    Attributes:
+      dense_index: int32 `[texts, tokens]`, place of each token in the row; 0 for padding.
+      flat_index: int32 `[total]`, place of each token of the row in `texts * tokens`.
+      is_real: float32 `[texts, tokens]`, 1 or 0 for padding.
+      key_bias: float32 `[texts, 1, 1, tokens]`, added to scores: 0, or −10⁹ for padding.
+      distance: int32 `[tokens, tokens]`, j − i at [i, j].
+      lengths: int32 `[texts]`.
+    """
+
+    dense_index: Any
+    flat_index: Any
+    is_real: Any
+    key_bias: Any
+    distance: Any
+    lengths: Any
+
+
+def _layout(lengths: Any) -> _Layout:
+    places = tf.range(tf.reduce_max(tf.concat([lengths, [0]], axis=0)))
+    is_real = places[None, :] < lengths[:, None]
+    starts = tf.cumsum(lengths, exclusive=True)
+    as_float = tf.cast(is_real, tf.float32)
+    return _Layout(
+        dense_index=tf.where(is_real, starts[:, None] + places, 0),
+        flat_index=tf.cast(tf.where(tf.reshape(is_real, [-1]))[:, 0], tf.int32),
+        is_real=as_float,
+        key_bias=((1.0 - as_float) * _MASKED_SCORE)[:, None, None, :],
+        distance=places[None, :] - places[:, None],
+        lengths=lengths,
+    )
+
+
+def use_plain_gelu(model: keras.Model) -> None:
+    """Has a model's layers compute the fast GELU as `plain_fast_gelu` does."""
+    for layer in model._flatten_layers():
+        if getattr(layer, "activation", None) is fast_gelu:
+            layer.activation = plain_fast_gelu
+
+
+def encode_row(
+    trunk: Trunk, reduction: SqrtNReduction, token_ids: Any, lengths: Any
+) -> tuple[Any, Any]:
+    """What `DualEncoder.encode_sequence` and `DualEncoder.reduce` give, for texts in one row.
+
+    Args:
+      trunk, reduction: the encoder's.
+      token_ids: int32 `[total]`: the texts, one behind the other, without padding.
+      lengths: int32 `[texts]`, tokens of each; they may be 0.
+
+    Returns:
+      `(sequence, reduced)`: `[total, embedding_dim]` and `[texts, reduced_dim]`, in the compute
+      dtype of the trunk.
+
+    Reference: arXiv 1911.03688 §2.1, Figure 2.
+    """
+    layout = _layout(lengths)
+    positions = layout.flat_index % tf.maximum(tf.shape(layout.distance)[0], 1)
+    x = trunk.embedding(token_ids[None], positions[None])[0]
+    for block in trunk.blocks:
+        x = _normalised(block.attention_norm, x + _attend(block.attention, x, layout))
+        x = _normalised(block.feed_forward_norm, x + block.feed_forward(x))
+    return x, _reduce(reduction, x, layout)
+
+
+def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
+    """The layer norm of `[total, dim]`."""
+    if norm.compute_dtype == "float32":  # may be trained, and what is trained is not fused
+        return norm(x)
+    return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
+
+
+def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
+    """The layer norm of bfloat16, as ops that TensorFlow makes one of.
+
+    Grappler puts oneDNN's layer norm in the place of just these ops: a batch norm whose channels
+    are the rows, scale and offset after it. It is in float32, since the batch norm of bfloat16
+    raises an error up to TensorFlow 2.12 where the processor has no bfloat16, and that as soon as
+    the graph is prepared, though this branch is not taken.
+    """
+    # A saved graph has forgotten the static shape, without which nothing is replaced.
+    fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
+    shape = tf.shape(fine)
+    normal = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(fine, [1, shape[0], shape[1], 1]),
+        scale=tf.ones([shape[0]]),
+        offset=tf.zeros([shape[0]]),
+        mean=tf.constant([], tf.float32),
+        variance=tf.constant([], tf.float32),
+        epsilon=norm.epsilon,
+        data_format="NCHW",
+        is_training=True,
+    ).y
+    gamma, beta = (tf.cast(values, tf.float32) for values in (norm.gamma, norm.beta))
+    return tf.cast(tf.reshape(normal, shape) * gamma + beta, x.dtype)
+
+
+def _dense_heads(x: Any, num_heads: int, layout: _Layout) -> Any:
+    """`[total, heads * dim]` → `[texts, heads, tokens, dim]`; padding repeats the first token."""
+    dense = tf.gather(x, layout.dense_index)
+    if num_heads == 1:
+        return dense[:, None]
+    texts, tokens = tf.unstack(tf.shape(layout.dense_index))
+    dense = tf.reshape(dense, [texts, tokens, num_heads, x.shape[-1] // num_heads])
+    return tf.transpose(dense, [0, 2, 1, 3])
+
+
+def _attend(attention: RelativeSelfAttention, x: Any, layout: _Layout) -> Any:
+    """`RelativeSelfAttention`: `[total, dim]` → `[total, dim]`."""
+    num_heads, dtype = attention.num_heads, attention.compute_dtype
+    width = num_heads * attention.attention_dim
+    projected = x @ tf.cast(attention.query_key_kernel, dtype)
+    queries = projected[:, :width] / math.sqrt(attention.attention_dim)
+    values = x
+    if attention.use_value_projection:
+        values = x @ tf.cast(attention.value_kernel, dtype)
+    scores = tf.matmul(
+        _dense_heads(queries, num_heads, layout),
+        _dense_heads(projected[:, width:], num_heads, layout),
+        transpose_b=True,
+    )  # [texts, heads, tokens, tokens]
+    scores = tf.cast(scores, tf.float32) + _distance_bias(attention, layout) + layout.key_bias
+    weights = tf.cast(tf.nn.softmax(scores), dtype)
+    attended = tf.matmul(weights, _dense_heads(values, num_heads, layout))
+    if num_heads > 1:
+        attended = tf.transpose(attended, [0, 2, 1, 3])
+    attended = tf.gather(tf.reshape(attended, [-1, x.shape[-1]]), layout.flat_index)
+    if attention.use_value_projection:
+        attended = attended @ tf.cast(attention.output_kernel, dtype)
+    return attended
+
+
+def _distance_bias(attention: RelativeSelfAttention, layout: _Layout) -> Any:
+    """What is added to the score of query i and key j, float32 `[heads, tokens, tokens]`."""
+    reach = attention.max_distance
+    bias = tf.zeros([attention.num_heads, 2 * reach + 1])
+    if attention.use_relative_bias:
+        bias = tf.convert_to_tensor(attention.relative_bias)
+    bias = tf.pad(bias, [[0, 0], [1, 1]], constant_values=_MASKED_SCORE)
+    index = tf.clip_by_value(layout.distance, -reach - 1, reach + 1) + reach + 1
+    return tf.gather(bias, index, axis=1)
+
+
+def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
+    """`SqrtNReduction`: `[total, dim]` → `[texts, heads * dim]`."""
+    num_heads, dtype = reduction.num_heads, reduction.compute_dtype
+    width = num_heads * reduction.attention_dim
+    projected = x @ tf.cast(reduction.query_key_kernel, dtype)
+    scores = tf.matmul(
+        _dense_heads(projected[:, :width], num_heads, layout),
+        _dense_heads(projected[:, width:], num_heads, layout),
+        transpose_b=True,
+    )
+    weights = tf.nn.softmax(tf.cast(scores, tf.float32) + layout.key_bias)
+    root = tf.sqrt(tf.maximum(tf.cast(layout.lengths, tf.float32), 1.0))
+    is_query = (layout.is_real / root[:, None])[:, None, None, :]  # [texts, 1, 1, queries]
+    # Padded keys of a text without tokens have weights too: those of the others are 0.
+    pooling = tf.matmul(is_query, weights)[:, :, 0] * layout.is_real[:, None, :]
+    pooled = tf.matmul(tf.cast(pooling, dtype), tf.gather(x, layout.dense_index))
+    pooled = tf.reshape(pooled, [-1, num_heads * x.shape[-1]])
+    # A product of nothing is zeros, but in LiteRT, where it is what memory held.
+    return tf.where(layout.lengths[:, None] > 0, pooled, tf.zeros([], dtype))

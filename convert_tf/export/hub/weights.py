@@ -1,0 +1,256 @@
+"""Weights of a network inside a saved module: small in the file, ready to compute with once loaded.
+
+The file holds each weight as 16-bit floats, or as 8-bit codes with a scale per output channel. The
+first call unpacks them, once, into float32 variables of the same shapes, which are zeros in the
+file: these are what the network computes with and what a user may train. A module that was called
+and saved again holds their values, and keeps them.
+
+Loading itself unpacks nothing. What could do that, a resource whose initializer assigns variables,
+is called where variables have no handle yet (under a distribution strategy), or not at all (in a
+graph, in a model that exports the module again).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.layers.side_network import l2_normalize
+from convert_tf.numerics.quantization import pack_kernel
+
+NETWORK_BITS = (16, 8, 32)
+# Kernels with a shorter side stay in 16 bits: they are few bytes, and tables of positions and of
+# relative biases, whose columns have no common scale, are among them.
+SMALLEST_SIDE = 64
+
+
+class WeightsError(ValueError):
+    """Weights that cannot be stored."""
+
+
+class StoredWeights(tf.Module):
+    """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
+
+    An attribute of the module that is saved. The model itself must be kept where `tf.Module` does
+    not find its variables, behind a function, say.
+
+    Args:
+      variables: of the model; their values are copied.
+      bits: 16 stores float16; 8 stores matrices of at least 64 × 64 as 8-bit codes, one float32
+        scale for each column, and the rest as float16; 32 stores the values as they are, and has
+        nothing to unpack.
+
+    Attributes:
+      trainable_variables: float32 variables with the shapes of `variables`, in their order; zeros
+        until `unpack` was run.
+      variables: these, what is stored, and whether it is unpacked.
+
+    Raises:
+      WeightsError: a weight is no number or too large for 16 bits.
+      ValueError: `bits` is none of these.
+
+    Example:
+      class Module(tf.Module):
+          def __init__(self, model, bits):
+              super().__init__()
+              self._model = lambda: model
+              self.weights = StoredWeights(model.trainable_variables, bits=bits)
+              self.variables = self.weights.variables
+              self.trainable_variables = self.weights.trainable_variables
+
+          @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+          def __call__(self, ids):
+              self.weights.unpack()
+              with self.weights.scope():
+                  return self._model()(ids)
+
+    Reference: arXiv 1911.03688 §2.1, "Quantization" (16 bits); arXiv 1712.05877 §2 (8 bits; there
+    one scale for a whole matrix).
+    """
+
+    def __init__(self, variables: Sequence[Any], *, bits: int = 16):
+        super().__init__(name="stored_weights")
+        if bits not in NETWORK_BITS:
+            raise ValueError(
+                f"Weights are stored in 16, 8 or 32 bits. Received: bits={bits!r}. Pass one of "
+                "these."
+            )
+        self._sources = lambda: list(variables)
+        is_packed = bits < 32
+        self._stored = [_stored(variable, bits) for variable in variables] if is_packed else []
+        self._computed = [
+            tf.Variable(
+                tf.zeros(variable.shape) if is_packed else _finite(variable), name=variable.path
+            )
+            for variable in variables
+        ]
+        self._is_unpacked = tf.Variable(not is_packed, trainable=False, name="is_unpacked")
+        # Behind a function, where tf.Module does not look for what is saved.
+        do = (_do_nothing, self._fill) if is_packed else ()
+        branches = [_traced(each, len(self._handles)) for each in do]
+        self._branches: Callable[[], list[Any]] = lambda: branches
+
+    def unpack(self) -> None:
+        """Gives `trainable_variables` their values where they have none yet.
+
+        To be called in a graph before `scope`, not inside of a loop.
+        """
+        if not self._stored:
+            return
+        done, fill = self._branches()
+        # Not tf.cond, which adds an op for each variable to what every call computes.
+        tf.raw_ops.If(
+            cond=self._is_unpacked.read_value(),
+            input=self._handles,
+            Tout=[],
+            then_branch=done,
+            else_branch=fill,
+        )
+
+    def scope(self) -> keras.StatelessScope:
+        """Where the model's variables have the values of `trainable_variables`."""
+        return keras.StatelessScope(
+            state_mapping=list(zip(self._sources(), self._computed, strict=True))
+        )
+
+    @property
+    def _handles(self) -> list[tf.Tensor]:
+        stored = [part for parts in self._stored for part in parts]
+        return [each.handle for each in (*stored, *self._computed, self._is_unpacked)]
+
+    def _fill(self, *handles: tf.Tensor) -> None:
+        rest = iter(handles)
+        values = [_unpacked([_read(next(rest), part) for part in own]) for own in self._stored]
+        done = [tf.raw_ops.AssignVariableOp(resource=next(rest), value=value) for value in values]
+        with tf.control_dependencies(done):
+            tf.raw_ops.AssignVariableOp(resource=next(rest), value=tf.constant(True))
+
+
+def _traced(function: Callable[..., None], arguments: int) -> Any:
+    handle = tf.TensorSpec([], tf.resource)
+    return tf.function(function, autograph=False).get_concrete_function(*[handle] * arguments)
+
+
+def _do_nothing(*handles: tf.Tensor) -> None:
+    pass
+
+
+def _read(handle: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype)
+
+
+class Bfloat16Copies(tf.Module):
+    """The kernels of a network in bfloat16, beside the float32 variables; zeros until `update`.
+
+    Args:
+      variables: of a copy of the model that computes in bfloat16.
+      weights: of the model; its variables begin with those that match `variables`.
+
+    Example:
+      copies = Bfloat16Copies(fast_model.trainable_variables, weights)
+      with copies.scope():
+          fast_model(ids)
+    """
+
+    def __init__(self, variables: Sequence[Any], weights: StoredWeights):
+        super().__init__(name="bfloat16_copies")
+        self._variables = lambda: list(variables)
+        self._computed = weights._computed[: len(variables)]
+        self._values = [
+            tf.Variable(
+                tf.zeros(computed.shape, tf.bfloat16),
+                trainable=False,
+                name=f"{variable.path}/bfloat16",
+            )
+            if _is_kernel(variable)
+            else computed
+            for variable, computed in zip(variables, self._computed, strict=True)
+        ]
+
+    def update(self) -> None:
+        """Copies the float32 variables as they are now."""
+        for copy, variable in zip(self._values, self._computed, strict=True):
+            if copy is not variable:
+                copy.assign(tf.cast(variable, tf.bfloat16))
+
+    def scope(self) -> keras.StatelessScope:
+        """Where the model has the copies, and for the rest the float32 variables."""
+        scope = keras.StatelessScope()
+        for variable, value in zip(self._variables(), self._values, strict=True):
+            scope.add_update((variable, value.read_value()))  # the constructor would cast
+        return scope
+
+
+class StoredMap(tf.Module):
+    """A linear map of encodings to vectors of length 1; it is not trainable.
+
+    Args:
+      kernel: float32 `[inputs, outputs]`.
+      bits: of the stored numbers: 32, 16, or 8 with a scale for each column.
+
+    Raises:
+      WeightsError: a number is none, or too large for 16 bits.
+
+    Example:
+      vectors = StoredMap(kernel, bits=8)(reduced)
+    """
+
+    def __init__(self, kernel: np.ndarray, *, bits: int = 16):
+        super().__init__(name="stored_map")
+        variable = keras.Variable(kernel, name="similarity_map")
+        values: Any = float16_values(variable) if bits < 32 else _finite(variable)
+        self._scales = None
+        if bits == 8:
+            values, scales = pack_kernel(kernel)
+            self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
+        self._values = tf.Variable(values, trainable=False, name="similarity/values")
+
+    def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
+        """float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
+        product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
+        return l2_normalize(product if self._scales is None else product * self._scales)
+
+
+def _is_kernel(variable: Any) -> bool:
+    # Tables of positions and of biases are matrices too, but are read by rows and stay in float32.
+    return variable.name.endswith("kernel") and len(variable.shape) == 2
+
+
+def _stored(variable: Any, bits: int) -> list[tf.Variable]:
+    """`[float16 values]`, or `[int8 codes, float32 scales]`."""
+    as_float16 = float16_values(variable)  # refuses what codes would hide
+    if bits == 16 or as_float16.ndim != 2 or min(as_float16.shape) < SMALLEST_SIDE:
+        return [tf.Variable(as_float16, trainable=False, name=f"{variable.path}/float16")]
+    codes, scales = pack_kernel(keras.ops.convert_to_numpy(variable))
+    return [
+        tf.Variable(codes, trainable=False, name=f"{variable.path}/codes"),
+        tf.Variable(scales, trainable=False, name=f"{variable.path}/scales"),
+    ]
+
+
+def _unpacked(stored: list[tf.Tensor]) -> tf.Tensor:
+    values = tf.cast(stored[0], tf.float32)
+    return values * stored[1] if len(stored) == 2 else values
+
+
+def _finite(variable: Any) -> np.ndarray:
+    float16_values(variable)  # what no other form of the module could hold
+    return keras.ops.convert_to_numpy(variable)
+
+
+def float16_values(variable: Any) -> np.ndarray:
+    """The values of a variable in 16 bits.
+
+    Raises:
+      WeightsError: one of them is no number, or too large.
+    """
+    with np.errstate(over="ignore"):
+        values = keras.ops.convert_to_numpy(variable).astype(np.float16)
+    if not np.isfinite(values).all():
+        raise WeightsError(
+            "The weights of a module must be numbers that 16 bits hold, up to 65,504. "
+            f"Received: others in {variable.path}. Export an earlier checkpoint of the run."
+        )
+    return values

@@ -1,0 +1,200 @@
+"""Writes modules: a checkpoint as a TF Hub module that needs neither to be loaded.
+
+A module is a SavedModel with its signatures, its vocabulary, and a card beside them. It is written
+whole or not at all.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from convert_tf.checkpoints.facts import TRAINING_FILE, data_facts, training_facts
+from convert_tf.checkpoints.folder import (
+    CONFIG_FILE,
+    CheckpointError,
+    check_vocabulary,
+    load_checkpoint,
+    load_similarity_map,
+    shown_name,
+)
+from convert_tf.checkpoints.kinds import MODULE_FILES, Kind, kind_of
+from convert_tf.checkpoints.ranker import load_ranker
+from convert_tf.config.model import MAX_TOKENS
+from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
+from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
+from convert_tf.export.hub.portable import save_portable
+from convert_tf.export.hub.ranker_heads import make_ranker_module
+from convert_tf.export.hub.weights import WeightsError
+from convert_tf.storage.checksums import record_checksums
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.text.loading import load_tokenizer
+
+
+class ExportError(ValueError):
+    """A module that cannot be written."""
+
+
+def export_module(
+    checkpoint: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    network_bits: int = 16,
+    max_tokens: int = MAX_TOKENS,
+    notes: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Writes the module of an encoder's or a ranker's checkpoint, with a model card.
+
+    Args:
+      checkpoint: a model directory.
+      output: the module's folder; its parents are made, and a link is followed.
+      network_bits: 16, 8 or 32, of the network's weights in the file.
+      max_tokens: longest text, in tokens, that the network reads, where a ranker's own limits are
+        not lower.
+      notes: Markdown that joins the model card: where the data are from, how good it is.
+      overwrite: whether a folder of that name is replaced.
+
+    Returns:
+      `output`, absolute.
+
+    Raises:
+      ExportError: `output` exists, or cannot be written.
+      CheckpointError: the checkpoint is incomplete, damaged, or its vocabulary is another one.
+      ValueError: another argument is out of range.
+    """
+    _module_folder(output, overwrite=overwrite)  # which says so before the work begins
+    make = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
+    try:
+        parts = make(checkpoint, network_bits=network_bits, max_tokens=max_tokens)
+    except WeightsError as error:
+        raise CheckpointError(f"{os.fspath(checkpoint)}: {error}") from error
+    card = functools.partial(parts.card, network_bits=network_bits, notes=notes)
+    return _write_module(parts.module, output, card=card, beside=parts.beside, overwrite=overwrite)
+
+
+class _Parts(NamedTuple):
+    """What a folder is made of; `card` takes `network_bits`, `sizes` and `notes`."""
+
+    module: Any
+    card: Callable[..., str]
+    beside: dict[str, str]
+
+
+def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    config = encoder.config
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=config.num_oov_buckets)
+    check_vocabulary(tokenizer, config)
+    kind = MultiContextEncoderModule if config.multi_context else EncoderModule
+    similarity_map = load_similarity_map(checkpoint)
+    module = kind(encoder, tokenizer, similarity_map=similarity_map, **options)
+    facts = training_facts(checkpoint)
+    beside = {
+        CONFIG_FILE: config.to_json(),
+        TRAINING_FILE: json.dumps(_published(facts), indent=2) + "\n",
+    }
+    card = functools.partial(
+        encoder_card,
+        config,
+        facts,
+        max_tokens=module.max_tokens,
+        similarity_dim=0 if similarity_map is None else similarity_map.shape[1],
+    )
+    return _Parts(module, card, beside)
+
+
+def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
+    ranker, vocabulary = load_ranker(checkpoint)
+    model = ranker.config.model
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.num_oov_buckets)
+    check_vocabulary(tokenizer, model)
+    module = make_ranker_module(ranker, tokenizer, **options)
+    card = functools.partial(
+        ranker_card,
+        ranker.config,
+        training_facts(checkpoint),
+        context_tokens=module.context_tokens,
+        candidate_tokens=module.candidate_tokens,
+    )
+    return _Parts(module, card, {})
+
+
+def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the training, without where its maker keeps files: all that the card says.
+
+    So a module that is made of this one has the same card.
+    """
+    names = ("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256")
+    found = {name: facts[name] for name in names if name in facts}
+    if facts.get("teacher"):
+        found["teacher"] = Path(facts["teacher"]).name
+    if facts.get("initial_weights"):
+        found["initial_weights"] = shown_name(facts["initial_weights"])
+    data = data_facts(facts)
+    of_data = ("train_examples", "first_train_example", "source_shares")
+    return {
+        **found,
+        "data": {
+            **({"data": Path(data["data"]).name} if data.get("data") else {}),
+            **{name: data[name] for name in of_data if name in data},
+            "turn_prefixes": data.get("turn_prefixes", False),
+        },
+    }
+
+
+def _module_folder(output: str | os.PathLike, *, overwrite: bool) -> OutputFolder:
+    """The folder of a module; raises `ExportError` where what is there forbids one."""
+    try:
+        return OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
+    except ValueError as error:
+        raise ExportError(str(error)) from error
+
+
+def _write_module(
+    module: Any,
+    output: str | os.PathLike,
+    *,
+    card: Callable[..., str],
+    beside: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a `tf.Module` with `signatures` as a folder, whole or not at all.
+
+    Args:
+      module: what is saved.
+      output: the folder; its parents are made, and a link is followed.
+      card: from `sizes`, the bytes of each file of the module, to the text of its card.
+      beside: further files of the folder, their texts by name.
+      overwrite: whether a folder of that name is replaced.
+
+    Returns:
+      `output`, absolute.
+
+    Raises:
+      ExportError: `output` exists, or cannot be written.
+    """
+    try:
+        with _module_folder(output, overwrite=overwrite).open() as folder:
+            save_portable(module, folder, signatures=module.signatures)
+            for name, text in (beside or {}).items():
+                (folder / name).write_text(text, encoding="utf-8")
+            sizes = _sizes(folder)
+            record_checksums(folder, sizes)  # of all but the card, to which a reader may add
+            (folder / CARD_FILE).write_text(card(sizes=sizes), encoding="utf-8")
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
+        raise ExportError(
+            f"A module must be written whole. Received: {reason}, at {os.fspath(output)!r}. "
+            "Nothing new was left under that name; free some space or choose another folder."
+        ) from error
+    return Path(os.path.abspath(output))
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -1,0 +1,161 @@
+"""Ops of an ONNX graph, in float32 or with matmuls of bytes.
+
+What ONNX Runtime computes fast decides which ops are written; `docs/decisions.md` has the figures.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from convert_tf.numerics.quantization import pack_kernel
+
+CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
+EPSILON = 1e-6
+SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
+
+
+def as_array(variable: Any) -> np.ndarray:
+    """The float32 values of a Keras variable."""
+    import keras
+
+    return np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
+
+
+class GraphWriter:
+    """Collects the ops and constants of a graph.
+
+    Args:
+      ranges: for matmuls of bytes: lowest and highest value of each tensor that `observed` names;
+        None for float32.
+
+    Attributes:
+      observed: names of the tensors that are made bytes of, in the order of the graph.
+    """
+
+    def __init__(self, ranges: dict[str, tuple[float, float]] | None = None):
+        self._ranges = ranges
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._bytes_of: dict[str, str] = {}
+        self.observed: list[str] = []
+
+    def _initializers(self) -> list[onnx.TensorProto]:
+        return [numpy_helper.from_array(value, name) for name, value in self._constants.items()]
+
+    def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
+        """x · kernel + bias, in bytes where there are ranges."""
+        constant_bias = "" if bias is None else self._constant(f"{name}/bias", bias)
+        if x not in self.observed:
+            self.observed.append(x)
+        if self._ranges is None:
+            product = self._add("MatMul", [x, self._constant(f"{name}/kernel", kernel)])
+            return self._add("Add", [product, constant_bias]) if constant_bias else product
+        codes, scales = pack_kernel(kernel)
+        step, zero = self._byte_code(x)
+        return self._add(
+            "MatMulIntegerToFloat",
+            [self._as_bytes(x, step, zero), self._constant(f"{name}/kernel", codes), step,
+             self._constant(f"{name}/scales", scales), zero, "", constant_bias],
+            domain=CONTRIB,
+        )  # fmt: skip
+
+    def _byte_code(self, x: str) -> tuple[str, str]:
+        assert self._ranges is not None
+        low, high = self._ranges[x]
+        low, high = min(low, 0.0), max(high, 0.0)
+        step = max(high - low, 1e-6) / 255.0
+        zero = np.uint8(np.clip(np.rint(-low / step), 0, 255))
+        return self._constant(f"{x}/step", np.float32(step)), self._constant(f"{x}/zero", zero)
+
+    def _as_bytes(self, x: str, step: str, zero: str) -> str:
+        if x not in self._bytes_of:
+            self._bytes_of[x] = self._add("QuantizeLinear", [x, step, zero])
+        return self._bytes_of[x]
+
+    def _side_dense(self, name: str, x: str, layer: Any) -> str:
+        return self._block_dense(name, x, as_array(layer.kernel), as_array(layer.bias))
+
+    def _block_dense(
+        self, name: str, x: str, weights: np.ndarray, bias_values: np.ndarray | None = None
+    ) -> str:
+        """x · weights + bias, in bytes with scales per `SIDE_BLOCK` numbers where there are ranges.
+
+        For what is computed once per text.
+        """
+        bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
+        if self._ranges is None or weights.shape[0] % SIDE_BLOCK:
+            kernel = self._constant(f"{name}/kernel", weights)
+            return self._add("Gemm", [x, kernel, bias])
+        codes, scales = block_codes(weights, SIDE_BLOCK)
+        return self._add(
+            "MatMulNBits",
+            [x, self._constant(f"{name}/kernel", codes), self._constant(f"{name}/scales", scales),
+             "", "", bias],
+            domain=CONTRIB,
+            K=weights.shape[0],
+            N=weights.shape[1],
+            bits=8,
+            block_size=SIDE_BLOCK,
+            accuracy_level=4,  # multiplies bytes
+        )  # fmt: skip
+
+    def _add_and_norm(self, name: str, y: str, x: str, norm: Any) -> str:
+        return self._norm(name, self._add("Add", [y, x]), norm)
+
+    def _norm(self, name: str, x: str, norm: Any) -> str:
+        """Layer norm as the norm of the centred numbers.
+
+        ONNX Runtime's `LayerNormalization` and `SkipLayerNormalization` take 2.1 µs for a row of
+        512 numbers, as much as half of the matmuls beside them; these four ops 0.25 µs.
+        """
+        scaled = self._scaled_norm(f"{name}/scaled", x, norm)
+        return self._add("Add", [scaled, self._constant(f"{name}/beta", as_array(norm.beta))], name)
+
+    def _scaled_norm(self, name: str, x: str, norm: Any) -> str:
+        """Layer norm before its beta is added."""
+        gamma = self._constant(f"{name}/gamma", as_array(norm.gamma))
+        mean = self._add("ReduceMean", [x, self._int64("last_axis", -1)], keepdims=1)
+        centred = self._add("Sub", [x, mean])
+        return self._add("SimplifiedLayerNormalization", [centred, gamma], name, epsilon=EPSILON)
+
+    def _int64(self, name: str, value: int) -> str:
+        return self._constant(name, np.array([value], np.int64))
+
+    def _constant(self, name: str, value: Any) -> str:
+        self._constants[name] = np.asarray(value)
+        return name
+
+    def _add(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        output: str = "",
+        *,
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
+        output = output or f"{op}_{len(self._nodes)}"
+        self._nodes.append(
+            helper.make_node(op, inputs, [output], name=output, domain=domain, **attributes)
+        )
+        return output
+
+
+def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes around 128 with a scale per output and `block` inputs, as `MatMulNBits` takes them.
+
+    Args:
+      weights: float32 `[inputs, outputs]`; `inputs` is a multiple of `block`.
+      block: inputs that share a scale.
+
+    Returns:
+      `(codes, scales)`: uint8 `[outputs, inputs / block, block]` and float32
+      `[outputs, inputs / block]`; `(codes - 128) * scales` is at most half a scale off.
+    """
+    blocks = weights.T.reshape(weights.shape[1], -1, block)
+    scales = np.maximum(np.abs(blocks).max(axis=-1), 1e-12) / np.float32(127)
+    codes = np.clip(np.rint(blocks / scales[..., None]), -127, 127) + 128
+    return codes.astype(np.uint8), scales.astype(np.float32)

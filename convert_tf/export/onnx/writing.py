@@ -1,0 +1,215 @@
+"""Writes a checkpoint as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
+
+The file holds the network (`convert_tf.export.onnx.graph`) and, as metadata, all that reading texts
+takes: the vocabulary, the configuration, the longest text, a card. Extra: `[onnx]`.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from convert_tf.checkpoints.facts import numbers_turns, training_facts
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.config.model import MAX_TOKENS
+from convert_tf.encoding.backends.onnx import (
+    CONFIG_KEY,
+    FACTS_KEY,
+    FORMAT_VERSION,
+    VOCABULARY_KEY,
+    OnnxError,
+    is_exported,
+    with_checksum,
+)
+from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
+from convert_tf.export.cards import CARD_FILE, light_card
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.storage.files import check_replaceable, only_writer, write_file
+from convert_tf.text.vocabulary import read_vocabulary
+
+NETWORK_BITS = (32, 8)
+
+_CALIBRATION_PASSES = 2
+_TEXTS_AT_ONCE = 64
+# Room for what no text of the calibration has; beyond the range values are cut. Layer norms bound
+# theirs. A hidden number of a feed-forward layer may be several times larger where related subwords
+# stand together than in any random text, and only upwards: the fast GELU is never below -0.28.
+_NORM_ROOM = 1.3
+_HIDDEN_ROOM = 3.0
+
+
+def export_onnx(
+    checkpoint: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    network_bits: int = 8,
+    max_tokens: int = MAX_TOKENS,
+    notes: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Writes the `.onnx` file of an encoder's checkpoint.
+
+    Args:
+      checkpoint: a model directory with a subword vocabulary.
+      output: the file; its parents are made.
+      network_bits: 32 computes as the checkpoint does; 8 multiplies bytes. The subword table is in
+        8 bits in both, as it was trained.
+      max_tokens: longest text, in subwords, that the network reads.
+      notes: Markdown that joins the model card.
+      overwrite: whether a file of that name is replaced.
+
+    Returns:
+      `output`.
+
+    Raises:
+      OnnxError: `output` exists, a package is missing, or an argument is out of range.
+      ValueError: another process writes `output`.
+      CheckpointError: the checkpoint is incomplete, damaged, or not of subwords.
+    """
+    output = checked_output(output, overwrite=overwrite)
+    if network_bits not in NETWORK_BITS:
+        raise OnnxError(
+            f"The network of an .onnx file has {' or '.join(map(str, NETWORK_BITS))} bits. "
+            f"Received: network_bits={network_bits}. 8 is smaller and faster."
+        )
+    if max_tokens < 1:
+        raise OnnxError(
+            f"A text must have room for a token. Received: max_tokens={max_tokens}. "
+            f"Pass 1 or more; the default is {MAX_TOKENS}."
+        )
+    with only_writer(output):
+        content = _file_content(
+            checkpoint, network_bits=network_bits, max_tokens=max_tokens, notes=notes
+        )
+        write_file(output, content)
+    return output
+
+
+def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
+    """Where a file is written to, as a path.
+
+    Raises:
+      OnnxError: it exists and is not to be replaced, or `onnx` is not installed.
+    """
+    try:
+        import onnx  # noqa: F401 (with which graphs are built)
+    except ImportError as error:
+        raise OnnxError(
+            f"Writing .onnx files needs the extra [onnx]. Received: {error}. "
+            "Run pip install 'convert_tf[onnx]'."
+        ) from error
+    check_replaceable(output, is_exported, overwrite=overwrite, error=OnnxError)
+    return Path(output)
+
+
+def _file_content(
+    checkpoint: str | os.PathLike, *, network_bits: int, max_tokens: int, notes: str
+) -> bytes:
+    from convert_tf.export.onnx.graph import GraphBuilder
+
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    config = encoder.config
+    if config.tokenizer != "subword":
+        raise CheckpointError(
+            "The light runtime reads texts with subword vocabularies. "
+            f"Received: {os.fspath(checkpoint)!r}, whose tokenizer is {config.tokenizer}. "
+            "Export a module instead: name a folder as --output."
+        )
+    _check_finite(encoder)
+    subwords = read_vocabulary(vocabulary)
+    if len(subwords) != config.vocab_size:
+        raise CheckpointError(
+            f"The vocabulary must have the {config.vocab_size} entries that the model was made "
+            f"for. Received: {vocabulary}, of {len(subwords)}. Use the one of the checkpoint."
+        )
+    ranges = _calibrated(encoder, max_tokens) if network_bits == 8 else None
+    similarity_map = load_similarity_map(checkpoint)
+    similarity_dim = 0 if similarity_map is None else similarity_map.shape[1]
+    model = GraphBuilder(
+        encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=similarity_map
+    ).build()
+    card = light_card(
+        config,
+        training_facts(checkpoint),
+        max_tokens=max_tokens,
+        network_bits=network_bits,
+        similarity_dim=similarity_dim,
+        notes=notes,
+    )
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "max_tokens": max_tokens,
+        "network_bits": network_bits,
+        "num_oov_buckets": config.num_oov_buckets,
+        "multi_context": config.multi_context,
+        "reduced_dim": config.reduced_dim,
+        "encoding_dim": config.encoding_dim,
+        "similarity_dim": similarity_dim,
+        "turn_prefixes": numbers_turns(checkpoint),
+        "has_checksum": True,
+    }
+    for key, value in (
+        (FACTS_KEY, json.dumps(facts)),
+        (CONFIG_KEY, config.to_json()),
+        (VOCABULARY_KEY, Path(vocabulary).read_text(encoding="utf-8")),
+        (CARD_FILE, card),
+    ):
+        model.metadata_props.add(key=key, value=value)
+    return with_checksum(model.SerializeToString())
+
+
+def _check_finite(encoder: DualEncoder) -> None:
+    from convert_tf.export.onnx.ops import as_array
+
+    for variable in encoder.trainable_variables:
+        if not np.isfinite(as_array(variable)).all():
+            raise CheckpointError(
+                f"Weights must be finite numbers. Received: others in {variable.path}. "
+                "Export an earlier checkpoint of the run."
+            )
+
+
+def _calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
+    """The ranges of what the blocks compute, on random texts in which every subword occurs.
+
+    Layer norms keep the ranges of all texts alike: those of real sentences are about as wide. So no
+    data is needed.
+    """
+    import onnxruntime
+
+    from convert_tf.export.onnx.graph import GraphBuilder
+
+    builder = GraphBuilder(encoder, max_tokens=max_tokens)
+    model = builder.build(observes=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # threads that wait for one another stall on a busy machine
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    rng = np.random.default_rng(0)
+    longest = min(encoder.config.max_tokens, max_tokens)
+    ranges = dict.fromkeys(builder.observed, (0.0, 0.0))
+    every_id = np.arange(encoder.config.num_ids, dtype=np.int32)
+    all_ids = np.concatenate([rng.permutation(every_id) for _ in range(_CALIBRATION_PASSES)])
+    start = 0
+    while start < len(all_ids):
+        lengths = rng.integers(1, longest + 1, _TEXTS_AT_ONCE)
+        ids = all_ids[start : start + lengths.sum()]
+        start += len(ids)
+        row_splits = np.minimum(np.concatenate([[0], np.cumsum(lengths)]), len(ids))
+        inputs = graph_inputs(ids, row_splits)
+        is_real = inputs["segment_ids"] > 0
+        feeds = {**no_texts(encoder.config.multi_context), **inputs}
+        values = session.run(builder.observed, feeds)
+        for name, value in zip(builder.observed, values, strict=True):
+            low, high = ranges[name]
+            real = value.reshape(*is_real.shape, -1)[is_real]
+            low_room, high_room = (
+                (1.0, _HIDDEN_ROOM) if name.endswith("/activated") else (_NORM_ROOM, _NORM_ROOM)
+            )
+            ranges[name] = (
+                min(low, float(real.min()) * low_room),
+                max(high, float(real.max()) * high_room),
+            )
+    return ranges

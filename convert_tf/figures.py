@@ -1,0 +1,94 @@
+"""One look for all pictures: sizes and colours that can be told apart in print and by everyone.
+
+matplotlib is the extra `[plots]`. Where it is missing, a command that writes pictures beside its
+numbers says so and writes the numbers.
+"""
+
+import functools
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from convert_tf.extras import MissingLibraryError, needs
+from convert_tf.storage.files import write_file
+
+# Paul Tol's "bright": distinct for colour-blind readers, and in grey.
+BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb",
+)  # fmt: skip
+SMALLEST = 7  # points of a text that is read in print
+_DOTS_PER_INCH = 200  # as printers need them
+_STYLE = {
+    "axes.grid": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "font.size": 9,
+    "grid.alpha": 0.3,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "savefig.bbox": "tight",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
+    """Makes a function that returns a matplotlib `Figure` one that returns a PNG in the style.
+
+    Raises:
+      MissingLibraryError: when it is called, without matplotlib.
+    """
+
+    @functools.wraps(draw)
+    def png(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> bytes:
+        with needs("plots", "Drawing a picture"):
+            import matplotlib
+            from cycler import cycler
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        style: Any = {**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
+        file = io.BytesIO()
+        with matplotlib.rc_context(style):
+            figure = draw(*args, **kwargs)
+            FigureCanvasAgg(figure)
+            figure.savefig(file, dpi=_DOTS_PER_INCH)
+        return file.getvalue()
+
+    return png
+
+
+def write_picture(path: str | os.PathLike[str], draw: Callable[[], bytes]) -> bool:
+    """Writes a PNG, or says on standard error, once a process, why there is none.
+
+    Args:
+      path: the file; one that is there is replaced.
+      draw: what returns the PNG; of functions that `picture` made.
+
+    Returns:
+      Whether it was written.
+
+    Raises:
+      FileWriteError: it could not be written.
+    """
+    try:
+        png = draw()
+    except MissingLibraryError as error:
+        _say_once(f"note: no {os.path.basename(os.fspath(path))}: {error}")
+        return False
+    write_file(path, png)
+    return True
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)

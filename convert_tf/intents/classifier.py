@@ -1,0 +1,424 @@
+"""An intent classifier on encodings and words, as a scikit-learn estimator."""
+
+import copy
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from convert_tf.intents.data import checked_texts, held_out
+from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
+from convert_tf.intents.folder import read_classifier, write_classifier
+from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.heldout import (
+    LEXICAL,
+    Answers,
+    Fold,
+    Mixture,
+    Parts,
+    answers_of,
+    fit_mixture,
+    frozen_folds,
+    held_out_answers,
+    scope_scores_of,
+    train_parts,
+)
+from convert_tf.intents.scope import KINDS, answered, fit_intent_thresholds, fit_threshold
+from convert_tf.intents.stored import ClassifierParts
+from convert_tf.intents.tuning import HEADS, OPTIONS, Options, best_options, quick_options
+
+# Thresholds need scores as they will be; to judge weights, fewer folds are enough.
+_FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
+
+Validation = tuple[Iterable[str], Iterable[Any]]
+
+
+class IntentClassifier(ClassifierMixin, BaseEstimator):
+    """Tells the intent of a text from its encoding and its words.
+
+    A scikit-learn estimator whose inputs are texts: it can be cloned, cross-validated, searched
+    over and put at the end of a pipeline. Each text is encoded once; clones share what was encoded.
+
+    Args:
+      encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
+        `encode(texts)`, a callable texts → vectors, or a list of these, whose encodings, each of
+        length 1, are concatenated.
+      head: `"network"`: dropout, one hidden ReLU layer, softmax; `"logistic"`: logistic regression.
+      hidden_dim: units of the network's hidden layer.
+      dropout: share of the encoding that is set to 0 in training.
+      learning_rate: of gradient descent; falls linearly to 0.
+      epochs: of `ceil(examples / batch_size)` steps.
+      batch_size: examples of a step, drawn with replacement.
+      patience: epochs without better validation accuracy after which the network stops; None never
+        stops.
+      logistic_c: scikit-learn's `C` of logistic regression.
+      lexical: `"auto"`: the words and letters of a text count beside its encoding, as much as
+        cross-validation says; None: they do not.
+      grid: values to try by parameter name, as `GRIDS["network"]`: the best on validation data is
+        trained. None tries nothing.
+      validation_fraction: share of the examples that `grid` and `patience` validate on where `fit`
+        is given no validation data.
+      out_of_scope: None answers every text with a label that was trained, of which
+        `out_of_scope_label` may be one; `"confidence"` and `"distance"` answer `out_of_scope_label`
+        below a threshold of the highest probability, or of the cosine to the nearest mean encoding
+        of an intent.
+      threshold: the threshold of all intents; None fits it, and another one for each intent that
+        has examples enough, on validation data, or by cross-validation where `fit` is given none.
+      rejected_share: in-scope validation examples below the threshold where there is no example out
+        of scope to fit it with.
+      out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
+        the thresholds and train nothing else.
+      random_state: seed of weights, batches, dropout and folds.
+      kind: which encodings: `"sentence"`, r; or `"similarity"`, the encoder's vectors for
+        similarity, which are shorter.
+
+    Attributes:
+      classes_: the intents, sorted.
+      parts_: the head, the words (`lexical`, or None where they do not count) and `centroids`,
+        float32 `[intents, dim]`, mean encodings of length 1.
+      mixture_: the `weight` of words and the `temperature`, both from cross-validation or from
+        validation data; 1 where neither words nor a threshold need these.
+      threshold_: None, or the threshold.
+      thresholds_: None, or that of each intent, float64 `[intents]`.
+      best_params_: what `grid` chose; empty without.
+
+    Example:
+      classifier = IntentClassifier("hub_modules/convert/1").fit(texts, labels)
+      classifier.predict(["where is my card?"])
+
+    Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        head: str = "network",
+        *,
+        hidden_dim: int = 512,
+        dropout: float = 0.75,
+        learning_rate: float = 0.7,
+        epochs: int = 500,
+        batch_size: int = 32,
+        patience: int | None = None,
+        logistic_c: float = LOGISTIC_C,
+        lexical: str | None = "auto",
+        grid: Mapping[str, Sequence[Any]] | None = None,
+        validation_fraction: float = 0.1,
+        out_of_scope: str | None = None,
+        threshold: float | None = None,
+        rejected_share: float = 0.05,
+        out_of_scope_label: Any = "oos",
+        random_state: int = 0,
+        kind: str = "sentence",
+    ):
+        self.encoder = encoder
+        self.head = head
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.patience = patience
+        self.logistic_c = logistic_c
+        self.lexical = lexical
+        self.grid = grid
+        self.validation_fraction = validation_fraction
+        self.out_of_scope = out_of_scope
+        self.threshold = threshold
+        self.rejected_share = rejected_share
+        self.out_of_scope_label = out_of_scope_label
+        self.random_state = random_state
+        self.kind = kind
+
+    def fit(
+        self,
+        texts: Iterable[str],
+        labels: Iterable[Any],
+        sample_weight: Any = None,
+        *,
+        validation: Validation | None = None,
+        folds: Sequence[Fold] | None = None,
+    ) -> "IntentClassifier":
+        """Trains the head, and learns which words matter.
+
+        Args:
+          texts: the examples, in a list, an array or a table of one column.
+          labels: the intent of each, or `out_of_scope_label`; likewise.
+          sample_weight: how much each counts in training; None for equally much. Those of 0 are
+            left out. Thresholds count the others alike.
+          validation: texts and labels that choose what `grid`, `patience`, words and thresholds
+            need; nothing else is learnt from them.
+          folds: of the examples of intents, where the encoder was trained on them: others judge.
+
+        Raises:
+          ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
+            of range, or training ended in weights that are no numbers.
+        """
+        self._check_options()
+        outside = None if self.out_of_scope is None else self.out_of_scope_label
+        examples, self.classes_ = examples_of(texts, labels, sample_weight, self.encode, outside)
+        checked = None
+        if validation is not None:
+            checked = validated(*validation, self.classes_, self.encode, outside)
+        options = {name: getattr(self, name) for name in OPTIONS[self.head]}
+        options |= {"head": self.head, "seed": self.random_state}
+        self.best_params_: dict[str, Any] = {}
+        kept, own = examples, {}
+        # Logistic regression has no patience.
+        if self.grid is not None or options.get("patience") is not None:
+            checking = None if checked is None else checked.inside()
+            fitting = examples
+            if checking is None:
+                labels_of = examples.labels.tolist()
+                chosen = held_out(labels_of, self.validation_fraction, seed=self.random_state)
+                fitting = examples.kept(~chosen)
+                checking = examples.encodings[chosen], examples.labels[chosen]
+            if not len(checking[1]):
+                raise ValueError(
+                    "grid and patience need examples to validate on. Received: none, as each "
+                    "intent has one example. Add examples, or pass validation=(texts, labels)."
+                )
+            self.best_params_ = best_options(
+                options,
+                self.grid or {},
+                fitting.encodings,
+                fitting.labels,
+                checking,
+                fitting.weights,
+            )
+            options |= self.best_params_
+            kept = examples if options.get("patience") is None else fitting
+            own = {"validation": checking}
+        has_lexical = self.lexical is not None
+        self.parts_: Parts = train_parts(options, kept, has_lexical=has_lexical, **own)
+        self._fit_on_answers(examples, options, checked, folds)
+        return self
+
+    @classmethod
+    def from_descriptions(
+        cls,
+        descriptions: Mapping[Any, str],
+        encoder: Any,
+        *,
+        examples: Validation = ((), ()),
+        **params: Any,
+    ) -> "IntentClassifier":
+        """Trains without examples, or with few: what an intent means is one.
+
+        Args:
+          descriptions: by intent, as `{"refund": "the customer wants money back"}`.
+          encoder: see the class.
+          examples: texts and labels that refine it; intents may be without any.
+          **params: see the class.
+
+        Raises:
+          ValueError: see `fit`.
+        """
+        texts, labels = (list(each) for each in examples)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Intents with one example")
+            return cls(encoder, **params).fit(
+                [*descriptions.values(), *texts], [*descriptions, *labels]
+            )
+
+    def _fit_on_answers(
+        self,
+        examples: IntentExamples,
+        options: Options,
+        checked: Validated | None,
+        folds: Sequence[Fold] | None,
+    ) -> None:
+        """Sets what depends on answers to examples that were not trained on."""
+        self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
+        is_scoped = self.out_of_scope is not None and self.threshold is None
+        if self.lexical is None and not is_scoped:
+            return
+        if not is_scoped:
+            options = quick_options(options)
+        answers: Answers | None
+        if checked is None:
+            if folds is None:
+                number = _FOLDS_OF_THRESHOLDS if is_scoped else _FOLDS
+                folds = frozen_folds(examples, seed=self.random_state, folds=number)
+            has_lexical = self.lexical is not None
+            answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
+        else:
+            answers = answers_of(self.parts_, *checked.with_outside(examples))
+        if answers is not None:
+            self.mixture_ = fit_mixture(answers)
+        if not self.mixture_.weight:
+            self.parts_ = self.parts_._replace(lexical=None)
+        if self.out_of_scope is None or not is_scoped:
+            return
+        if answers is None:
+            answers = answers_of(self.parts_, [], examples.encodings[:0], examples.labels[:0])
+        scores = scope_scores_of(answers, self.mixture_, self.out_of_scope)
+        share = self.rejected_share
+        self.threshold_ = fit_threshold(scores, rejected_share=share)
+        self.thresholds_ = fit_intent_thresholds(
+            scores, self.threshold_, len(self.classes_), rejected_share=share
+        )
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """What the head reads: float32 `[texts, dim]`."""
+        return self._encodings()([*texts])
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Probabilities of `classes_`: float32 `[texts, intents]`.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        answers = self._answers(checked_texts(texts))
+        return self.mixture_.probabilities(answers.head, answers.lexical)
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """The intent of each text, or `out_of_scope_label`.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        texts = checked_texts(texts)
+        best = self.predict_proba(texts).argmax(axis=1)
+        scores = None if self.threshold_ is None else self.scope_scores(texts)
+        limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
+        return answered(best, scores, limits, self.classes_, self.out_of_scope_label)
+
+    def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
+        """How surely texts are in scope, float32 `[texts]`: what thresholds are compared with."""
+        answers = self._answers(checked_texts(texts))
+        if self.out_of_scope == "distance":
+            return answers.nearest
+        return self.mixture_.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+
+    def _answers(self, texts: list[str]) -> Answers:
+        check_is_fitted(self, "parts_")
+        return answers_of(self.parts_, texts, self.encode(texts), np.full(len(texts), OUTSIDE))
+
+    def score(
+        self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
+    ) -> float:
+        """Accuracy; `out_of_scope_label` is right for examples that have it."""
+        is_right = [a == b for a, b in zip(self.predict(texts), labels, strict=True)]
+        return float(np.average(is_right, weights=sample_weight))
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        module: str | os.PathLike[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
+        write_classifier(
+            folder,
+            self.stored_parts(),
+            self.encoder,
+            probes=self.encode(PROBES),
+            overwrite=overwrite,
+            module=module,
+            facts=facts,
+        )
+
+    def stored_parts(self) -> ClassifierParts:
+        """All that was learnt, for a file."""
+        check_is_fitted(self, "parts_")
+        params = self.get_params(deep=False)
+        del params["encoder"]
+        return ClassifierParts(
+            params,
+            self.classes_,
+            self.threshold_,
+            self.best_params_,
+            self.parts_,
+            self.mixture_,
+            self.thresholds_,
+        )
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
+        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        parts, encoder, encodings = read_classifier(folder, encoder)
+        unknown = sorted(parts.params.keys() - {*cls._get_param_names()})
+        if unknown:
+            raise ValueError(
+                "An intent model has the options of IntentClassifier. Received: "
+                f"{', '.join(unknown)} in {os.fspath(folder)!r}. Use the version that wrote it, or "
+                "train again."
+            )
+        classifier = cls(encoder, **parts.params)
+        try:
+            classifier._check_options()
+        except (TypeError, OverflowError) as error:  # of values of other kinds
+            raise ValueError(
+                "An intent model has the options of IntentClassifier. Received: "
+                f"{os.fspath(folder)!r} ({error}). Use the version that wrote it, or train again."
+            ) from error
+        classifier._encoded = (encoder, encodings)
+        classifier.classes_ = parts.labels
+        classifier.threshold_ = parts.threshold
+        classifier.best_params_ = parts.best_params
+        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
+        classifier.thresholds_ = parts.thresholds
+        return classifier
+
+    def _check_options(self) -> None:
+        if self.head not in HEADS:
+            raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
+        if self.out_of_scope not in (None, *KINDS):
+            raise ValueError(
+                f"out_of_scope is None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
+            )
+        if self.lexical not in (None, *LEXICAL):
+            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
+        if self.threshold is not None and not np.isfinite(self.threshold):
+            raise ValueError(
+                f"A threshold is a finite number. Received: {self.threshold}. None fits it."
+            )
+        if self.threshold is not None and self.out_of_scope is None:
+            raise ValueError(
+                f"A threshold needs out_of_scope. Received: threshold={self.threshold} and "
+                f"out_of_scope=None. Pass {' or '.join(KINDS)}."
+            )
+        unknown = set(self.grid or ()) - set(OPTIONS[self.head])
+        if unknown or (self.grid is not None and not all(map(len, self.grid.values()))):
+            raise ValueError(
+                f"A grid has values of {', '.join(OPTIONS[self.head])}. Received: {self.grid!r}."
+            )
+        if not 0 < self.validation_fraction < 1 or not 0 <= self.rejected_share < 1:
+            raise ValueError(
+                "Shares are between 0 and 1. Received: validation_fraction="
+                f"{self.validation_fraction}, rejected_share={self.rejected_share}."
+            )
+
+    def _encodings(self) -> IntentEncodings:
+        known = self.__dict__.get("_encoded")
+        # set_params may have changed them.
+        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
+            is_kept = isinstance(self.encoder, IntentEncodings)
+            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
+            known = self._encoded = (self.encoder, encodings)
+        return known[1]
+
+    def __sklearn_clone__(self) -> "IntentClassifier":
+        # The encoder is shared, not copied, and so is what it has encoded.
+        params = self.get_params(deep=False)
+        encoder = params.pop("encoder")
+        clone = type(self)(encoder, **copy.deepcopy(params))
+        clone._encoded = (encoder, self._encodings())
+        return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Loaded models and locks cannot be pickled; a path is enough to load one again.
+        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags

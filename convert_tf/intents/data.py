@@ -1,0 +1,325 @@
+"""Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
+
+import codecs
+import csv
+import io
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+TEXT, LABEL = "text", "label"
+_YAML = (".yml", ".yaml")
+_SHOWN = 5
+
+
+class LabelledTexts(NamedTuple):
+    """Texts and the intent of each."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) -> LabelledTexts:
+    """Reads labelled texts.
+
+    Args:
+      path: CSV in UTF-8 with columns `text` and `label`, in any order and among others; or Rasa's
+        training data (`nlu.yml`), whose entity annotations are replaced by the texts they mark.
+      needs_labels: whether a row without a label is refused.
+
+    Returns:
+      Rows in the order of the file.
+
+    Raises:
+      ValueError: it is not UTF-8, lacks a column or has one twice, holds no row, or a row has no
+        text, no label or too many fields; of Rasa's data also where a line would be left out.
+      OSError: it cannot be read.
+    """
+    path = os.fspath(path)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            content = file.read()
+    except UnicodeDecodeError as error:
+        is_utf_16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        name = "UTF-16" if is_utf_16 else "WINDOWS-1252"
+        found = (
+            "which is UTF-16"
+            if is_utf_16
+            else f"whose byte {error.start:,} is {error.object[error.start]:#04x}"
+        )
+        raise ValueError(
+            f"Labelled texts are read as UTF-8. Received: {path!r}, {found}. Convert it: iconv -f "
+            f"{name} -t UTF-8."
+        ) from error
+    if path.endswith(_YAML):
+        from convert_tf.intents.rasa import read_nlu
+
+        rows = read_nlu(content, path)
+    else:
+        rows = _csv_rows(content.removeprefix("\ufeff"), path)
+    if not rows:
+        raise ValueError(f"There must be a labelled text. Received: none in {path!r}.")
+    empty = [(number, TEXT) for number, text, _ in rows if not text]
+    if needs_labels:
+        empty += [(number, LABEL) for number, _, label in rows if not label]
+    if empty:
+        listed = ", ".join(f"line {number} without {name}" for number, name in empty[:_SHOWN])
+        raise ValueError(
+            f"Each row has a text and a label. Received: {path!r}, {listed}"
+            f"{_more(len(empty))}. Fill them in, or remove these rows."
+        )
+    return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
+
+
+def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
+    """The rows of several files, one after another; arguments as in `read_labelled`.
+
+    Raises:
+      ValueError: one of them is unusable; see `read_labelled`.
+    """
+    found = [read_labelled(path, needs_labels=needs_labels) for path in paths]
+    return LabelledTexts(
+        [text for one in found for text in one.texts],
+        [label for one in found for label in one.labels],
+    )
+
+
+def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
+    reader = csv.DictReader(io.StringIO(content, newline=""), strict=True)
+    # All of Python's readers have one limit, of 131,072 characters by default.
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(content)))
+    try:
+        header = reader.fieldnames or []
+        twice = [name for name, number in Counter(header).items() if number > 1]
+        if twice:
+            raise ValueError(
+                f"A column has a name of its own. Received: {path!r}, with {twice[0]!r} "
+                f"{header.count(twice[0])} times. Rename or remove columns."
+            )
+        if TEXT not in header or LABEL not in header:
+            raise ValueError(
+                f"A CSV of intents has the columns {TEXT!r} and {LABEL!r}. Received: {path!r}, "
+                f"with {', '.join(map(repr, header[:_SHOWN])) or 'no line'}. Name them in its "
+                "first line."
+            )
+        rows = []
+        for row in reader:
+            if None in row:  # what DictReader calls the fields that have no name
+                raise ValueError(
+                    f"A row has the {len(header)} fields that the first line names. Received: "
+                    f"{path!r}, line {reader.line_num} with {len(header) + len(row[None])}. Put "
+                    "texts with commas in quotes."
+                )
+            rows.append((reader.line_num, (row[TEXT] or "").strip(), (row[LABEL] or "").strip()))
+        return rows
+    except csv.Error as error:
+        raise ValueError(
+            f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: "
+            f"{error}. Put texts with commas or quotes in quotes, and double the quotes inside."
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _more(number: int) -> str:
+    return f" and {number - _SHOWN} more" if number > _SHOWN else ""
+
+
+def checked_texts(texts: Any) -> list[str]:
+    """Texts of any container as a list.
+
+    Args:
+      texts: a list, an array or a table (as pandas has it) of one column.
+
+    Raises:
+      ValueError: it is one text or several columns, or a text is none or an empty one; the message
+        says which.
+    """
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
+    found = _column(texts, "Texts")
+    for index, text in enumerate(found):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                f"Texts are strings that hold something. Received: {text!r} at position {index}. "
+                "Remove or replace it."
+            )
+    return [str(text) for text in found]
+
+
+def _column(values: Any, what: str) -> list[Any]:
+    """A list, an array or a table of one column as a list."""
+    shape: tuple[int, ...] = tuple(getattr(values, "shape", ()))
+    if len(shape) < 2:
+        return list(values)
+    if len(shape) > 2 or shape[1] != 1:
+        raise ValueError(
+            f"{what} are one column. Received: a table of shape {shape}. Select a column, "
+            'as table["text"].'
+        )
+    return np.asarray(values)[:, 0].tolist()
+
+
+def checked_weights(weights: Any, number: int) -> np.ndarray:
+    """How much each example counts, float64 `[number]`.
+
+    Args:
+      weights: of any container; None for 1 each.
+      number: of examples.
+
+    Raises:
+      ValueError: there are more or fewer, or one is negative or no finite number.
+    """
+    if weights is None:
+        return np.ones(number)
+    found = np.asarray(_column(weights, "Weights"), np.float64)
+    if found.shape != (number,):
+        raise ValueError(
+            f"Each text has one weight. Received: {number} texts and weights of shape "
+            f"{found.shape}."
+        )
+    wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
+    if len(wrong):
+        raise ValueError(
+            f"Weights are finite numbers of 0 or more. Received: {found[wrong[0]]} at position "
+            f"{wrong[0]}. Replace it, or leave the text out."
+        )
+    return found
+
+
+def checked_labels(labels: Iterable[Any]) -> np.ndarray:
+    """Labels of any container, or of a table of one column, as an array.
+
+    Raises:
+      ValueError: one of them is missing (None, or NaN as tables have it), or there are several
+        columns.
+    """
+    found = _column(labels, "Labels")
+    missing = [
+        index
+        for index, label in enumerate(found)
+        if label is None or (isinstance(label, float | np.floating) and np.isnan(label))
+    ]
+    if missing:
+        raise ValueError(
+            f"Each text has a label. Received: {found[missing[0]]} at position {missing[0]}. Fill "
+            "it in, or leave the text out."
+        )
+    return np.asarray(found)
+
+
+def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
+    """What training should know of the in-scope examples.
+
+    Args:
+      texts: the examples.
+      labels: of each its intent.
+
+    Returns:
+      Warnings: intents with one example, and texts with several labels.
+
+    Raises:
+      ValueError: there are fewer than two intents.
+    """
+    counts = Counter(labels)
+    if len(counts) < 2:
+        raise ValueError(
+            "A classifier tells two or more intents apart. Received: "
+            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of "
+            "others."
+        )
+    warnings = []
+    single = [str(label) for label, number in counts.items() if number == 1]
+    if single:
+        warnings.append(
+            f"Intents with one example: {', '.join(single[:_SHOWN])}{_more(len(single))}. They are "
+            "trained on and never held out; give them more examples."
+        )
+    by_text: dict[str, dict[Any, None]] = {}
+    for text, label in zip(texts, labels, strict=True):
+        by_text.setdefault(" ".join(text.lower().split()), {})[label] = None
+    several = [(text, found) for text, found in by_text.items() if len(found) > 1]
+    if several:
+        listed = "; ".join(
+            f"{text!r}: {', '.join(map(str, found))}" for text, found in several[:_SHOWN]
+        )
+        warnings.append(
+            f"Texts with different labels: {listed}{_more(len(several))}. No classifier can learn "
+            "both; decide on one."
+        )
+    return warnings
+
+
+def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
+    """So many examples of each intent, drawn without replacement.
+
+    Args:
+      data: what is drawn from.
+      shots: examples of each intent.
+      seed: of the draw.
+
+    Raises:
+      ValueError: an intent has fewer.
+    """
+    rng = np.random.default_rng(seed)
+    chosen: list[int] = []
+    for label, places in _places(data.labels).items():
+        if len(places) < shots:
+            raise ValueError(
+                f"Each intent must have {shots} examples to draw from. Received: {len(places)} of "
+                f"{label!r}. Use fewer shots."
+            )
+        chosen += rng.choice(places, shots, replace=False).tolist()
+    return LabelledTexts([data.texts[i] for i in chosen], [data.labels[i] for i in chosen])
+
+
+def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
+    """A fold for each example, its intent's examples spread evenly over them.
+
+    Args:
+      labels: of each example its intent.
+      folds: how many.
+      seed: of the order.
+
+    Returns:
+      int `[len(labels)]`; -1 for the only example of an intent, which no fold holds out.
+    """
+    rng = np.random.default_rng(seed)
+    numbers = np.full(len(labels), -1)
+    first = 0
+    for places in _places(labels).values():
+        if len(places) > 1:
+            numbers[rng.permutation(places)] = (first + np.arange(len(places))) % folds
+            first += len(places)  # or the first folds would get all small intents
+    return numbers
+
+
+def held_out(labels: Sequence[Any], fraction: float, *, seed: int) -> np.ndarray:
+    """Which examples are validated on: of each intent with two or more a share, but one at least.
+
+    Args:
+      labels: of each example its intent.
+      fraction: the share.
+      seed: of the draw.
+
+    Returns:
+      bool `[len(labels)]`.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = np.zeros(len(labels), bool)
+    for places in _places(labels).values():
+        if len(places) > 1:
+            number = min(max(1, round(fraction * len(places))), len(places) - 1)
+            chosen[rng.permutation(places)[:number]] = True
+    return chosen
+
+
+def _places(labels: Sequence[Any]) -> dict[Any, list[int]]:
+    places: dict[Any, list[int]] = {}
+    for index, label in enumerate(labels):
+        places.setdefault(label, []).append(index)
+    return places

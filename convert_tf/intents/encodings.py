@@ -1,0 +1,156 @@
+"""Encodings for intents: of one encoder or several, each text encoded once."""
+
+import io
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import files_that_count
+from convert_tf.checkpoints.released import model_path
+from convert_tf.encoding.cache import EncodingCache
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage import checksums
+from convert_tf.storage.files import write_file
+
+MAX_TEXTS = 50_000  # whose encodings are kept
+PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
+PROBE_TOLERANCE = 0.02  # per value of vectors of length 1; bfloat16 differs by less
+
+
+KINDS_OF_ENCODING = {"sentence": "encode", "similarity": "encode_similarity"}
+
+
+def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
+    """What turns texts into vectors.
+
+    Args:
+      encoder: a module's folder, an `.onnx` file or a run's folder; an object with `encode`, such
+        as a `SentenceEncoder`; or a callable.
+      kind: `"sentence"`, or `"similarity"` for what `encode_similarity` gives.
+
+    Raises:
+      ValueError: it is none of these, or does not encode so.
+    """
+    if kind not in KINDS_OF_ENCODING:
+        raise ValueError(f"kind is one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
+    method = KINDS_OF_ENCODING[kind]
+    if isinstance(encoder, str | os.PathLike):
+        from convert_tf.encoding.sentence_encoder import SentenceEncoder
+
+        encoder = SentenceEncoder(encoder)
+    if callable(getattr(encoder, method, None)):
+        return getattr(encoder, method)
+    if callable(encoder) and kind == "sentence":
+        return encoder
+    raise ValueError(
+        f"An encoder is a module's path, an object with {method}(texts), a callable texts → "
+        f"vectors for kind='sentence', or a list of these. Received: {encoder!r}, kind={kind!r}."
+    )
+
+
+def encoders_of(encoder: Any) -> list[Any]:
+    """One encoder as a list of it, several as they are; names of released modules as paths.
+
+    Raises:
+      ValueError: there is none.
+    """
+    found = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
+    if not found:
+        raise ValueError("There must be an encoder. Received: an empty list.")
+    return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in found]
+
+
+class IntentEncodings:
+    """Concatenated encodings of texts, each part of length 1, kept in memory.
+
+    An all-zero vector, as of a text without tokens, stays zero.
+
+    Args:
+      encoder: see `encode_function`; a list is concatenated.
+      kind: see `encode_function`.
+      max_texts: how many encodings are kept, of the texts asked for last; None for `MAX_TEXTS`.
+
+    Example:
+      vectors = IntentEncodings(["hub_modules/convert/1", use])(["where is my card?"])
+
+    Reference: arXiv 2003.04807 §2 (USE + ConveRT).
+    """
+
+    def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int | None = None):
+        self.kind = kind
+        self._encoders = encoders_of(encoder)
+        self._functions: list[Callable[[list[str]], Any]] = []
+        self._lock = threading.Lock()
+        self._kept = EncodingCache(self._encode, size=MAX_TEXTS if max_texts is None else max_texts)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Encodes texts.
+
+        Returns:
+          float32 `[len(texts), dim]`.
+
+        Raises:
+          ValueError: an encoder returned something else than a finite vector for each text.
+        """
+        # A call without texts still says how wide an encoding is.
+        return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
+
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        with self._lock:  # an encoder need not know of threads
+            self._functions = self._functions or [
+                encode_function(each, self.kind) for each in self._encoders
+            ]
+            parts = [_unit_vectors(encode(texts), texts) for encode in self._functions]
+        return np.concatenate(parts, 1)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes all that is kept to an `.npz` file."""
+        texts, vectors = self._kept.kept()
+        file = io.BytesIO()
+        np.savez(file, texts=np.array(texts), vectors=vectors)
+        write_file(path, file.getvalue())
+
+    def read(self, path: str | os.PathLike[str]) -> None:
+        """Adds what `write` wrote: of the same encoder.
+
+        Raises:
+          ValueError: the file is damaged.
+        """
+        try:
+            with np.load(path) as file:
+                self._kept.add(file["texts"].tolist(), file["vectors"])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                "Encodings are kept in a file that the benchmark wrote. Received: "
+                f"{os.fspath(path)!r} ({error}). Remove it."
+            ) from error
+
+
+def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
+    found = np.asarray(vectors, np.float32)
+    if found.ndim != 2 or len(found) != len(texts):
+        raise ValueError(
+            "An encoder returns a vector for each text. Received: an array of shape "
+            f"{found.shape} for {len(texts)} texts. Return [texts, dim]."
+        )
+    if not np.isfinite(found).all():
+        place = int(np.argmin(np.isfinite(found).all(axis=1)))
+        raise ValueError(
+            f"Encodings are finite numbers. Received: others for {texts[place]!r}. Check the "
+            "encoder."
+        )
+    return unit_rows(found)
+
+
+def encoder_fingerprint(path: str | os.PathLike[str]) -> str:
+    """Differs where the weights or the vocabulary of an encoder do."""
+    root = Path(model_path(path))
+    return checksums.fingerprint(
+        ("" if file == root else file.relative_to(root).as_posix(), file)
+        for file in files_that_count(root)
+    )

@@ -1,0 +1,148 @@
+"""Labelled texts as a classifier is trained and validated on them: encoded, labels numbered."""
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.intents.data import (
+    check_intents,
+    checked_labels,
+    checked_texts,
+    checked_weights,
+)
+
+OUTSIDE = -1  # number of an example that has no intent
+Encode = Callable[[list[str]], np.ndarray]
+
+
+class IntentExamples(NamedTuple):
+    """What a classifier is trained on.
+
+    Attributes:
+      texts: n examples of intents.
+      encodings: float32 `[n, dim]`, of length 1.
+      labels: int `[n]`, from 0 without gaps.
+      weights: float `[n]`, positive; None for equal ones.
+      outside_texts: m examples without an intent.
+      outside: their encodings, float32 `[m, dim]`.
+    """
+
+    texts: list[str]
+    encodings: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray | None
+    outside_texts: list[str]
+    outside: np.ndarray
+
+    def kept(self, chosen: np.ndarray) -> "IntentExamples":
+        """Those of the intents that `chosen`, bool `[n]`, says, and none without."""
+        return IntentExamples(
+            [text for text, is_own in zip(self.texts, chosen, strict=True) if is_own],
+            self.encodings[chosen],
+            self.labels[chosen],
+            None if self.weights is None else self.weights[chosen],
+            [],
+            self.outside[:0],
+        )
+
+
+class Validated(NamedTuple):
+    """What is validated on.
+
+    Attributes:
+      texts: n examples.
+      encodings: float32 `[n, dim]`.
+      labels: int `[n]`, `OUTSIDE` for those without an intent.
+    """
+
+    texts: list[str]
+    encodings: np.ndarray
+    labels: np.ndarray
+
+    def inside(self) -> tuple[np.ndarray, np.ndarray]:
+        """Encodings and labels of those with an intent."""
+        is_in = self.labels != OUTSIDE
+        return self.encodings[is_in], self.labels[is_in]
+
+    def with_outside(self, examples: IntentExamples) -> "Validated":
+        """These, and the given examples without an intent, on which nothing was trained."""
+        return Validated(
+            [*self.texts, *examples.outside_texts],
+            np.concatenate([self.encodings, examples.outside]),
+            np.concatenate([self.labels, np.full(len(examples.outside), OUTSIDE)]),
+        )
+
+
+def examples_of(
+    texts: Iterable[str], labels: Iterable[Any], weights: Any, encode: Encode, outside: Any
+) -> tuple[IntentExamples, np.ndarray]:
+    """Checks and encodes examples.
+
+    Args:
+      texts, labels, weights: of each example, in lists, arrays or tables of one column; weights may
+        be None, and examples of weight 0 are left out.
+      encode: texts → float32 `[texts, dim]`.
+      outside: the label of those without an intent; None where all labels are intents.
+
+    Returns:
+      The examples and the intents, sorted.
+
+    Raises:
+      ValueError: something is missing, there are not equally many texts, labels and weights, or
+        fewer than two intents.
+    """
+    found, names = checked_texts(texts), checked_labels(labels)
+    counts = checked_weights(weights, len(found))
+    is_in = _in_scope(names, len(found), outside)
+    inside, others = np.flatnonzero(is_in & (counts > 0)), np.flatnonzero(~is_in & (counts > 0))
+    in_texts, out_texts = ([found[place] for place in own] for own in (inside, others))
+    for message in check_intents(in_texts, names[inside].tolist()):
+        warnings.warn(message, stacklevel=3)
+    classes, numbers = np.unique(names[inside], return_inverse=True)
+    own = counts[inside]
+    is_weighted = np.ptp(own) > 0  # equal weights draw as none do
+    encodings = encode([*in_texts, *out_texts])
+    outer = encodings[len(inside) :]
+    weighted = own if is_weighted else None
+    return (
+        IntentExamples(in_texts, encodings[: len(inside)], numbers, weighted, out_texts, outer),
+        classes,
+    )
+
+
+def validated(
+    texts: Iterable[str], labels: Iterable[Any], classes: np.ndarray, encode: Encode, outside: Any
+) -> Validated:
+    """Checks and encodes what is validated on.
+
+    Args:
+      texts, labels, encode, outside: see `examples_of`.
+      classes: the intents that are trained, sorted.
+
+    Raises:
+      ValueError: an intent is not trained, or something is missing.
+    """
+    found, names = checked_texts(texts), checked_labels(labels)
+    is_in = _in_scope(names, len(found), outside)
+    unseen = sorted({*names[is_in].tolist()} - {*classes.tolist()})
+    if unseen:
+        raise ValueError(
+            "Validation examples have intents that are trained. Received: "
+            f"{', '.join(map(repr, unseen[:5]))}. Train on examples of them, leave them out, or "
+            "set out_of_scope and give them its label."
+        )
+    numbers = np.full(len(found), OUTSIDE)
+    numbers[is_in] = np.searchsorted(classes, names[is_in])
+    return Validated(found, encode(found), numbers)
+
+
+def _in_scope(names: np.ndarray, number: int, outside: Any) -> np.ndarray:
+    if names.shape != (number,):
+        raise ValueError(
+            f"Each text has one label. Received: {number} texts and labels of shape {names.shape}."
+        )
+    if outside is None:
+        return np.ones(number, bool)
+    return np.array([name != outside for name in names.tolist()], bool)

@@ -1,0 +1,215 @@
+"""An intent classifier whose encoder is fine-tuned, where that helps."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
+from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.heldout import (
+    Answers,
+    Fold,
+    answers_of,
+    fit_mixture,
+    held_out_answers,
+    held_parts,
+    train_parts,
+)
+from convert_tf.intents.tuning import quick_options
+
+# Examples up to which each of the folds is held out; of more, all but one.
+_FEW, _FOLDS = 500, 3
+
+
+def finetuned_classifier(
+    checkpoint: str,
+    examples: LabelledTexts,
+    validation: LabelledTexts | None,
+    *,
+    output: str,
+    params: Mapping[str, Any],
+    precision: str,
+    overwrite: bool,
+) -> IntentClassifier:
+    """Trains a classifier and its encoder, whose module is written beside its head.
+
+    The fine-tuned encoder is kept where it is right at least as often as the frozen one, on
+    `validation` or on parts of the examples that neither was trained on; else the frozen one is.
+
+    Args:
+      checkpoint: model directory or module to fine-tune.
+      examples: texts and their intents.
+      validation: texts to judge on; None trains again without parts of the examples: three thirds,
+        two of more than 500 examples, one of more than 3,000.
+      output: folder of the classifier.
+      params: of `IntentClassifier`.
+      precision: policy of the encoder's computations.
+      overwrite: whether a folder of that name is replaced.
+
+    Raises:
+      ValueError: the data are unusable, or training ended in weights that are no numbers.
+    """
+    from convert_tf.export.hub.writing import export_module
+    from convert_tf.intents.finetuning import FewShotTuner
+    from convert_tf.numerics.devices import choose_precision
+
+    texts = [*examples.texts, *(validation.texts if validation else [])]
+    tuner = FewShotTuner(
+        checkpoint,
+        list(dict.fromkeys(texts)),
+        precision=choose_precision(precision),
+        seed=params["random_state"],
+    )
+    judged = _Judged(tuner, examples, validation, params)
+    facts = judged.facts
+    is_better = facts["accuracy"] >= facts["accuracy_frozen"]
+    params = {**params, "head": facts["head"] if is_better else params["head"]}
+    print(
+        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder, "
+        f"{facts['accuracy']:.2%} with the fine-tuned one and the {facts['head']} head, on "
+        f"{facts['judged_examples']:,} examples: the {'fine-tuned' if is_better else 'frozen'} "
+        "one is kept"
+    )
+    folds = None
+    if is_better:
+        folds = judged.folds
+        if judged.folds is not None:  # the encoder of the last fold is the one there is
+            facts |= judged.train(np.ones(len(judged.examples.labels), bool))
+        print(
+            f"{facts['trained_weights']:,} weights of the encoder moved by "
+            f"{facts['relative_change']:.2%} of their length in {facts['steps']:,} steps. Its "
+            "context and response encodings were not trained along: use the original module to "
+            "rank responses."
+        )
+    facts["is_finetuned"] = is_better
+    with tempfile.TemporaryDirectory() as scratch:
+        module = os.path.join(scratch, "module")
+        if is_better:
+            tuner.save(os.path.join(scratch, "checkpoint"), facts)
+            export_module(os.path.join(scratch, "checkpoint"), module)
+        elif kind_of(checkpoint).is_module:
+            shutil.copytree(checkpoint, module)
+        else:
+            export_module(checkpoint, module)
+        classifier = IntentClassifier(module, **params)
+        classifier.fit(*examples, validation=validation, folds=folds)
+        classifier.save(output, overwrite=overwrite, module=module, facts={"finetuning": facts})
+    return IntentClassifier.load(output)
+
+
+class _Judged:
+    """Frozen and fine-tuned encodings, and how often answers from them are right.
+
+    Attributes:
+      examples: with frozen encodings.
+      folds: with fine-tuned ones; None where there is validation data.
+      facts: `accuracy_frozen`, `accuracy`, the `head` that it is of, `judged_examples`, and those
+        of training.
+    """
+
+    def __init__(
+        self,
+        tuner: Any,
+        examples: LabelledTexts,
+        validation: LabelledTexts | None,
+        params: Mapping[str, Any],
+    ):
+        self._tuner = tuner
+        self._places = {text: place for place, text in enumerate(tuner.texts)}
+        options = {
+            "logistic_c": LOGISTIC_C,
+            **params,
+            "seed": params["random_state"],
+            "patience": None,
+        }
+        self._options = quick_options(options)
+        # Tuned encodings are apart in straight lines, which needs no hidden layer.
+        heads = [params["head"], *(["logistic"] if params["grid"] is None else [])]
+        self._heads = list(dict.fromkeys(heads))
+        self._has_lexical = params["lexical"] is not None
+        outside = None if params["out_of_scope"] is None else params["out_of_scope_label"]
+        vectors = tuner.encodings()
+
+        def encode(texts: list[str]) -> np.ndarray:
+            return vectors[[self._places[text] for text in texts]]
+
+        self.examples, classes = examples_of(*examples, None, encode, outside)
+        self.folds: list[Fold] | None = None
+        if validation is None:
+            frozen, tuned = self._by_folds(params["random_state"])
+        else:
+            frozen, tuned = self._by_validation(validated(*validation, classes, encode, outside))
+        accuracies = [_accuracy(answers) for answers in tuned]
+        best = int(np.argmax(accuracies))
+        self.facts |= {
+            "accuracy_frozen": _accuracy(frozen),
+            "accuracy": accuracies[best],
+            "head": self._heads[best],
+            "judged_examples": int((frozen.labels != OUTSIDE).sum()),
+        }
+
+    def train(self, is_trained: np.ndarray) -> dict[str, Any]:
+        """Trains the encoder on some of the examples, bool `[n]`; facts about that."""
+        labels = self.examples.labels[is_trained]
+        places = np.array([self._places[text] for text in self.examples.texts])[is_trained]
+        # Of an intent that is not among them there is no output.
+        facts: dict[str, Any] = self._tuner.train(np.unique(labels, return_inverse=True)[1], places)
+        return facts
+
+    def _by_folds(self, seed: int) -> tuple[Answers, list[Answers]]:
+        labels = self.examples.labels
+        parts = held_parts(labels, seed=seed, folds=_FOLDS)
+        if len(labels) > _FEW:
+            parts = parts[: _FOLDS - 1]
+        if not parts:
+            raise ValueError(
+                "Fine-tuning is judged on examples that it was not trained on. Received: one "
+                "example of each intent. Add examples, or give validation data."
+            )
+        self.folds, self.facts = [], {}
+        for part in parts:
+            self.facts = self.train(~part)
+            tuned = self._encoded(self.examples)
+            self.folds.append(Fold(part, tuned.encodings, tuned.outside))
+        frozen = [Fold(part, self.examples.encodings, self.examples.outside) for part in parts]
+        return self._held_out(frozen, self._heads[0]), [
+            self._held_out(self.folds, head) for head in self._heads
+        ]
+
+    def _held_out(self, folds: list[Fold], head: str) -> Answers:
+        options = {**self._options, "head": head}
+        found = held_out_answers(options, self.examples, folds, has_lexical=self._has_lexical)
+        assert found is not None  # there is a fold
+        return found
+
+    def _by_validation(self, checked: Validated) -> tuple[Answers, list[Answers]]:
+        frozen = self._answers(self.examples, checked, self._heads[0])
+        self.facts = self.train(np.ones(len(self.examples.labels), bool))
+        vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
+        encoded, checked = self._encoded(self.examples), checked._replace(encodings=vectors)
+        return frozen, [self._answers(encoded, checked, head) for head in self._heads]
+
+    def _answers(self, examples: IntentExamples, checked: Validated, head: str) -> Answers:
+        options = {**self._options, "head": head}
+        parts = train_parts(options, examples, has_lexical=self._has_lexical)
+        return answers_of(parts, *checked)
+
+    def _encoded(self, examples: IntentExamples) -> IntentExamples:
+        vectors = self._tuner.encodings()
+        inside = vectors[[self._places[text] for text in examples.texts]]
+        outside = vectors[[self._places[text] for text in examples.outside_texts]]
+        return examples._replace(encodings=inside, outside=outside)
+
+
+def _accuracy(answers: Answers) -> float:
+    """Of examples in scope, head and words together."""
+    is_in = answers.labels != OUTSIDE
+    predicted = fit_mixture(answers).probabilities(answers.head, answers.lexical).argmax(axis=1)
+    return float((predicted == answers.labels)[is_in].mean())

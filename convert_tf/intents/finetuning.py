@@ -1,0 +1,407 @@
+"""Trains the upper blocks of an encoder to tell intents apart, from a few examples of each.
+
+What a text is below the trained blocks is computed once. Batches hold as many examples of each
+intent, so that each has others of its own to be close to: no pairs are made beforehand.
+
+Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
+examples of intents).
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints.folder import (
+    check_vocabulary,
+    checked_vocabulary,
+    load_config,
+    load_weights,
+    save_checkpoint,
+    training_facts,
+)
+from convert_tf.data.packing import SEGMENTS_PER_ROW, assign_rows, joined_ranges
+from convert_tf.intents.head import Head, check_step, train_logistic
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.trunk import segments_of
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.progress import Progress
+
+_LENGTH_STEP = 16  # tokens; each length of a batch is compiled once
+_MIN_NORM = 1e-12
+# The recipe: docs/decisions.md says how little it was compared.
+_TRAINED_BLOCKS = 3  # the upper ones
+_EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
+_INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
+_LEARNING_RATE, _WARM_UP = 3e-4, 0.1
+_HEAD_SPEED = 10  # the head learns so many times faster
+_ENCODING_DROPOUT, _ATTENTION_DROPOUT = 0.5, 0.1
+_TEMPERATURE = 0.1
+_ROW_TOKENS, _ROW_MULTIPLE = 64, 4
+_ENCODED_AT_ONCE = 128
+
+
+class CheckpointSentences:
+    """Texts to r with the network of a checkpoint.
+
+    Args:
+      folder: a model directory.
+      is_trained: False leaves the weights as they are initialised, the row of an untrained encoder.
+      seed: of these.
+      encoder: options of `DualEncoder`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        is_trained: bool = True,
+        seed: int = 0,
+        **encoder: Any,
+    ):
+        from convert_tf.text.loading import load_tokenizer
+
+        config = load_config(folder)
+        self.vocabulary = checked_vocabulary(folder, config)
+        self._tokenizer = load_tokenizer(self.vocabulary, num_oov_buckets=config.num_oov_buckets)
+        check_vocabulary(self._tokenizer, config)
+        keras.utils.set_random_seed(seed)
+        self.network = DualEncoder(config, **encoder)
+        if is_trained:
+            load_weights(self.network, folder)
+
+    def token_ids(self, texts: Sequence[str]) -> np.ndarray:
+        """int32 `[texts, tokens]`, padded to a multiple of 16 tokens."""
+        config = self.network.config
+        ragged = self._tokenizer.token_ids(list(texts))[:, : config.max_tokens]
+        longest = max(int(ragged.bounding_shape()[1]), 1)
+        width = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+        return ragged.to_tensor(self._tokenizer.padding_id, shape=(None, width)).numpy()
+
+    def ragged_ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """int32 `[all tokens]`, and int64 `[texts + 1]` where each text begins and ends in it."""
+        ragged = self._tokenizer.token_ids(list(texts))[:, : self.network.config.max_tokens]
+        return ragged.flat_values.numpy().astype(np.int32), ragged.row_splits.numpy()
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 `[texts, reduced_dim]`."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        encodings = np.zeros((len(texts), self.network.config.reduced_dim), np.float32)
+        for start in range(0, len(order), 64):
+            batch = order[start : start + 64]
+            token_ids = self.token_ids([texts[i] for i in batch])
+            encodings[batch] = ops.convert_to_numpy(self.network.reduce(token_ids))
+        return encodings
+
+
+class IntentNetwork(keras.Model):
+    """The upper blocks of an encoder with a linear head, and the loss that both learn from.
+
+    The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
+
+    Masking: padding is never read.
+
+    Args:
+      encoder: whose last `_TRAINED_BLOCKS` blocks and reduction are trained, and nothing else.
+      head: initial weights, one layer.
+
+    Call arguments:
+      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, what the lower blocks give for
+        packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
+
+    Returns:
+      dict of `encodings`, float32 `[batch, reduced_dim]` of length 1, and `logits`, float32
+      `[batch, intents]`.
+
+    Example:
+      outputs = IntentNetwork(encoder, head)(inputs, training=True)
+    """
+
+    def __init__(self, encoder: DualEncoder, head: Head):
+        super().__init__()
+        self.encoder = encoder
+        frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
+        frozen += [encoder.context_side, encoder.response_side]
+        for layer in (*frozen, encoder.extra_context_side, encoder.both_side):
+            if layer is not None:  # single-context encoders have two sides
+                layer.trainable = False
+        self.dropout = keras.layers.Dropout(_ENCODING_DROPOUT, dtype="float32")
+        self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
+        self.dense.build((None, len(head.layers[0].kernel)))
+        self.dense.set_weights([values / _HEAD_SPEED for values in head.layers[0]])
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        encodings = _encodings_above(self.encoder, inputs, training=training)
+        # Adam moves each weight as far; multiplied, those of the head go further.
+        logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
+        return {"encodings": encodings, "logits": logits}
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """The loss of a batch; `y` int32 `[batch]`, `y_pred` as `call` returns it."""
+        y = ops.reshape(y, (-1,))
+        entropy = keras.losses.sparse_categorical_crossentropy(
+            y, y_pred["logits"], from_logits=True
+        )
+        return ops.mean(entropy) + supervised_contrast(y_pred["encodings"], y)
+
+
+def supervised_contrast(encodings: Any, labels: Any) -> Any:
+    """How much closer examples of one intent are than those of others.
+
+    Args:
+      encodings: float32 `[batch, dim]`, of length 1.
+      labels: int `[batch]`.
+
+    Returns:
+      Scalar: the mean over examples of minus the mean log-softmax, over the others of the batch, of
+      those of the same intent; 0 for an example that is the only one of its intent.
+
+    Reference: arXiv 2004.11362, L_out.
+    """
+    itself = ops.eye(ops.shape(labels)[0], dtype="float32")
+    scores = ops.matmul(encodings, ops.transpose(encodings)) / _TEMPERATURE - 1e9 * itself
+    is_same = ops.cast(labels[:, None] == labels[None, :], "float32") - itself
+    sums = ops.sum(is_same * ops.log_softmax(scores, axis=-1), axis=-1)
+    return -ops.mean(sums / ops.maximum(ops.sum(is_same, axis=-1), 1.0))
+
+
+def _encodings_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
+    """What the upper blocks make of activations; arguments and result as in `IntentNetwork`."""
+    lengths, x = inputs["segment_lengths"], inputs["activations"]
+    segment_ids, _, mask = segments_of(lengths, ops.shape(x)[1])
+    x = ops.cast(x, encoder.trunk.compute_dtype)
+    for block in encoder.trunk.blocks[first_trained_block(encoder) :]:
+        x = block(x, attention_mask=mask, training=training)
+    reduced = encoder.reduction(x, segment_ids, lengths, mask)
+    reduced = ops.reshape(reduced, (-1, encoder.config.reduced_dim))
+    reduced = ops.cast(ops.take(reduced, inputs["slots"], axis=0), "float32")
+    squares = ops.sum(ops.square(reduced), axis=-1, keepdims=True)
+    return reduced * ops.rsqrt(squares + _MIN_NORM)
+
+
+def first_trained_block(encoder: DualEncoder) -> int:
+    """How many of the lower blocks stay as they are."""
+    return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)
+
+
+class FewShotTuner:
+    """An encoder that is trained on parts of some texts, each time from the same beginning.
+
+    Args:
+      checkpoint: a model directory or module.
+      texts: all that are trained on or encoded; for each token `4 · embedding_dim` bytes are kept.
+      precision: policy of the encoder's computations.
+      seed: of batches and dropout.
+
+    Raises:
+      CheckpointError: the checkpoint is damaged.
+
+    Example:
+      tuner = FewShotTuner("hub_modules/convert/1", texts, precision="float32", seed=0)
+      frozen = tuner.encodings()
+      tuner.train(labels, places)
+      tuned = tuner.encodings()
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str],
+        texts: Sequence[str],
+        *,
+        precision: str,
+        seed: int,
+    ):
+        self.texts = list(texts)
+        self._checkpoint, self._seed = checkpoint, seed
+        self._sentences = CheckpointSentences(
+            checkpoint, seed=seed, attention_dropout=_ATTENTION_DROPOUT, dtype=precision
+        )
+        self._network = self._sentences.network
+        self._row_tokens = max(_ROW_TOKENS, self._network.config.max_tokens)
+        ids, self._splits = self._sentences.ragged_ids(texts)
+        self._lengths = np.diff(self._splits)
+        self._activations = self._below(ids)
+        # With what dropout draws from, so that each training is the same.
+        self._start = [np.array(variable) for variable in self._network.variables]
+        self._frozen = self.encodings()
+
+    def encodings(self) -> np.ndarray:
+        """Of all texts, by the encoder as it is: float32 `[texts, reduced_dim]` of length 1."""
+        found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
+        order = np.argsort(self._lengths, kind="stable")
+        for start in range(0, len(order), _ENCODED_AT_ONCE):
+            own = order[start : start + _ENCODED_AT_ONCE]
+            encodings = _encodings_above(self._network, self._batch(own), training=False)
+            found[own] = ops.convert_to_numpy(encodings)
+        return unit_rows(found)
+
+    def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
+        """Trains the encoder from its beginning on some of the texts.
+
+        Args:
+          labels: int `[places]`, from 0 without gaps.
+          places: int, which texts.
+
+        Returns:
+          Facts: `steps`, `examples`, `trained_weights`, and `relative_change`, the length of their
+          change by their own.
+
+        Raises:
+          ValueError: the loss is no finite number any more.
+        """
+        for variable, values in zip(self._network.variables, self._start, strict=True):
+            variable.assign(values)
+        head = train_logistic(self._frozen[places], labels)
+        keras.utils.set_random_seed(self._seed)
+        model = IntentNetwork(self._network, head)
+        batches = balanced_batches(labels, np.random.default_rng(self._seed))
+        steps = number_of_steps(len(labels))
+        model.compile(optimizer=keras.optimizers.Adam(_schedule(steps)), jit_compile=False)
+        before = [np.array(v) for v in self._network.trainable_variables]
+        with Progress("texts trained on", total=steps * _INTENTS * _EXAMPLES) as progress:
+            for step in range(1, steps + 1):
+                chosen = next(batches)
+                inputs = self._batch(places[chosen])
+                loss = float(model.train_on_batch(inputs, labels[chosen].astype(np.int32)))
+                check_step(step, loss, _LEARNING_RATE)
+                progress.add(len(chosen))
+        return {
+            "steps": steps,
+            "examples": len(labels),
+            "trained_weights": int(sum(values.size for values in before)),
+            "relative_change": _relative_change(before, self._network.trainable_variables),
+        }
+
+    def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+        """Writes the encoder as it is, as a checkpoint.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        save_checkpoint(
+            Path(folder),
+            self._network,
+            vocabulary=self._sentences.vocabulary,
+            training={**training_facts(self._checkpoint), "intent_finetuning": dict(facts)},
+        )
+
+    def _below(self, ids: np.ndarray) -> np.ndarray:
+        """What the lower blocks give for each token: float32 `[tokens, dim]`."""
+        trunk, config = self._network.trunk, self._network.config
+        found = np.zeros((len(ids), config.embedding_dim), np.float32)
+        order = np.argsort(self._lengths, kind="stable")
+        for start in range(0, len(order), _ENCODED_AT_ONCE):
+            packed = self._packed(order[start : start + _ENCODED_AT_ONCE])
+            token_ids = np.full(packed.num_rows * self._row_tokens, config.num_ids, np.int32)
+            token_ids[packed.places] = ids[packed.tokens]
+            lengths = ops.convert_to_tensor(packed.segment_lengths)
+            _, positions, mask = segments_of(lengths, self._row_tokens)
+            x = trunk.embedding(token_ids.reshape(-1, self._row_tokens), positions)
+            for block in trunk.blocks[: first_trained_block(self._network)]:
+                x = block(x, attention_mask=mask)
+            flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, found.shape[1])
+            found[packed.tokens] = flat[packed.places]
+        return found
+
+    def _batch(self, own: np.ndarray) -> dict[str, np.ndarray]:
+        packed, dim = self._packed(own), self._activations.shape[1]
+        activations = np.zeros((packed.num_rows * self._row_tokens, dim), np.float32)
+        activations[packed.places] = self._activations[packed.tokens]
+        return {
+            "activations": activations.reshape(-1, self._row_tokens, dim),
+            "segment_lengths": packed.segment_lengths,
+            "slots": packed.slots,
+        }
+
+    def _packed(self, own: np.ndarray) -> "_Packed":
+        lengths = self._lengths[own]
+        rows, segments, starts = assign_rows(lengths, self._row_tokens)
+        num_rows = -(-(int(rows.max()) + 1) // _ROW_MULTIPLE) * _ROW_MULTIPLE
+        segment_lengths = np.zeros((num_rows, SEGMENTS_PER_ROW), np.int32)
+        segment_lengths[rows, segments] = lengths
+        return _Packed(
+            num_rows,
+            segment_lengths,
+            (rows * SEGMENTS_PER_ROW + segments).astype(np.int32),
+            joined_ranges(self._splits[own], lengths),
+            joined_ranges(rows.astype(np.int64) * self._row_tokens + starts, lengths),
+        )
+
+
+class _Packed(NamedTuple):
+    """Where the tokens of some texts are.
+
+    Attributes:
+      num_rows: rows that they are packed into.
+      segment_lengths: int32 `[num_rows, segments]`.
+      slots: int32 `[texts]`.
+      tokens: int `[all tokens]`, which of all tokens.
+      places: int `[all tokens]`, where in the rows, one behind the other.
+    """
+
+    num_rows: int
+    segment_lengths: np.ndarray
+    slots: np.ndarray
+    tokens: np.ndarray
+    places: np.ndarray
+
+
+def number_of_steps(examples: int) -> int:
+    """Of so many examples: twelve times each, but not too few steps nor hours of them."""
+    steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
+    return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+
+
+def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Batches with equally many examples of each of their intents, without end.
+
+    Args:
+      labels: int `[n]`.
+      rng: of the order.
+
+    Yields:
+      int: places of 64 examples, two of each of 32 intents, or more of each of fewer. Intents, and
+      examples of an intent, come again when all others have come; the only example of an intent
+      comes twice.
+    """
+    places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    intents = min(_INTENTS, len(places))
+    examples = _INTENTS * _EXAMPLES // intents
+    own = [_without_end(each, rng) for each in places]
+    waiting: list[int] = []
+    while True:
+        while len({*waiting}) < intents:
+            waiting += rng.permutation(len(places)).tolist()
+        chosen = [*dict.fromkeys(waiting)][:intents]
+        for intent in chosen:
+            waiting.remove(intent)
+        yield np.array([next(own[intent]) for intent in chosen for _ in range(examples)])
+
+
+def _without_end(items: np.ndarray, rng: np.random.Generator) -> Iterator[int]:
+    while True:
+        yield from rng.permutation(items).tolist()
+
+
+def _schedule(steps: int) -> Any:
+    rising = round(_WARM_UP * steps)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, steps - rising, warmup_target=_LEARNING_RATE, warmup_steps=rising
+    )
+
+
+def _relative_change(before: Sequence[np.ndarray], variables: Sequence[Any]) -> float:
+    after = [np.array(variable) for variable in variables]
+    moved = sum(float(np.sum((a - b) ** 2)) for a, b in zip(after, before, strict=True))
+    return float(np.sqrt(moved / sum(float(np.sum(b**2)) for b in before)))

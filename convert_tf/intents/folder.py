@@ -1,0 +1,216 @@
+"""The folder of a trained intent classifier, and which encoder it is read with.
+
+`intent.json` (options, intents, threshold, the encoder's path and fingerprint) and `head.npz`
+(weights, words and theirs, mean encodings, thresholds of intents, encodings of two probe texts). A
+fine-tuned encoder's module is `module/` beside them.
+"""
+
+import errno
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import MODULE_FILES
+from convert_tf.intents.encodings import (
+    PROBE_TOLERANCE,
+    PROBES,
+    IntentEncodings,
+    encoder_fingerprint,
+    encoders_of,
+)
+from convert_tf.intents.stored import (
+    UNREADABLE,
+    ClassifierParts,
+    check_stored,
+    restored,
+    stored,
+)
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
+from convert_tf.storage.files import write_file, writing
+from convert_tf.storage.folders import OutputFolder, put_aside
+from convert_tf.storage.json_text import parsed_json
+
+MODEL_FILE = "intent.json"
+HEAD_FILE = "head.npz"
+MODULE_FOLDER = "module"
+_FILES = (
+    MODEL_FILE,
+    HEAD_FILE,
+    CHECKSUMS_FILE,
+    *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
+)
+
+
+def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
+    """What a classifier is written to.
+
+    Raises:
+      ValueError: the folder exists and may not be replaced, or holds something else.
+    """
+    return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
+
+
+def write_classifier(
+    folder: str | os.PathLike[str],
+    parts: ClassifierParts,
+    encoder: Any,
+    *,
+    probes: np.ndarray,
+    overwrite: bool = False,
+    module: str | os.PathLike[str] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a trained classifier.
+
+    Args:
+      folder: made with its parents.
+      parts: what is written.
+      encoder: stays where it is, unless it is in `folder` or is `module`.
+      probes: its encodings of `PROBES`.
+      overwrite: whether a folder of that name is replaced.
+      module: the encoder's folder, of which a copy goes to `module/`.
+      facts: JSON values to keep with it, as what fine-tuning did.
+
+    Raises:
+      ValueError: the folder exists, or holds something else.
+      FileWriteError: it could not be written; nothing is left under that name but what was there.
+    """
+    place = Path(os.path.abspath(folder))
+    output = classifier_folder(place, overwrite=overwrite)
+    copied = Path(module or place / MODULE_FOLDER)
+    described, head_arrays = stored(parts)
+    described |= {
+        "encoders": [_described(each, copied) for each in encoders_of(encoder)],
+        "facts": dict(facts or {}),
+    }
+    arrays: dict[str, Any] = {**head_arrays, "probes": probes}
+    with writing(folder), output.open() as written:
+        write_file(written / MODEL_FILE, json.dumps(described, indent=2, default=list) + "\n")
+        head = io.BytesIO()  # a zip file that cannot be ended says so once more, later
+        np.savez(head, **arrays)
+        write_file(written / HEAD_FILE, head.getvalue())
+        record_checksums(written, [MODEL_FILE, HEAD_FILE])
+        if any(each["path"] == MODULE_FOLDER for each in described["encoders"]):
+            _copy_folder(copied, written / MODULE_FOLDER)
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    try:
+        shutil.copytree(source, target)
+    except shutil.Error as error:  # a list of source, target and reason of each file
+        raise OSError(errno.EIO, str(error.args[0][0][2])) from error
+
+
+def _described(encoder: Any, copied: Path) -> dict[str, Any]:
+    if not isinstance(encoder, str | os.PathLike):
+        return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
+    path = os.path.abspath(encoder)
+    is_copied = path == os.path.abspath(copied)
+    return {"path": MODULE_FOLDER if is_copied else path, "fingerprint": encoder_fingerprint(path)}
+
+
+def read_classifier(
+    folder: str | os.PathLike[str], encoder: Any = None
+) -> tuple[ClassifierParts, Any, IntentEncodings]:
+    """Reads what `write_classifier` wrote.
+
+    Args:
+      folder: of the classifier.
+      encoder: the encoder that it was trained with, where its path has changed or it has none.
+
+    Returns:
+      The parts, the encoder, and what reads it.
+
+    Raises:
+      ValueError: the folder is none or a damaged one, or the encoder is not the one that it was
+        trained with.
+    """
+    folder = Path(folder)
+    described, arrays = _read(folder)
+    recorded = described["encoders"]
+    if encoder is None:
+        encoder = [_recorded_path(each, folder) for each in recorded]
+        encoder = encoder[0] if len(encoder) == 1 else encoder
+    given = encoders_of(encoder)
+    if len(given) != len(recorded):
+        raise _other_encoder(folder, f"{len(given)} encoders instead of {len(recorded)}")
+    is_known = True  # whether the fingerprints say that all encoders are the same
+    for each, record in zip(given, recorded, strict=True):
+        is_path = isinstance(each, str | os.PathLike)
+        if is_path and not os.path.exists(each):
+            raise ValueError(
+                "A classifier needs the encoder that it was trained with. Received: "
+                f"{os.fspath(each)!r}, which does not exist. Pass its path as --module "
+                "(encoder= in Python)."
+            )
+        if (
+            is_path
+            and "fingerprint" in record
+            and encoder_fingerprint(each) != record["fingerprint"]
+        ):
+            raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
+        is_known = is_known and is_path and "fingerprint" in record
+    encodings = IntentEncodings(encoder, kind=described["params"].get("kind", "sentence"))
+    if not is_known:
+        probes = encodings(PROBES)
+        if probes.shape != arrays["probes"].shape or np.abs(probes - arrays["probes"]).max() > (
+            PROBE_TOLERANCE
+        ):
+            raise _other_encoder(folder, f"one that encodes {PROBES[0]!r} differently")
+    return restored(described, arrays), encoder, encodings
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def unusable(reason: object) -> ValueError:
+        return ValueError(
+            "An intent model is a folder that `convert-tf intent train` wrote. Received: "
+            f"{str(folder)!r} ({reason}). Name such a folder, or train again."
+            f"{put_aside(folder)}"
+        )
+
+    try:
+        described = parsed_json((folder / MODEL_FILE).read_text(encoding="utf-8"))
+        with np.load(folder / HEAD_FILE) as file:
+            arrays = dict(file)
+    except UNREADABLE as error:
+        raise unusable(f"{type(error).__name__}: {error}") from error
+    try:
+        check_stored(described, arrays)
+        _check_encoders(described)
+        check_files(folder, MODEL_FILE, HEAD_FILE)
+    except UNREADABLE as error:
+        raise unusable(error) from error
+    return described, arrays
+
+
+def _check_encoders(described: Mapping[str, Any]) -> None:
+    records = described.get("encoders")
+    if (
+        not isinstance(records, list)
+        or not records
+        or not all(isinstance(each, dict) and "path" in each for each in records)
+    ):
+        raise ValueError("encoders of another kind")
+
+
+def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
+    if record["path"] is None:
+        raise ValueError(
+            "A classifier that was trained with a function needs it again. Received: "
+            f"{str(folder)!r} and no encoder. Pass encoder={record.get('name')}."
+        )
+    return str(folder / record["path"])  # an absolute path stays as it is
+
+
+def _other_encoder(folder: Path, reason: str) -> ValueError:
+    return ValueError(
+        "A classifier reads the encodings that it was trained on. Received: "
+        f"{str(folder)!r} with another encoder: {reason}. Use the encoder that it was trained "
+        "with, or train again with this one."
+    )

@@ -1,0 +1,244 @@
+"""Answers to examples that were not trained on, and what is fitted on them.
+
+Each part of the examples is held out once. Its answers tell how much words should count beside the
+encoding, and how sure the classifier may be.
+
+Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.intents.data import fold_numbers
+from convert_tf.intents.examples import OUTSIDE, IntentExamples
+from convert_tf.intents.head import Head, softmax
+from convert_tf.intents.lexical import LexicalModel, train_lexical
+from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
+from convert_tf.intents.tuning import train_head
+
+LEXICAL = ("auto",)
+_FOLDS = 5
+_MANY = 3_000  # examples, of which one fold is enough
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+TEMPERATURES = np.geomspace(0.25, 4.0, 33)
+_LEAST = 1e-12
+
+
+class Parts(NamedTuple):
+    """What answers are made of.
+
+    Attributes:
+      head: encodings to probabilities.
+      lexical: words to probabilities; None where they do not count.
+      centroids: float32 `[intents, dim]`.
+    """
+
+    head: Head
+    lexical: LexicalModel | None
+    centroids: np.ndarray
+
+
+class Answers(NamedTuple):
+    """Answers to n examples.
+
+    Attributes:
+      labels: int `[n]`, the right ones; `OUTSIDE` for none.
+      head: log-probabilities of the head, float32 `[n, intents]`.
+      lexical: those of words; None where they do not count.
+      nearest: cosines to the nearest centroid, float32 `[n]`.
+    """
+
+    labels: np.ndarray
+    head: np.ndarray
+    lexical: np.ndarray | None
+    nearest: np.ndarray
+
+
+class Mixture(NamedTuple):
+    """How log-probabilities become one answer: softmax(((1 - w) · head + w · lexical) / T).
+
+    Attributes:
+      weight: w, from 0 to 1, of words.
+      temperature: T; above 1 the answers are less sure.
+    """
+
+    weight: float = 0.0
+    temperature: float = 1.0
+
+    def probabilities(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
+        """Log-probabilities `[n, intents]` → probabilities of the same shape."""
+        logits = head
+        if lexical is not None:
+            logits = (1 - self.weight) * head + self.weight * lexical
+        return softmax(logits / self.temperature)
+
+
+class Fold(NamedTuple):
+    """A part that is held out.
+
+    Attributes:
+      is_held: bool `[n]`.
+      encodings: float32 `[n, dim]`, by an encoder that was not trained on that part.
+      outside: the same of examples without an intent, `[m, dim]`.
+    """
+
+    is_held: np.ndarray
+    encodings: np.ndarray
+    outside: np.ndarray
+
+
+def train_parts(
+    options: Mapping[str, Any], examples: IntentExamples, *, has_lexical: bool, **validation: Any
+) -> Parts:
+    """Trains all that answers are made of.
+
+    Args:
+      options: see `train_head`.
+      examples: those of intents are trained on.
+      has_lexical: whether words count.
+      **validation: see `train_head`.
+    """
+    encodings, labels, weights = examples.encodings, examples.labels, examples.weights
+    return Parts(
+        train_head(options, encodings, labels, weights=weights, **validation),
+        train_lexical(examples.texts, labels, weights) if has_lexical else None,
+        centroids_of(encodings, labels),
+    )
+
+
+def answers_of(
+    parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
+) -> Answers:
+    """Answers to texts; arguments as in `Answers`."""
+    return Answers(
+        labels,
+        log_of(parts.head.probabilities(encodings)),
+        None if parts.lexical is None else log_of(parts.lexical.probabilities(texts)),
+        nearest_cosines(encodings, parts.centroids),
+    )
+
+
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+    """Logarithms, of which none is infinite."""
+    return np.log(np.maximum(probabilities, _LEAST))
+
+
+def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
+    """Folds of an encoder that no example was trained on; arguments as in `held_parts`."""
+    return [
+        Fold(is_held, examples.encodings, examples.outside)
+        for is_held in held_parts(examples.labels, seed=seed, folds=folds)
+    ]
+
+
+def held_parts(labels: np.ndarray, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
+    """What folds hold out, bool `[n]` each: a part of each intent, but never its only example.
+
+    Args:
+      labels: int `[n]`.
+      seed: of the parts.
+      folds: how many; of more than 3,000 examples the first alone is held out.
+    """
+    numbers = fold_numbers(labels.tolist(), folds, seed=seed)
+    parts = [numbers == number for number in range(1 if len(labels) > _MANY else folds)]
+    return [part for part in parts if part.any()]
+
+
+def held_out_answers(
+    options: Mapping[str, Any],
+    examples: IntentExamples,
+    folds: Iterable[Fold],
+    *,
+    has_lexical: bool,
+) -> Answers | None:
+    """Answers to the part of each fold by what was trained on the rest.
+
+    Args:
+      options: see `train_head`.
+      examples: those without an intent are dealt out to the folds.
+      folds: of them.
+      has_lexical: whether words count.
+
+    Returns:
+      None where nothing can be held out, as each intent has one example.
+    """
+    # An early end would need data beside the fold; the learning rate falls to 0 without it too.
+    options = {**options, "patience": None}
+    found = []
+    folds = list(folds)
+    for index, fold in enumerate(folds):
+        everything = examples._replace(encodings=fold.encodings)
+        parts = train_parts(options, everything.kept(~fold.is_held), has_lexical=has_lexical)
+        held = everything.kept(fold.is_held)
+        own = slice(index, None, len(folds))
+        outside, texts = fold.outside[own], examples.outside_texts[own]
+        found.append(
+            answers_of(
+                parts,
+                [*held.texts, *texts],
+                np.concatenate([held.encodings, outside]),
+                np.concatenate([held.labels, np.full(len(texts), OUTSIDE)]),
+            )
+        )
+    if not found:
+        return None
+    labels, head, lexical, nearest = zip(*found, strict=True)
+    return Answers(
+        np.concatenate(labels),
+        np.concatenate(head),
+        np.concatenate(lexical) if has_lexical else None,
+        np.concatenate(nearest),
+    )
+
+
+def fit_mixture(answers: Answers) -> Mixture:
+    """The weight of words and the temperature that make the right intents most probable.
+
+    Those with the highest mean log-probability of the right intent, of a grid; the smallest weight
+    among equals.
+    """
+    is_in = answers.labels != OUTSIDE
+    labels, head = answers.labels[is_in], answers.head[is_in]
+    lexical = None if answers.lexical is None else answers.lexical[is_in]
+    if not len(labels):
+        return Mixture()
+    tried = [
+        Mixture(weight, float(temperature))
+        for weight in (WEIGHTS if lexical is not None else (0.0,))
+        for temperature in TEMPERATURES
+    ]
+    rows = np.arange(len(labels))
+    values = [log_of(one.probabilities(head, lexical)[rows, labels]).mean() for one in tried]
+    return tried[int(np.argmax(values))]
+
+
+def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
+    """How surely the examples are in scope; `kind` as in `IntentClassifier`."""
+    probabilities = mixture.probabilities(answers.head, answers.lexical)
+    predicted = probabilities.argmax(axis=1)
+    scores = answers.nearest if kind == "distance" else probabilities.max(axis=1)
+    is_in = answers.labels != OUTSIDE
+    return ScopeScores(
+        scores[is_in],
+        (predicted == answers.labels)[is_in],
+        scores[~is_in],
+        predicted[is_in],
+        predicted[~is_in],
+    )
+
+
+def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:
+    """Expected calibration error: how far confidence is from accuracy, in bins of confidence.
+
+    Args:
+      confidence: float `[n]`, from 0 to 1.
+      is_right: bool `[n]`.
+      bins: of equal width.
+
+    Reference: arXiv 1706.04599 §2.
+    """
+    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = np.bincount(place, is_right - confidence, bins)
+    return float(np.abs(gaps).sum() / max(len(confidence), 1))

@@ -1,0 +1,236 @@
+"""What a set of labelled texts looks like to an encoder: overlaps, likely errors, duplicates."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.figures import GREY, SMALLEST, picture
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.encodings import IntentEncodings
+
+NEAREST = 3  # examples of an intent that say how near it is
+DUPLICATE_COSINE = 0.95
+_ROWS_AT_ONCE = 2048
+_MAX_LISTED = 200
+_EXAMPLES = 3
+_MAX_TEXT = 70  # characters
+_MAX_NAMES = 80  # intents whose names are on the map
+_MAX_PERPLEXITY = 30
+
+Inspection = dict[str, Any]
+
+
+def inspect_examples(
+    encodings: IntentEncodings, data: LabelledTexts, *, duplicate_cosine: float = DUPLICATE_COSINE
+) -> Inspection:
+    """Looks for intents that overlap, examples with a wrong label, and duplicates across intents.
+
+    An example is as near to an intent as the mean of its cosines to the three nearest examples of
+    that intent, itself left out. Where another intent is nearer than its own, it is a suspect.
+
+    Args:
+      encodings: of an encoder.
+      data: labelled texts of two intents at least.
+      duplicate_cosine: from which two texts of different intents are near duplicates.
+
+    Returns:
+      `examples`; `intents`, those with the smallest share first, each with `examples` and `own`,
+      the share of them that is nearest to the intent (None for a single example); `overlaps`, pairs
+      of intents, the largest `share` first, of their examples that are nearer to the other, with
+      `texts`; `suspects`, the largest `margin` first, each with `text`, `label`, `nearest` and its
+      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine`. Suspects and duplicates
+      are the first 200; `num_suspects` and `num_duplicates` say how many there are.
+
+    Raises:
+      ValueError: there are fewer than two intents.
+    """
+    found, labels = np.unique(np.array(data.labels, dtype=object).astype(str), return_inverse=True)
+    names = found.tolist()
+    if len(names) < 2:
+        raise ValueError(
+            f"Intents are compared with others. Received: {len(names)}. Pass examples of two or "
+            "more."
+        )
+    vectors = encodings(data.texts)
+    nearness = intent_nearness(vectors, labels, len(names))
+    own = nearness[np.arange(len(labels)), labels]
+    others = nearness.copy()
+    others[np.arange(len(labels)), labels] = -np.inf
+    nearest = others.argmax(axis=1)
+    margins = others.max(axis=1) - own
+    is_suspect = np.isfinite(own) & (margins > 0)
+    suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
+    pairs = sorted(_near_pairs(vectors, labels, duplicate_cosine), key=lambda pair: -pair[2])
+    return {
+        "examples": len(labels),
+        "intents": _intents(names, labels, own, is_suspect),
+        "overlaps": _overlaps(names, labels, nearest, suspects, data.texts),
+        "suspects": [
+            {
+                "number": i,
+                "text": data.texts[i],
+                "label": names[labels[i]],
+                "nearest": names[nearest[i]],
+                "margin": round(float(margins[i]), 4),
+            }
+            for i in suspects[:_MAX_LISTED]
+        ],
+        "num_suspects": len(suspects),
+        "duplicates": [
+            {
+                "texts": [data.texts[first], data.texts[second]],
+                "labels": [names[labels[first]], names[labels[second]]],
+                "cosine": round(cosine, 4),
+            }
+            for first, second, cosine in pairs[:_MAX_LISTED]
+        ],
+        "num_duplicates": len(pairs),
+    }
+
+
+def intent_nearness(vectors: np.ndarray, labels: np.ndarray, num_intents: int) -> np.ndarray:
+    """How near each example is to each intent, itself left out.
+
+    Args:
+      vectors: float `[n, dim]`, of length 1.
+      labels: int `[n]`, the intent of each.
+      num_intents: numbers of intents go from 0 to before this.
+
+    Returns:
+      float32 `[n, num_intents]`; minus infinity where an intent has no other example.
+    """
+    found = np.full((len(vectors), num_intents), -np.inf, np.float32)
+    for intent in range(num_intents):
+        members = np.flatnonzero(labels == intent)
+        for start in range(0, len(vectors), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            cosines = vectors[rows] @ vectors[members].T
+            numbers = np.arange(start, start + len(cosines))
+            cosines[numbers[:, None] == members] = -np.inf
+            kept = -np.sort(-cosines, axis=1)[:, :NEAREST]
+            is_real = np.isfinite(kept)
+            sums = np.where(is_real, kept, 0).sum(axis=1)
+            counts = is_real.sum(axis=1)
+            found[rows, intent] = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+    return found
+
+
+def _intents(
+    names: Sequence[str], labels: np.ndarray, own: np.ndarray, is_suspect: np.ndarray
+) -> list[dict[str, Any]]:
+    rows = []
+    for intent, name in enumerate(names):
+        members = labels == intent
+        is_alone = not np.isfinite(own[members]).any()
+        share = None if is_alone else round(float(1 - is_suspect[members].mean()), 4)
+        rows.append({"intent": name, "examples": int(members.sum()), "own": share})
+    return sorted(rows, key=lambda row: (row["own"] is None, row["own"]))
+
+
+def _overlaps(
+    names: Sequence[str],
+    labels: np.ndarray,
+    nearest: np.ndarray,
+    suspects: Sequence[int],
+    texts: Sequence[str],
+) -> list[dict[str, Any]]:
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for i in suspects:
+        first, second = sorted((int(labels[i]), int(nearest[i])))
+        pairs.setdefault((first, second), []).append(i)
+    sizes = np.bincount(labels, minlength=len(names))
+    rows = [
+        {
+            "intents": [names[first], names[second]],
+            "examples": len(own),
+            "share": round(len(own) / int(sizes[first] + sizes[second]), 4),
+            "texts": [texts[i] for i in own[:_EXAMPLES]],
+        }
+        for (first, second), own in pairs.items()
+    ]
+    return sorted(rows, key=lambda row: -row["share"])
+
+
+def _near_pairs(
+    vectors: np.ndarray, labels: np.ndarray, least: float
+) -> Iterator[tuple[int, int, float]]:
+    """Pairs of different intents, the earlier first."""
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
+        for row, second in zip(*np.nonzero(cosines >= least), strict=True):
+            first = start + int(row)
+            if first < second and labels[first] != labels[second]:
+                yield first, int(second), float(cosines[row, second])
+
+
+def inspection_text(report: Inspection, *, shown: int = 10) -> str:
+    """The report for a terminal, the first of each kind."""
+    lines = [f"{report['examples']:,} examples of {len(report['intents'])} intents"]
+    lines.append(f"\nintents that overlap ({len(report['overlaps'])} pairs):")
+    for row in report["overlaps"][:shown]:
+        first, second = row["intents"]
+        lines.append(f"  {100 * row['share']:5.1f} %  {first} / {second}")
+        lines += [f"           {_short(text)}" for text in row["texts"]]
+    lines.append(f"\nexamples that look mislabelled ({report['num_suspects']}):")
+    for row in report["suspects"][:shown]:
+        names = f"{row['label']} → {row['nearest']}"
+        lines.append(f"  {row['margin']:5.2f}  {names}: {_short(row['text'])}")
+    lines.append(f"\nnear duplicates across intents ({report['num_duplicates']}):")
+    for row in report["duplicates"][:shown]:
+        for label, text in zip(row["labels"], row["texts"], strict=True):
+            lines.append(f"  {row['cosine']:5.2f}  {label}: {_short(text)}")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def map_places(vectors: np.ndarray, *, seed: int = 0) -> np.ndarray:
+    """Two coordinates of each vector, near ones near each other: float `[n, 2]`, by t-SNE.
+
+    Reference: van der Maaten & Hinton, "Visualizing Data using t-SNE", JMLR 9 (2008).
+    """
+    from sklearn.manifold import TSNE
+
+    perplexity = min(_MAX_PERPLEXITY, (len(vectors) - 1) / 3)
+    return TSNE(
+        metric="cosine", init="random", perplexity=perplexity, random_state=seed
+    ).fit_transform(vectors)
+
+
+@picture
+def intent_map(places: np.ndarray, labels: Sequence[str], suspects: Sequence[int]) -> Any:
+    """A point for each example, the name of each intent amid its points, rings around suspects.
+
+    Args:
+      places: float `[n, 2]`.
+      labels: of each.
+      suspects: numbers of examples.
+    """
+    from matplotlib.figure import Figure
+
+    names, numbers = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
+    figure = Figure(figsize=(9, 7.5))
+    panel = figure.add_subplot()
+    panel.set_axis_off()
+    for intent in range(len(names)):
+        x, y = places[numbers == intent].T
+        panel.scatter(x, y, s=8, linewidths=0)
+    marked = places[[*suspects]].reshape(-1, 2)
+    if len(marked):
+        x, y = marked.T
+        panel.scatter(
+            x, y, s=36, facecolors="none", edgecolors="black", linewidths=0.9,
+            label=f"nearer to another intent ({len(marked)})",
+        )  # fmt: skip
+        panel.legend(loc="lower right")
+    for intent, name in enumerate(names[:_MAX_NAMES]):
+        x, y = np.median(places[numbers == intent], axis=0)
+        panel.text(
+            x, y, name, fontsize=SMALLEST, ha="center", va="center",
+            bbox={"facecolor": "white", "edgecolor": GREY, "linewidth": 0.4, "pad": 1},
+        )  # fmt: skip
+    return figure

@@ -1,0 +1,358 @@
+"""Several intents in one text: each intent is told apart from its absence.
+
+Reference: arXiv 2204.13021 (NLU++: texts with several intents).
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from convert_tf.intents.data import checked_texts, checked_weights
+from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.folder import read_classifier, write_classifier
+from convert_tf.intents.head import LOGISTIC_C, train_binary
+from convert_tf.intents.heldout import LEXICAL, TEMPERATURES, WEIGHTS, Mixture, Parts
+from convert_tf.intents.lexical import train_lexical
+from convert_tf.intents.stored import ClassifierParts
+from convert_tf.numerics.vectors import unit_rows
+
+SEPARATORS = ("+", "|")
+_FOLDS = 3
+_THRESHOLDS = np.arange(5, 100, 5) / 100
+_LEAST = 1e-7
+
+LabelSet = tuple[str, ...]
+
+
+class MultiIntentClassifier(ClassifierMixin, BaseEstimator):
+    """Tells the intents of a text, of which it may have several or none.
+
+    A scikit-learn estimator whose inputs are texts: logistic regression for each intent on the
+    encoding of the text, and beside it on its words. How much words count, how sure the answers
+    are, and from which probability on an intent is answered, is fitted by cross-validation.
+
+    Args:
+      encoder: see `IntentClassifier`.
+      logistic_c: scikit-learn's `C`.
+      lexical: `"auto"`, or None where words do not count.
+      threshold: probability from which on an intent is answered; None fits it, for the highest
+        micro F1.
+      label_separator: what stands between the intents of a text in files.
+      random_state: seed of the folds.
+      kind: see `IntentClassifier`.
+
+    Attributes:
+      classes_: the intents, sorted.
+      parts_: the heads, whose outputs are log-odds.
+      mixture_: the weight of words and the temperature.
+      threshold_: the threshold.
+
+    Example:
+      classifier = MultiIntentClassifier("hub_modules/convert/1")
+      classifier.fit(["hi, block my card", "hello"], [["greet", "block"], ["greet"]])
+      classifier.predict(["hi there"])  # [("greet",)]
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        logistic_c: float = LOGISTIC_C,
+        lexical: str | None = "auto",
+        threshold: float | None = None,
+        label_separator: str = SEPARATORS[0],
+        random_state: int = 0,
+        kind: str = "sentence",
+    ):
+        self.encoder = encoder
+        self.logistic_c = logistic_c
+        self.lexical = lexical
+        self.threshold = threshold
+        self.label_separator = label_separator
+        self.random_state = random_state
+        self.kind = kind
+
+    def fit(
+        self,
+        texts: Iterable[str],
+        labels: Iterable[Collection[str]],
+        sample_weight: Any = None,
+    ) -> "MultiIntentClassifier":
+        """Trains a head for each intent.
+
+        Args:
+          texts: the examples, in a list, an array or a table of one column.
+          labels: the intents of each, in a list, a tuple or a set, which may be empty.
+          sample_weight: how much each counts; None for equally much.
+
+        Raises:
+          ValueError: a text is empty, there are fewer than two intents, or an option is out of
+            range.
+        """
+        self._check_options()
+        found, sets = checked_texts(texts), label_sets(labels)
+        if len(found) != len(sets):
+            raise ValueError(
+                "Each text has a set of labels. Received: "
+                f"{len(found)} texts and {len(sets)} sets. Pass an empty one for no intent."
+            )
+        weights = checked_weights(sample_weight, len(found))
+        self.classes_ = np.array(sorted({label for own in sets for label in own}))
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "A classifier tells two or more intents apart. Received: "
+                f"{len(self.classes_)}. Add examples of others."
+            )
+        encodings, truth = self.encode(found), truth_of(sets, self.classes_)
+        everything = np.flatnonzero(weights > 0)
+        self.parts_ = self._trained(found, encodings, truth, weights, everything)
+        self.mixture_, self.threshold_ = Mixture(), self.threshold
+        folds = np.random.default_rng(self.random_state).permutation(everything)
+        self._fit_on_answers(found, encodings, truth, weights, np.array_split(folds, _FOLDS))
+        return self
+
+    def _trained(
+        self,
+        texts: Sequence[str],
+        encodings: np.ndarray,
+        truth: np.ndarray,
+        weights: np.ndarray,
+        places: np.ndarray,
+    ) -> Parts:
+        own, counts = truth[places], weights[places]
+        return Parts(
+            train_binary(encodings[places], own, c=self.logistic_c, weights=counts),
+            None
+            if self.lexical is None
+            else train_lexical([texts[place] for place in places], own, counts),
+            unit_rows(own.T.astype(np.float32) @ encodings[places]),
+        )
+
+    def _fit_on_answers(
+        self,
+        texts: Sequence[str],
+        encodings: np.ndarray,
+        truth: np.ndarray,
+        weights: np.ndarray,
+        folds: Sequence[np.ndarray],
+    ) -> None:
+        """Sets what depends on answers to examples that were not trained on."""
+        folds = [fold for fold in folds if len(fold)]
+        if len(folds) < 2:  # one example
+            self.threshold_ = 0.5 if self.threshold is None else self.threshold
+            return
+        heads: list[np.ndarray] = []
+        words: list[np.ndarray] = []
+        for number, fold in enumerate(folds):
+            others = np.concatenate([each for i, each in enumerate(folds) if i != number])
+            parts = self._trained(texts, encodings, truth, weights, np.sort(others))
+            head, lexical = _logits(parts, [texts[place] for place in fold], encodings[fold])
+            heads.append(head)
+            words += [] if lexical is None else [lexical]
+        right = np.concatenate([truth[fold] for fold in folds])
+        lexical = np.concatenate(words) if words else None
+        self.mixture_ = fit_binary_mixture(np.concatenate(heads), lexical, right)
+        if not self.mixture_.weight:
+            self.parts_ = self.parts_._replace(lexical=None)
+        if self.threshold is None:
+            probabilities = _mixed(self.mixture_, np.concatenate(heads), lexical)
+            self.threshold_ = best_threshold(probabilities, right)
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """What the heads read: float32 `[texts, dim]`."""
+        return self._encodings()([*texts])
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """The probability of each of `classes_`, float32 `[texts, intents]`; rows have any sum.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        check_is_fitted(self, "parts_")
+        found = checked_texts(texts)
+        return _mixed(self.mixture_, *_logits(self.parts_, found, self.encode(found)))
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """The intents of each text, sorted: an array of tuples.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        is_there = self.predict_proba(texts) >= self.threshold_
+        answers = np.empty(len(is_there), object)
+        answers[:] = [tuple(self.classes_[own].tolist()) for own in is_there]
+        return answers
+
+    def score(
+        self,
+        texts: Iterable[str],
+        labels: Iterable[Collection[str]],
+        sample_weight: Any = None,
+    ) -> float:
+        """The share of texts whose intents are all right, and no others."""
+        is_right = [
+            {*answer} == {*own}
+            for answer, own in zip(self.predict(texts), label_sets(labels), strict=True)
+        ]
+        return float(np.average(is_right, weights=sample_weight))
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
+        write_classifier(
+            folder,
+            self.stored_parts(),
+            self.encoder,
+            probes=self.encode(PROBES),
+            overwrite=overwrite,
+        )
+
+    def stored_parts(self) -> ClassifierParts:
+        """All that was learnt, for a file."""
+        check_is_fitted(self, "parts_")
+        params = self.get_params(deep=False)
+        del params["encoder"]
+        return ClassifierParts(
+            params, self.classes_, self.threshold_, {}, self.parts_, self.mixture_, None
+        )
+
+    @classmethod
+    def load(
+        cls, folder: str | os.PathLike[str], *, encoder: Any = None
+    ) -> "MultiIntentClassifier":
+        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        parts, encoder, encodings = read_classifier(folder, encoder)
+        if {*parts.params} != {*cls._get_param_names()} - {"encoder"}:
+            raise ValueError(
+                "A model of several intents has the options of MultiIntentClassifier. Received: "
+                f"{', '.join(sorted(parts.params))} in {os.fspath(folder)!r}. Use the version "
+                "that wrote it, or train again."
+            )
+        classifier = cls(encoder, **parts.params)
+        classifier._encoded = (encoder, encodings)
+        classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
+        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
+        return classifier
+
+    def _check_options(self) -> None:
+        if self.lexical not in (None, *LEXICAL):
+            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise ValueError(
+                f"A threshold is between 0 and 1. Received: {self.threshold}. None fits it."
+            )
+
+    def _encodings(self) -> IntentEncodings:
+        known = self.__dict__.get("_encoded")
+        # set_params may have changed them.
+        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
+            is_kept = isinstance(self.encoder, IntentEncodings)
+            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
+            known = self._encoded = (self.encoder, encodings)
+        return known[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Loaded models and locks cannot be pickled; a path is enough to load one again.
+        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
+
+
+def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
+    """Labels as files hold them, `"greet+block"`, as sets; an empty one has none."""
+    return [
+        tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
+    ]
+
+
+def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
+    """Sets of labels as sorted tuples.
+
+    Raises:
+      ValueError: one is no collection, or holds something that is no text.
+    """
+    found = []
+    for number, own in enumerate(labels):
+        if isinstance(own, str | bytes | Mapping) or not isinstance(own, Collection):
+            raise ValueError(
+                "The labels of a text are a list of them. Received: "
+                f"{own!r} at position {number}. Pass [{own!r}]."
+            )
+        if not all(isinstance(label, str) and label for label in own):
+            raise ValueError(
+                f"Labels are texts. Received: {[*own]!r} at position {number}. Name each intent."
+            )
+        found.append(tuple(sorted({*map(str, own)})))
+    return found
+
+
+def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
+    """Which texts have which of `classes`: bool `[texts, intents]`."""
+    place = {label: number for number, label in enumerate(classes.tolist())}
+    truth = np.zeros((len(sets), len(classes)), bool)
+    for row, own in enumerate(sets):
+        truth[row, [place[label] for label in own if label in place]] = True
+    return truth
+
+
+def check_one_intent(classifier: Any) -> None:
+    """Raises `ValueError` for a classifier of several intents, where that is not provided for."""
+    if isinstance(classifier, MultiIntentClassifier):
+        raise ValueError(
+            "One file or SavedModel answers with one intent. Received: a classifier of several. "
+            "Load its folder (convert_tf.MultiIntentClassifier.load)."
+        )
+
+
+def _logits(
+    parts: Parts, texts: Sequence[str], encodings: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Log-odds by the encodings, and by words: float32 `[texts, intents]` each."""
+    ((kernel, bias),) = parts.head.layers
+    return encodings @ kernel + bias, parts.lexical and parts.lexical.logits(texts)
+
+
+def _mixed(mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
+    logits = head
+    if lexical is not None:
+        logits = (1 - mixture.weight) * head + mixture.weight * lexical
+    return 0.5 + 0.5 * np.tanh(0.5 * logits / mixture.temperature)  # the sigmoid, of any number
+
+
+def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.ndarray) -> Mixture:
+    """The weight of words and the temperature of the least mean binary cross-entropy, of a grid.
+
+    Args:
+      head: log-odds by encodings, float `[n, intents]`.
+      lexical: by words; None where they do not count.
+      truth: bool `[n, intents]`.
+    """
+    tried = [
+        Mixture(weight, float(temperature))
+        for weight in (WEIGHTS if lexical is not None else (0.0,))
+        for temperature in TEMPERATURES
+    ]
+
+    def likelihood(mixture: Mixture) -> float:
+        probabilities = _mixed(mixture, head, lexical)
+        right = np.where(truth, probabilities, 1 - probabilities)
+        return float(np.log(np.maximum(right, _LEAST)).mean())
+
+    return max(tried, key=likelihood)
+
+
+def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """The threshold of the highest micro F1, of a grid; the one nearest to 0.5 among equals.
+
+    Args:
+      probabilities: float `[n, intents]`.
+      truth: bool `[n, intents]`.
+    """
+
+    def f1(threshold: float) -> float:
+        is_there = probabilities >= threshold
+        both = is_there.sum() + truth.sum()
+        return 2 * float((is_there & truth).sum()) / float(both) if both else 0.0
+
+    return float(max(_THRESHOLDS, key=lambda each: (round(f1(each), 9), -abs(each - 0.5))))

@@ -1,0 +1,195 @@
+"""A classifier and its encoder as one `.onnx` file, which needs `onnxruntime` and `numpy` to read.
+
+The file is the encoder's (`convert_tf.export.onnx.writing`), so that `SentenceEncoder` reads it,
+too; what the classifier learnt is among its metadata.
+"""
+
+import base64
+import functools
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
+from convert_tf.intents.data import checked_texts
+from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.examples import OUTSIDE
+from convert_tf.intents.heldout import Answers, answers_of
+from convert_tf.intents.scope import answered
+from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.files import only_writer, write_file
+from convert_tf.storage.json_text import parsed_json
+
+if TYPE_CHECKING:
+    from convert_tf.intents.classifier import IntentClassifier
+
+INTENT_KEY, ARRAYS_KEY = "intent.json", "head.npz"
+_OUTPUT_OF = {"sentence": "default", "similarity": "encode_similarity"}  # by kind of encodings
+_CHECKSUM_KEY = "sha256"
+
+
+def export_one_file(
+    classifier: "IntentClassifier",
+    output: str | os.PathLike[str],
+    *,
+    network_bits: int = 8,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a classifier and its encoder as one file.
+
+    Args:
+      classifier: fitted on one module's folder.
+      output: the file; its parents are made.
+      network_bits: of the encoder; 32 answers as the classifier does, 8 is smaller and faster.
+      overwrite: whether a file of that name is replaced.
+
+    Returns:
+      `output`.
+
+    Raises:
+      OnnxError: `output` exists, or a package is missing.
+      ValueError: the encoder is no module with a subword vocabulary, or there are several; or
+        another process writes `output`.
+    """
+    from convert_tf.intents.multi import check_one_intent
+
+    check_one_intent(classifier)
+    encoder = classifier.encoder
+    if not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
+        raise ValueError(
+            "One file is made of a classifier with one module. Received: one whose encoder is "
+            f"{encoder!r}. Train it with a module's folder."
+        )
+    from convert_tf.export.onnx.writing import checked_output
+
+    name = os.fspath(output)
+    if Path(name).suffix != ".onnx" or name.endswith(os.sep):
+        raise OnnxError(
+            "Intents are exported as a file that is named x.onnx. "
+            f"Received: {name!r}. Choose another --output."
+        )
+    output = checked_output(output, overwrite=overwrite)
+    with only_writer(output):
+        write_file(output, _file_content(classifier, network_bits=network_bits))
+    return output
+
+
+def _file_content(classifier: "IntentClassifier", *, network_bits: int) -> bytes:
+    import onnx
+
+    from convert_tf.export.onnx.writing import export_onnx
+
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "encoder.onnx"
+        export_onnx(classifier.encoder, path, network_bits=network_bits)
+        model = onnx.load(path)
+        encode = functools.partial(_encoded, OnnxBackend(path), _OUTPUT_OF[classifier.kind])
+        probes = unit_rows(encode([*PROBES]))
+    described, head = stored(classifier.stored_parts())
+    arrays: dict[str, Any] = {**head, "probes": probes}
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    kept = [each for each in model.metadata_props if each.key != _CHECKSUM_KEY]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    for key, value in (
+        (INTENT_KEY, json.dumps(described, default=list)),
+        (ARRAYS_KEY, base64.b64encode(file.getvalue()).decode()),
+    ):
+        model.metadata_props.add(key=key, value=value)
+    return with_checksum(model.SerializeToString())
+
+
+class IntentFile:
+    """A classifier that `export_one_file` wrote. Several threads may use it at once.
+
+    Args:
+      path: the `.onnx` file.
+      num_threads: threads that compute at once; None for as many as there are cores.
+      max_texts: how many encodings are kept; None for as many as `IntentEncodings` does.
+
+    Attributes:
+      classes_: the intents, sorted.
+      out_of_scope_label: the answer to texts without an intent.
+      threshold_: None where every text gets an intent.
+      mixture_: how much words count, and the temperature.
+
+    Raises:
+      OnnxError: `onnxruntime` is not installed, or the file is none of `intent export`.
+
+    Example:
+      IntentFile("intents.onnx").predict(["where is my card?"])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        num_threads: int | None = None,
+        max_texts: int | None = None,
+    ):
+        backend = OnnxBackend(path, num_threads=num_threads)
+        metadata = backend.metadata
+        try:
+            if INTENT_KEY not in metadata or ARRAYS_KEY not in metadata:
+                raise ValueError("an encoder alone")
+            described = parsed_json(metadata[INTENT_KEY])
+            with np.load(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY]))) as file:
+                arrays = dict(file)
+            check_stored(described, arrays)
+            if has_several(described):
+                raise ValueError("several intents in one text")
+        except UNREADABLE as error:
+            raise OnnxError(
+                "Intents are read from a file that convert-tf intent export wrote. Received: "
+                f"{os.fspath(path)!r} ({error}). Name such a file, or export it again."
+            ) from error
+        self._stored = restored(described, arrays)
+        kind = self._stored.params.get("kind", "sentence")
+        encode = functools.partial(_encoded, backend, _OUTPUT_OF[kind])
+        self._encodings = IntentEncodings(encode, max_texts=max_texts)
+        self.classes_ = self._stored.labels
+        self.out_of_scope_label: Any = self._stored.params["out_of_scope_label"]
+        self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Probabilities of `classes_`: float32 `[texts, intents]`.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        answers = self._answers(checked_texts(texts))
+        return self.mixture_.probabilities(answers.head, answers.lexical)
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """The intent of each text, or `out_of_scope_label`.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        answers = self._answers(checked_texts(texts))
+        probabilities = self.mixture_.probabilities(answers.head, answers.lexical)
+        is_near = self._stored.params["out_of_scope"] == "distance"
+        scores = answers.nearest if is_near else probabilities.max(axis=1, initial=0)
+        return answered(
+            probabilities.argmax(axis=1),
+            None if self.threshold_ is None else scores,
+            self.threshold_ if self._stored.thresholds is None else self._stored.thresholds,
+            self.classes_,
+            self.out_of_scope_label,
+        )
+
+    def _answers(self, texts: list[str]) -> Answers:
+        labels = np.full(len(texts), OUTSIDE)
+        return answers_of(self._stored.parts, texts, self._encodings(texts), labels)
+
+
+def _encoded(backend: OnnxBackend, output: str, texts: list[str]) -> np.ndarray:
+    return backend.run(output, [[text.encode() for text in texts]])

@@ -1,0 +1,281 @@
+"""Rasa's training data (`nlu.yml`): what Rasa 3.6 reads, and refused where it leaves a line out.
+
+`tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
+"""
+
+import re
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from convert_tf.storage.json_text import parsed_json
+
+# What a block may hold, by the key that says what it is.
+_BLOCKS = {
+    "intent": {"intent", "examples", "metadata"},
+    "synonym": {"synonym", "examples"},
+    "regex": {"regex", "examples"},
+    "lookup": {"lookup", "examples"},
+}
+_EXAMPLE = {"text", "metadata"}
+_LAST_VERSION = "3.1"
+_SHOWN = 5
+_MAX_TEXT = 40  # characters of a line in a message
+_TAG = "tag:yaml.org,2002:"
+# Plain scalars that are no strings in YAML 1.2, as ruamel.yaml tells them for Rasa.
+_NO_STRING = re.compile(
+    r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
+    |[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
+    |[-+]?\.[0-9_]+(?:[eE][-+][0-9]+)?
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)
+    |[-+]?0b[01_]+|[-+]?0o?[0-7_]+|(?!_)[-+]?[0-9_]+|[-+]?0x[0-9a-fA-F_]+
+    |[0-9]{4}-[0-9]{2}-[0-9]{2}
+    |[0-9]{4}-[0-9][0-9]?-[0-9][0-9]?(?:[Tt]|[ \t]+)[0-9][0-9]?:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?
+     (?:[ \t]*(?:Z|[-+][0-9][0-9]?(?::[0-9]{2})?))?
+    )$""",
+    re.X,
+)
+# [text](entity), [text](entity:value), [text]{"entity": …} and [text][{…}, {…}].
+_MARK = re.compile(
+    r"\[(?P<text>[^\]]+?)\]"
+    r"(\((?P<entity>[^:)]+?)(?::[^)]+)?\)|\{(?P<one>[^}]+?)\}|\[(?P<several>.*?)\])"
+)
+_MARK_VALUES = {"entity": (str,), "role": (str,), "group": (str,), "value": (str, int, float)}
+
+
+class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
+    """YAML 1.2 as nodes with line numbers: an alias is the node again, never a copy."""
+
+    def __init__(self, content: str):
+        Reader.__init__(self, content)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+
+
+_Nodes.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
+_Nodes.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
+
+
+def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
+    """Reads the examples of intents; synonyms, regular expressions and lookup tables have none.
+
+    Args:
+      content: of the file.
+      path: its name, for messages.
+
+    Returns:
+      Of each example the line, the text without its entity marks, and the intent, with its response
+      key where it has one (`faq/ask_name`).
+
+    Raises:
+      ValueError: it is no such file, or a line would be lost; the message says which.
+    """
+    root = _root(_unescaped(content, path), path)
+    document = _Document(root)
+    blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
+    if not isinstance(blocks, yaml.SequenceNode):
+        raise ValueError(
+            "Rasa's training data has a list `nlu` of intents with `examples`. Received: "
+            f"{path!r}, which has none. Name such a file, or a CSV."
+        )
+    document.check_version(document.fields(root).get("version"))
+    for block in blocks.value:
+        document.read_block(block)
+    if document.faults:
+        faults = sorted(document.faults)
+        listed = "; ".join(f"line {line}: {reason}" for line, reason in faults[:_SHOWN])
+        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        raise ValueError(
+            f"No line of Rasa's training data is left out. Received: {path!r}, {listed}{more}. "
+            "Repair or remove them."
+        )
+    return document.rows
+
+
+def _unescaped(content: str, path: str) -> str:
+    r"""In a file of ASCII characters alone Rasa reads `\u00e9` as é wherever it stands."""
+    if "\x85" in content:  # ends a line in YAML 1.1 alone
+        line = content[: content.index("\x85")].count("\n") + 1
+        raise _no_yaml(path, f", line {line}: the character 0x0085")
+    if not content.isascii():
+        return content
+    try:
+        decoded = content.encode().decode("raw_unicode_escape")
+        return decoded.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            r"In Rasa's training data \u is followed by the four digits of a character. Received: "
+            f"{path!r} ({error.reason}). Write the character itself."
+        ) from error
+
+
+def _root(content: str, path: str) -> Any:
+    try:
+        return _Nodes(content).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f", line {mark.line + 1}"
+        reason = " ".join(filter(None, (error.context, error.problem)))
+        raise _no_yaml(path, f"{where}: {reason}") from error
+    except yaml.reader.ReaderError as error:
+        line = content.count("\n", 0, error.position) + 1
+        raise _no_yaml(path, f", line {line}: the character {error.character:#06x}") from error
+    except RecursionError as error:
+        raise _no_yaml(path, ": it is nested too deep") from error
+
+
+def _no_yaml(path: str, reason: str) -> ValueError:
+    return ValueError(f"Rasa's training data are YAML. Received: {path!r}{reason}. Repair it.")
+
+
+class _Document:
+    """What is found in a file, and what is wrong with it."""
+
+    def __init__(self, root: Any):
+        self.rows: list[tuple[int, str, str]] = []
+        self.faults: set[tuple[int, str]] = set()
+        self._known: dict[int, dict[str, Any]] = {}
+
+    def fields(self, mapping: Any) -> dict[str, Any]:
+        """The values of a mapping by key, those that it merges (`<<`) after its own."""
+        if id(mapping) in self._known:  # many aliases of one mapping cost as much as one
+            return self._known[id(mapping)]
+        found: dict[str, Any] = {}
+        self._known[id(mapping)] = found
+        merged: list[Any] = []
+        for key, value in mapping.value:
+            if key.tag == _TAG + "merge":
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+            elif isinstance(key, yaml.ScalarNode):
+                if key.value in found:
+                    self._fault(key, f"{key.value!r} a second time")
+                found[key.value] = value
+        for other in merged:
+            if isinstance(other, yaml.MappingNode):
+                found |= {k: v for k, v in self.fields(other).items() if k not in found}
+        return found
+
+    def check_version(self, node: Any) -> None:
+        """Rasa skips a file of a later version; what is no number it does not compare."""
+        if node is None or _is_null(node):
+            return
+        if not _is_string(node):
+            self._fault(node, "the version is no string; put it in quotes")
+            return
+        numbers = re.fullmatch(r"v?(\d+(?:\.\d+)*)", node.value.strip("\"'").strip())
+        if numbers and _numbers(numbers[1]) > _numbers(_LAST_VERSION):
+            self._fault(node, f"version {node.value}, later than {_LAST_VERSION}")
+
+    def read_block(self, block: Any) -> None:
+        if not isinstance(block, yaml.MappingNode):
+            self._fault(block, "no intent with examples")
+            return
+        fields = self.fields(block)
+        kind = next((name for name in _BLOCKS if name in fields), None)
+        unknown = sorted(set(fields) - _BLOCKS[kind] if kind else fields)
+        if unknown or kind is None:
+            listed = ", ".join(map(repr, unknown)) or "nothing"
+            self._fault(block, f"{listed} where {', '.join(_BLOCKS)} and examples are known")
+        elif kind == "intent":
+            self._read_intent(fields["intent"], fields.get("examples"), block)
+
+    def _read_intent(self, intent: Any, examples: Any, block: Any) -> None:
+        name = self._string(intent, "intent")
+        if name is None:
+            return
+        name = name.strip()
+        if name.count("/") > 1:
+            self._fault(intent, f"intent {name!r}, with more than one response key")
+        before = len(self.rows) + len(self.faults)
+        if isinstance(examples, yaml.SequenceNode):
+            for example in examples.value:
+                self._read_example(example, name)
+        elif _is_string(examples):
+            self._read_lines(examples, name)
+        elif examples is not None and not _is_null(examples):
+            self._fault(examples, f"the examples of {name!r} are no lines that begin with '-'")
+        if len(self.rows) + len(self.faults) == before:
+            self._fault(block, f"{name!r} without examples")
+
+    def _read_lines(self, examples: Any, intent: str) -> None:
+        first = examples.start_mark.line + 1
+        is_literal = examples.style == "|"  # of other styles the lines are joined
+        passed = 0
+        for line in examples.value.splitlines(keepends=True):
+            number = first + (1 + passed if is_literal else 0)
+            passed += line.count("\n")
+            text = "".join(line.splitlines())  # without what ends it
+            if text.startswith("-"):
+                self._add(number, text[1:].strip("\n\r "), intent)
+            elif line.strip():
+                self.faults.add((number, f"{_short(line)} does not begin with '-'"))
+
+    def _read_example(self, example: Any, intent: str) -> None:
+        fields = self.fields(example) if isinstance(example, yaml.MappingNode) else {}
+        if "text" not in fields or set(fields) - _EXAMPLE:
+            self._fault(example, "an example of a list is `text: …`, with metadata or without")
+            return
+        text = self._string(fields["text"], "text")
+        if text is not None:
+            self._add(fields["text"].start_mark.line + 1, text.strip("\n\r "), intent)
+
+    def _add(self, line: int, text: str, intent: str) -> None:
+        for mark in _MARK.finditer(text):
+            inside = re.findall(r"\{([^}]+?)\}", mark["several"] or "")
+            for values in [mark["one"]] if mark["one"] else inside:
+                if not _is_mark(values):
+                    reason = 'is no mark as [text]{"entity": "name"}'
+                    self.faults.add((line, f"{_short(mark[0])} {reason}"))
+        plain = _MARK.sub(lambda mark: mark["text"], text)
+        if not plain.strip():
+            self.faults.add((line, "an example without text"))
+        self.rows.append((line, plain, intent))
+
+    def _string(self, node: Any, name: str) -> str | None:
+        if _is_string(node) and node.value.strip():
+            return node.value
+        if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
+            self._fault(node, f"{name} without a string")
+        else:
+            self._fault(node, f"{name} {node.value} is no string in YAML; put it in quotes")
+        return None
+
+    def _fault(self, node: Any, reason: str) -> None:
+        self.faults.add((node.start_mark.line + 1, reason))
+
+
+def _is_string(node: Any) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "str"
+
+
+def _is_null(node: Any) -> bool:
+    return node.tag == _TAG + "null" and node.value in ("", "~", "null", "Null", "NULL")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.sub(r"(\.0+)+$", "", version).split(".")))
+
+
+def _is_mark(values: str) -> bool:
+    try:
+        found = parsed_json(f"{{{values}}}")
+    except ValueError:
+        return False
+    return "entity" in found and all(
+        isinstance(found[name], kinds) and not isinstance(found[name], bool)
+        for name, kinds in _MARK_VALUES.items()
+        if name in found
+    )
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return repr(text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…")

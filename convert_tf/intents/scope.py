@@ -1,0 +1,146 @@
+"""Out of scope: how sure a classifier is, and below what it should not answer."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.numerics.vectors import unit_rows
+
+KINDS = ("confidence", "distance")
+_ENOUGH = 20  # examples of an intent with a threshold of its own
+_SHARED = 20  # examples of all intents that each of these is fitted on beside its own
+
+
+class ScopeScores(NamedTuple):
+    """Scores of validation examples; higher is more surely in scope.
+
+    Attributes:
+      in_scope: float `[n]`.
+      is_right: bool `[n]`: whether the best intent is the right one.
+      out_of_scope: float `[m]`; m may be 0.
+      predicted: int `[n]`, the best intents.
+      predicted_outside: int `[m]`.
+    """
+
+    in_scope: np.ndarray
+    is_right: np.ndarray
+    out_of_scope: np.ndarray
+    predicted: np.ndarray
+    predicted_outside: np.ndarray
+
+
+def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mean encoding of each intent, of length 1: float32 `[labels, dim]`."""
+    means = np.stack([encodings[labels == k].mean(axis=0) for k in range(int(labels.max()) + 1)])
+    return unit_rows(means)
+
+
+def nearest_cosines(encodings: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """Cosines to the nearest centroid: float32 `[n, dim]`, `[labels, dim]` → float32 `[n]`."""
+    return (encodings @ centroids.T).max(axis=1, initial=-1)
+
+
+def fit_threshold(scores: ScopeScores, *, rejected_share: float) -> float:
+    """The score below which an example is out of scope.
+
+    Args:
+      scores: of validation examples.
+      rejected_share: the share of in-scope examples that may be rejected, where there is no
+        out-of-scope example.
+
+    Returns:
+      With out-of-scope examples, what makes the mean of in-scope accuracy (a rejection is an error)
+      and out-of-scope recall highest, in the middle of its interval; else the quantile.
+
+    Raises:
+      ValueError: there is no in-scope example.
+    """
+    if not len(scores.in_scope):
+        raise ValueError(
+            "A threshold is fitted on examples in scope. Received: none. Give validation examples, "
+            "or two or more of an intent."
+        )
+    if not len(scores.out_of_scope):
+        return float(np.quantile(scores.in_scope, rejected_share))
+    between = _between(np.concatenate([scores.in_scope, scores.out_of_scope]))
+    return float(between[np.argmax(_gain(scores, between))])
+
+
+def fit_intent_thresholds(
+    scores: ScopeScores, threshold: float, num_intents: int, *, rejected_share: float
+) -> np.ndarray:
+    """A threshold for each predicted intent.
+
+    Args:
+      scores: of validation examples.
+      threshold: of all intents, which those with few examples have.
+      num_intents: how many there are.
+      rejected_share: see `fit_threshold`.
+
+    Returns:
+      float64 `[num_intents]`: what `fit_threshold` is of the examples that are answered with that
+      intent, together with all examples at the weight of 20.
+    """
+    found = np.full(num_intents, threshold, np.float64)
+    shared = _SHARED / (len(scores.in_scope) + len(scores.out_of_scope))
+    for intent in range(num_intents):
+        own, outside = scores.predicted == intent, scores.predicted_outside == intent
+        if own.sum() + outside.sum() < _ENOUGH:
+            continue
+        if not len(scores.out_of_scope):
+            weights = own + shared
+            order = np.argsort(scores.in_scope)
+            reached = np.cumsum(weights[order]) >= rejected_share * weights.sum()
+            found[intent] = scores.in_scope[order][np.argmax(reached)]
+            continue
+        between = _between(np.concatenate([scores.in_scope, scores.out_of_scope]))
+        gain = _gain(scores, between, own, outside) + shared * _gain(scores, between)
+        found[intent] = between[np.argmax(gain)]
+    return found
+
+
+def _between(scores: np.ndarray) -> np.ndarray:
+    """A place below all scores, one between each two, and one above all."""
+    values = np.unique(scores)
+    return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+
+
+def _gain(
+    scores: ScopeScores,
+    thresholds: np.ndarray,
+    own: np.ndarray | None = None,
+    outside: np.ndarray | None = None,
+) -> np.ndarray:
+    """What examples add to in-scope accuracy and out-of-scope recall, by threshold.
+
+    `own` and `outside` choose examples; the shares are of all.
+    """
+    is_right = scores.is_right if own is None else scores.is_right & own
+    right = np.sort(scores.in_scope[is_right])
+    rejected = np.sort(scores.out_of_scope if outside is None else scores.out_of_scope[outside])
+    accuracy = (len(right) - np.searchsorted(right, thresholds)) / len(scores.in_scope)
+    return accuracy + np.searchsorted(rejected, thresholds) / len(scores.out_of_scope)
+
+
+def answered(
+    best: np.ndarray, scores: np.ndarray | None, limits: Any, labels: np.ndarray, outside: Any
+) -> np.ndarray:
+    """The answers of a classifier.
+
+    Args:
+      best: int `[n]`, the most probable intents.
+      scores: float `[n]`, how surely the texts are in scope; None where all are.
+      limits: the threshold, or float `[intents]` that of each.
+      labels: the intents.
+      outside: the answer to texts whose score is lower.
+
+    Returns:
+      `[n]`: strings, where all answers are; else as `labels`, or objects.
+    """
+    found: np.ndarray = labels[best]
+    if scores is None:
+        return found
+    answers = found.astype(object)
+    answers[scores < np.broadcast_to(limits, len(labels))[best]] = outside
+    is_text = found.dtype.kind == "U" and isinstance(outside, str)
+    return answers.astype(str) if is_text else answers

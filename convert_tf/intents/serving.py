@@ -1,0 +1,214 @@
+"""One SavedModel from strings to label probabilities: encoder, head, words and thresholds."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_hub as hub
+import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+
+from convert_tf.checkpoints.kinds import VOCABULARY_ASSETS, kind_of
+from convert_tf.export.hub.portable import save_portable
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.encodings import encoders_of
+from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
+from convert_tf.intents.multi import check_one_intent
+from convert_tf.storage.checksums import check_files
+from convert_tf.storage.files import writing
+from convert_tf.storage.folders import OutputFolder
+
+_FILES = (
+    "saved_model.pb", "fingerprint.pb", "variables/variables.*", "variables", *VOCABULARY_ASSETS,
+    "assets",
+)  # fmt: skip
+_TEXTS = tf.TensorSpec([None], tf.string, name="texts")
+
+
+class LexicalModule(tf.Module):
+    """What words say, as a graph.
+
+    Masking: none; rows do not depend on each other.
+
+    Args:
+      model: trained.
+
+    Call arguments:
+      texts: string `[batch]`.
+
+    Returns:
+      Logits, float32 `[batch, intents]`.
+
+    Example:
+      logits = LexicalModule(model)(tf.constant(["where is my card?"]))
+    """
+
+    def __init__(self, model: LexicalModel):
+        super().__init__(name="words")
+        self.words, self.characters = (_table(terms) for terms in model[:2])
+        number = len(model.words)
+        self.rarity = (tf.constant(model.rarity[:number]), tf.constant(model.rarity[number:]))
+        ((kernel, bias),) = model.head.layers
+        self.kernel, self.bias = (tf.Variable(each, trainable=False) for each in (kernel, bias))
+
+    def __call__(self, texts: tf.Tensor) -> tf.Tensor:
+        plain = tf.strings.lower(texts, encoding="utf-8")
+        # Of `re` this is \W+, which RE2 would take for ASCII alone.
+        plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
+        plain = tf.strings.strip(plain)
+        words = tf.strings.split(plain)
+        letters = tf.strings.unicode_split(tf.strings.join([" ", plain, " "]), "UTF-8")
+        first, last = CHARACTER_WIDTHS
+        runs = [tf.strings.ngrams(letters, width, separator="") for width in range(first, last + 1)]
+        features = [
+            _tf_idf(words, self.words, self.rarity[0]),
+            _tf_idf(tf.concat(runs, axis=1), self.characters, self.rarity[1]),
+        ]
+        return tf.concat(features, axis=1) @ self.kernel + self.bias
+
+
+def _table(terms: Sequence[str]) -> Any:
+    places = np.arange(len(terms), dtype=np.int64)
+    initial = tf.lookup.KeyValueTensorInitializer(tf.constant(terms, tf.string), places)
+    return tf.lookup.StaticHashTable(initial, len(terms))  # unknown terms come behind the known
+
+
+def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
+    """As `convert_tf.intents.lexical` has it: float32 `[batch, known terms]`."""
+    size, batch = tf.shape(rarity)[0], terms.nrows()
+    places = tf.ragged.map_flat_values(table.lookup, terms)
+    flat = places.value_rowids() * tf.cast(size + 1, tf.int64) + places.values
+    ones = tf.ones_like(flat, tf.float32)
+    counts = tf.math.unsorted_segment_sum(ones, flat, batch * tf.cast(size + 1, tf.int64))
+    counts = tf.reshape(counts, [-1, size + 1])[:, :-1]
+    weighted = tf.where(counts > 0, 1 + tf.math.log(tf.maximum(counts, 1)), 0.0) * rarity
+    return weighted / tf.maximum(tf.norm(weighted, axis=1, keepdims=True), 1e-12)
+
+
+def _logs(logits: tf.Tensor) -> tf.Tensor:
+    """Log-probabilities, none lower than those of `convert_tf.intents.heldout.log_of`."""
+    return tf.maximum(tf.nn.log_softmax(logits), tf.math.log(1e-12))
+
+
+class IntentModule(tf.Module):
+    """A classifier as a graph, with the modules that it reads.
+
+    Masking: none; rows do not depend on each other.
+
+    Args:
+      classifier: fitted, with modules as encoders.
+
+    Raises:
+      ValueError: an encoder is no module's folder or a damaged one, or texts have several intents.
+    """
+
+    def __init__(self, classifier: IntentClassifier):
+        super().__init__(name="intents")
+        check_one_intent(classifier)
+        encoders = encoders_of(classifier.encoder)
+        for encoder in encoders:
+            if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
+                raise ValueError(
+                    "A serving module is made of modules. Received: a classifier whose encoder is "
+                    f"{encoder!r}. Train it with a module's folder."
+                )
+            check_files(encoder)
+        self.encoders = [hub.load(os.fspath(encoder)) for encoder in encoders]
+        parts = classifier.parts_
+        self.layers = [
+            [tf.Variable(value, trainable=False) for value in layer] for layer in parts.head.layers
+        ]
+        self.labels = tf.constant([str(label) for label in classifier.classes_])
+        self.centroids = tf.constant(parts.centroids)
+        self.signature = "encode_similarity" if classifier.kind == "similarity" else "default"
+        self.kind = classifier.out_of_scope
+        self.mixture = classifier.mixture_
+        self.words = None
+        if parts.lexical is not None and self.mixture.weight:
+            self.words = LexicalModule(parts.lexical)
+        self.out_of_scope_label = str(classifier.out_of_scope_label)
+        self.thresholds = None
+        if classifier.threshold_ is not None:
+            own = classifier.thresholds_
+            every = np.full(len(classifier.classes_), classifier.threshold_)
+            self.thresholds = tf.constant(every if own is None else own, tf.float32)
+
+    @tf.function(input_signature=[_TEXTS])
+    def serve(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Classifies texts.
+
+        Args:
+          texts: string `[batch]`.
+
+        Returns:
+          `intent` string `[batch]`, the classifier's `out_of_scope_label` where a text has none;
+          `confidence` float32 `[batch]`, the highest probability; `probabilities` float32 `[batch,
+          intents]` and `labels` string `[batch, intents]`, the intent of each.
+        """
+        encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
+        values = encodings
+        for kernel, bias in self.layers[:-1]:
+            values = tf.nn.relu(values @ kernel + bias)
+        kernel, bias = self.layers[-1]
+        logits = _logs(values @ kernel + bias)
+        if self.words is not None:
+            weight = self.mixture.weight
+            logits = (1 - weight) * logits + weight * _logs(self.words(texts))
+        probabilities = tf.nn.softmax(logits / self.mixture.temperature)
+        confidence = tf.reduce_max(probabilities, axis=1)
+        best = tf.argmax(probabilities, axis=1)
+        intent = tf.gather(self.labels, best)
+        if self.thresholds is not None:
+            score = confidence
+            if self.kind == "distance":
+                score = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
+            is_in = score >= tf.gather(self.thresholds, best)
+            intent = tf.where(is_in, intent, self.out_of_scope_label)
+        batch = tf.shape(texts)[0]
+        return {
+            "intent": intent,
+            "confidence": confidence,
+            "probabilities": probabilities,
+            "labels": tf.tile(self.labels[None], [batch, 1]),
+        }
+
+    def _unit_encodings(self, encoder: Any, texts: tf.Tensor) -> tf.Tensor:
+        signatures = getattr(encoder, "signatures", {})
+        if self.signature in signatures:
+            encodings = signatures[self.signature](texts)["default"]
+        else:
+            encodings = encoder(texts)
+        return encodings / tf.maximum(tf.norm(encodings, axis=1, keepdims=True), 1e-12)
+
+
+def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
+    """What a serving module is written to.
+
+    Raises:
+      ValueError: the folder exists and may not be replaced, or holds something else.
+    """
+    return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
+
+
+def export_serving(
+    classifier: IntentClassifier, folder: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
+    """Writes a classifier as one SavedModel, which needs tensorflow_text but no convert_tf.
+
+    Its only signature, `serving_default`, takes `texts`.
+
+    Args:
+      classifier: fitted, with modules as encoders.
+      folder: its parents are made.
+      overwrite: whether a serving module of that name is replaced.
+
+    Raises:
+      ValueError: the folder exists, or holds something else, or an encoder is no module.
+      FileWriteError: it cannot be written; nothing is left under that name.
+    """
+    output = serving_folder(folder, overwrite=overwrite)
+    module = IntentModule(classifier)
+    with writing(folder), output.open() as written:
+        save_portable(module, Path(written), signatures={"serving_default": module.serve})

@@ -1,0 +1,245 @@
+"""The layers of a BERT-shaped trunk: summed embeddings and post-norm transformer blocks.
+
+Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1.
+"""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.layers.attention import attention_weights, merge_heads, split_heads
+from convert_tf.layers.configured import ConfiguredLayer
+
+INITIAL_STDDEV = 0.02
+
+
+def _initializer() -> keras.initializers.Initializer:
+    return keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
+
+
+def dense(x: Any, kernel: Any, bias: Any) -> Any:
+    """x·W + b over flattened rows, which TensorFlow's CPU computes in one fused call.
+
+    Args:
+      x: `[..., dim]`.
+      kernel: `[dim, width]`.
+      bias: `[width]`.
+
+    Returns:
+      `[..., width]`.
+    """
+    shape = ops.shape(x)
+    flat = ops.add(ops.matmul(ops.reshape(x, (-1, shape[-1])), kernel), bias)
+    return ops.reshape(flat, (*shape[:-1], kernel.shape[-1]))
+
+
+class BertEmbedding(ConfiguredLayer):
+    """Token + position + segment rows, layer-normalised.
+
+    Masking: none; padded tokens have rows of their own or borrow one, and whoever reads them masks
+    them.
+
+    Args:
+      num_rows: rows of the token table.
+      dim: width.
+      max_positions: rows of the position table.
+      num_segments: rows of the segment table.
+      epsilon: of the layer norm.
+      dropout: drop rate of the result.
+
+    Call arguments:
+      rows: int32 `[batch, tokens]`, each in `[0, num_rows)`; `tokens` at most `max_positions`.
+      segment_ids: int32 `[batch, tokens]`.
+
+    Returns:
+      `[batch, tokens, dim]` in the compute dtype.
+
+    Example:
+      x = BertEmbedding(30_522, 768)(rows, segment_ids)
+
+    Reference: arXiv 1905.01969 §4.1 ("Input Representation").
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        dim: int,
+        *,
+        max_positions: int = 512,
+        num_segments: int = 2,
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_rows = num_rows
+        self.dim = dim
+        self.max_positions = max_positions
+        self.num_segments = num_segments
+        self.epsilon = epsilon
+        self.dropout = dropout
+        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name="norm")
+        self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, rows_shape: Any, segment_ids_shape: Any = None) -> None:
+        # The tables stay in float32: casting the whole token table at every step would cost more
+        # than the rows that a batch reads.
+        self.table, self.position_table, self.segment_table = (
+            self.add_weight(
+                shape=(size, self.dim), initializer=_initializer(), autocast=False, name=name
+            )
+            for name, size in (
+                ("table", self.num_rows),
+                ("position_table", self.max_positions),
+                ("segment_table", self.num_segments),
+            )
+        )
+        self.norm.build((*rows_shape, self.dim))
+
+    def gather_rows(self, rows: Any) -> Any:
+        """Rows of the token table: int32 `[…]` → float32 `[…, dim]`."""
+        return ops.take(self.table, rows, axis=0)
+
+    def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
+        # A slice and a product: the gradients of tables that are gathered from are slices on
+        # TensorFlow, which Keras cannot divide by a loss scale.
+        positions = ops.convert_to_tensor(self.position_table)[: ops.shape(rows)[1]]
+        segments = ops.matmul(
+            ops.one_hot(segment_ids, self.num_segments, dtype="float32"), self.segment_table
+        )
+        vectors = self.gather_rows(rows) + positions + segments
+        return self.drop(ops.cast(self.norm(vectors), self.compute_dtype), training=training)
+
+
+class BertAttention(ConfiguredLayer):
+    """Full self-attention of several heads, with biases, and its output projection.
+
+    Masking: on the key axis, with −∞ before the softmax. Each row needs a token that may be read.
+
+    Args:
+      num_heads: attention heads; the width of the input is a multiple.
+      dropout: drop rate of the attention weights.
+
+    Call arguments:
+      x: `[batch, tokens, dim]`.
+      mask: bool `[batch, tokens]`, true for tokens that may be read.
+
+    Returns:
+      `[batch, tokens, dim]`.
+
+    Raises:
+      ValueError: at build, when `dim` is not a multiple of `num_heads`.
+
+    Example:
+      y = BertAttention(12)(x, mask)
+
+    Reference: arXiv 1706.03762 §3.2.
+    """
+
+    def __init__(self, num_heads: int, *, dropout: float = 0.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, x_shape: Any, mask_shape: Any = None) -> None:
+        dim = x_shape[-1]
+        if dim % self.num_heads:
+            raise ValueError(
+                "The width of the input must be a multiple of num_heads. "
+                f"Received: width {dim}, num_heads {self.num_heads}. Change one of them."
+            )
+        # Queries, keys and values in one product.
+        self.kernel = self.add_weight(
+            shape=(dim, 3 * dim), initializer=_initializer(), name="kernel"
+        )
+        self.bias = self.add_weight(shape=(3 * dim,), initializer="zeros", name="bias")
+        self.output_kernel = self.add_weight(
+            shape=(dim, dim), initializer=_initializer(), name="output_kernel"
+        )
+        self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
+
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        dim = x.shape[-1]
+        projected = dense(x, self.kernel, self.bias)
+        queries, keys, values = (
+            split_heads(projected[..., i * dim : (i + 1) * dim], self.num_heads) for i in range(3)
+        )
+        scale = 1.0 / math.sqrt(dim // self.num_heads)
+        scores = ops.matmul(queries * scale, ops.swapaxes(keys, -1, -2))
+        weights = attention_weights(scores, mask[:, None, None, :])
+        weights = self.drop(ops.cast(weights, self.compute_dtype), training=training)
+        attended = merge_heads(ops.matmul(weights, values))
+        return dense(attended, self.output_kernel, self.output_bias)
+
+
+class BertBlock(ConfiguredLayer):
+    """Self-attention and feed-forward with GELU, each added to its input and layer-normalised.
+
+    Masking: see `BertAttention`.
+
+    Args:
+      num_heads: attention heads.
+      feed_forward_dim: hidden width of the feed-forward layer.
+      epsilon: of the layer norms.
+      dropout: drop rate of attention weights and of both sublayers' results.
+
+    Call arguments:
+      x: `[batch, tokens, dim]`.
+      mask: bool `[batch, tokens]`, true for tokens that may be read.
+
+    Returns:
+      `[batch, tokens, dim]`.
+
+    Example:
+      y = BertBlock(12, feed_forward_dim=3_072)(x, mask)
+
+    Reference: arXiv 1810.04805 §3; arXiv 1606.08415 (GELU, the exact one).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        feed_forward_dim: int,
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.feed_forward_dim = feed_forward_dim
+        self.epsilon = epsilon
+        self.dropout = dropout
+        policy = self.dtype_policy
+        self.attention = BertAttention(num_heads, dropout=dropout, dtype=policy, name="attention")
+        self.attention_norm, self.feed_forward_norm = (
+            keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name=name)
+            for name in ("attention_norm", "feed_forward_norm")
+        )
+        self.attention_drop, self.feed_forward_drop = (
+            keras.layers.Dropout(dropout, dtype=policy, name=name)
+            for name in ("attention_dropout", "feed_forward_dropout")
+        )
+
+    def build(self, x_shape: Any, mask_shape: Any = None) -> None:
+        dim, hidden = x_shape[-1], self.feed_forward_dim
+        for layer in (self.attention, self.attention_norm, self.feed_forward_norm):
+            layer.build(x_shape)
+        self.hidden_kernel, self.output_kernel = (
+            self.add_weight(shape=shape, initializer=_initializer(), name=name)
+            for name, shape in (("hidden_kernel", (dim, hidden)), ("output_kernel", (hidden, dim)))
+        )
+        self.hidden_bias, self.output_bias = (
+            self.add_weight(shape=(size,), initializer="zeros", name=name)
+            for name, size in (("hidden_bias", hidden), ("output_bias", dim))
+        )
+
+    def call(self, x: Any, mask: Any, training: bool = False) -> Any:
+        attended = self.attention(x, mask, training=training)
+        x = self.attention_norm(x + self.attention_drop(attended, training=training))
+        hidden = ops.gelu(dense(x, self.hidden_kernel, self.hidden_bias), approximate=False)
+        fed = dense(hidden, self.output_kernel, self.output_bias)
+        return self.feed_forward_norm(x + self.feed_forward_drop(fed, training=training))

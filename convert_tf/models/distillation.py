@@ -1,0 +1,96 @@
+"""Learning from another sentence encoder: its vectors of texts, and of single subwords."""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from convert_tf.layers.side_network import l2_normalize
+from convert_tf.numerics.vectors import unit_rows
+
+_RIDGE = 0.01
+SIMILARITY_DIM = 512  # numbers of a vector for similarity, at most
+
+
+def vector_losses(predicted: Any, teacher: Any) -> Any:
+    """How far vectors point away from the teacher's: 1 − cosine.
+
+    Args:
+      predicted: `[texts, dim]`, of any length.
+      teacher: float32 `[texts, dim]`, of length 1, or zeros where there is none.
+
+    Returns:
+      float32 `[texts]`, from 0 to 2; 0 where there is no teacher.
+    """
+    teacher = ops.cast(teacher, "float32")
+    cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
+    has_vector = ops.sum(ops.square(teacher), axis=-1) > 0.5
+    return ops.where(has_vector, 1.0 - cosines, 0.0)
+
+
+def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The linear map of reduced encodings to a teacher's vectors, by ridge regression.
+
+    Args:
+      reduced: float32 `[texts, reduced_dim]`, of any length.
+      vectors: float32 `[texts, teacher_dim]`, the teacher's of the same texts; of length 1, or
+        zeros where there is none.
+
+    Returns:
+      float32 `[reduced_dim, teacher_dim]`, with the root mean square of a Glorot initialisation:
+      `vector_losses` sees angles alone, and optimizers see the size.
+    """
+    taught = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
+    inputs = unit_rows(reduced[taught])
+    products = inputs.T @ inputs
+    ridge = _RIDGE * len(inputs) / len(products)  # of the mean square of an input
+    kernel = np.linalg.solve(products + ridge * np.eye(len(products)), inputs.T @ vectors[taught])
+    size = math.sqrt(2 / sum(kernel.shape))
+    return (kernel * size / np.sqrt(np.mean(kernel**2))).astype(np.float32)
+
+
+def similarity_map(
+    reduced: np.ndarray, kernel: np.ndarray, *, dim: int = SIMILARITY_DIM
+) -> np.ndarray:
+    """A map to a teacher's vectors, turned so that the first numbers of its results say most.
+
+    The axes are the principal ones of the mapped encodings of some texts, those of length 1 and not
+    centred: of all turns this is the one after which the first n numbers keep most of the inner
+    products. All of them keep every one.
+
+    Args:
+      reduced: float32 `[texts, reduced_dim]`, encodings of texts, of any length.
+      kernel: float32 `[reduced_dim, teacher_dim]`, the map.
+      dim: most numbers of a result.
+
+    Returns:
+      float32 `[reduced_dim, n]`, where n is `dim`, or teacher_dim if that is less.
+    """
+    mapped = unit_rows(reduced @ kernel)
+    _, axes = np.linalg.eigh(mapped.T @ mapped)
+    return (kernel @ axes[:, ::-1][:, :dim]).astype(np.float32)
+
+
+def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
+    """Rows of an embedding table that lie to one another as the teacher's vectors do.
+
+    What all of them share is taken out. Where rows are narrower than vectors, these are projected
+    to their principal components; where they are wider, turned into the larger space.
+
+    Args:
+      vectors: float32 `[rows, teacher_dim]`.
+      dim: width of a row.
+      seed: of the turn.
+
+    Returns:
+      float32 `[rows, dim]` with a root mean square of 1 / √dim, as the initial table has.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    if dim < vectors.shape[1]:
+        _, axes = np.linalg.eigh(centred.T @ centred)
+        rows = centred @ axes[:, ::-1][:, :dim]
+    else:
+        turn = np.random.default_rng(seed).standard_normal((dim, vectors.shape[1]))
+        rows = centred @ np.linalg.qr(turn)[0].T
+    return (rows / np.sqrt(np.mean(rows**2)) / math.sqrt(dim)).astype(np.float32)

@@ -1,0 +1,171 @@
+"""ConveRT as what a head stands on.
+
+Reference: arXiv 1911.03688 §2.1; arXiv 1905.01969 §4.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.model import ModelConfig
+from convert_tf.layers.reduction import SqrtNReduction
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.trunk import segments_of
+
+# What attention to the other text starts with: as much lower than within a text that pre-trained
+# blocks, which never saw another one, begin close to what they are.
+ACROSS_BIAS = -2.0
+
+
+class ConvertTrunk(keras.layers.Layer):
+    """A ConveRT dual encoder as what heads stand on.
+
+    Contexts and candidates go through one trunk, as in ConveRT, and their vectors through the side
+    network of their side. A vector that is no reduced encoding r, but as wide as one output, is
+    repeated to the width of r: the two heads of the pre-trained reduction weigh the same outputs.
+    The encodings have length 1.
+
+    Joint sequences are [S] context [S] candidate [S]. Pre-trained windows and biases hold within a
+    text; between the texts, and to and from each [S], attention is full, with one learned bias per
+    block and head. Positions begin anew with the candidate, so that each text alone is what it was
+    in pre-training. Segment vectors start at zero, and so do the three of [S], whose first
+    attention thereby is the mean of all tokens.
+
+    Masking: padding is never read; an empty text has zeros as its reduced encoding.
+
+    Args:
+      encoder: the dual encoder.
+      reads_jointly: whether it has what joint sequences need; a cross-encoder's needs it.
+
+    Example:
+      trunk = ConvertTrunk(encoder)
+      sequence, mask = trunk.sequence(token_ids)
+
+    Reference: arXiv 1911.03688 §2.1; arXiv 1905.01969 §4.1 to §4.3.
+    """
+
+    def __init__(self, encoder: DualEncoder, *, reads_jointly: bool = False, **kwargs: Any):
+        super().__init__(dtype=encoder.dtype_policy, **kwargs)
+        self.encoder = encoder
+        self.reads_jointly = reads_jointly
+        self.dim = encoder.config.embedding_dim
+        self.padding_id = encoder.config.num_ids
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        if not self.reads_jointly:
+            return
+        config = self.encoder.config
+        self.special_vectors = self.add_weight(
+            shape=(3, self.dim), initializer="zeros", name="special_vectors"
+        )
+        self.segment_table = self.add_weight(
+            shape=(2, self.dim), initializer="zeros", name="segment_table"
+        )
+        self.across_bias = self.add_weight(
+            shape=(len(self.blocks), config.num_heads),
+            initializer=keras.initializers.Constant(ACROSS_BIAS),
+            autocast=False,
+            name="across_bias",
+        )
+
+    @property
+    def embedding(self) -> keras.layers.Layer:
+        return self.encoder.trunk.embedding
+
+    @property
+    def embedding_table(self) -> Any:
+        return self.encoder.trunk.embedding.table
+
+    @property
+    def blocks(self) -> list[keras.layers.Layer]:
+        return self.encoder.trunk.blocks
+
+    @property
+    def reduction(self) -> SqrtNReduction:
+        return self.encoder.reduction
+
+    def train_only(self, *, sides: tuple[str, ...], reduction: bool) -> None:
+        """Takes what a head does not read out of training.
+
+        Args:
+          sides: those of `context_side` and `response_side` that are read.
+          reduction: whether the pre-trained reduction is read.
+        """
+        for name in ("context_side", "response_side", "extra_context_side", "both_side"):
+            if (side := getattr(self.encoder, name)) is not None:
+                side.trainable = name in sides
+        self.encoder.reduction.trainable = reduction
+
+    def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
+        """Outputs for texts; see `RankerTrunk`."""
+        lengths = self.encoder.lengths(token_ids)
+        _, positions, attention_mask = segments_of(lengths, ops.shape(token_ids)[1])
+        sequence = self.encoder.trunk(token_ids, positions, attention_mask, training=training)
+        return sequence, token_ids != self.padding_id
+
+    def joint_sequence(
+        self, context_ids: Any, candidate_ids: Any, *, training: bool = False
+    ) -> tuple[Any, Any]:
+        """Outputs for pairs; see `RankerTrunk`.
+
+        Raises:
+          ValueError: the trunk was made without `reads_jointly`.
+        """
+        if not self.reads_jointly:
+            raise ValueError(
+                "Only a trunk that reads jointly has [S] and segments. Received: one made with "
+                "reads_jointly=False. Pass reads_jointly=True."
+            )
+        special_vectors, segments = (
+            ops.cast(table, self.compute_dtype)
+            for table in (self.special_vectors, self.segment_table)
+        )
+        parts, masks, texts = [], [], []
+        for number, token_ids in enumerate((context_ids, candidate_ids)):
+            embedded = self.embedding(token_ids, training=training)
+            is_real = token_ids != self.padding_id
+            special = ops.ones_like(embedded[:, :1]) * special_vectors[number]
+            parts += [special, embedded + segments[number]]
+            masks += [ops.ones_like(token_ids[:, :1], dtype="bool"), is_real]
+            texts += [ops.zeros_like(token_ids[:1, :1]), ops.full_like(token_ids[:1], number + 1)]
+        parts.append(ops.ones_like(parts[0]) * special_vectors[2])
+        masks.append(masks[0])
+        texts.append(texts[0])
+        x, mask, text = (ops.concatenate(each, axis=1) for each in (parts, masks, texts))
+        is_apart = ops.logical_or(text[:, :, None] != text[:, None, :], text[:, None, :] == 0)
+        biases = ops.convert_to_tensor(self.across_bias)
+        for number, block in enumerate(self.blocks):
+            x = block(
+                x,
+                attention_mask=mask[:, None, :],
+                across_mask=is_apart,
+                across_bias=biases[number],
+                training=training,
+            )
+        return x, mask
+
+    def project_context(self, vectors: Any) -> Any:
+        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
+        return self._project(vectors, self.encoder.context_side)
+
+    def project_candidate(self, vectors: Any) -> Any:
+        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
+        return self._project(vectors, self.encoder.response_side)
+
+    def _project(self, vectors: Any, side: keras.layers.Layer) -> Any:
+        *leading, width = ops.shape(vectors)
+        flat = ops.reshape(vectors, (-1, width))
+        if width != self.encoder.config.reduced_dim:
+            flat = ops.tile(flat, (1, self.encoder.config.reduction_heads))
+        return ops.reshape(side(flat), (*leading, self.encoder.config.encoding_dim))
+
+
+def make_convert_trunk(
+    config: ModelConfig, head: HeadConfig, *, dtype: str = "float32", **dropout: Any
+) -> ConvertTrunk:
+    """A new ConveRT trunk; `dropout` are the rates that `DualEncoder` takes."""
+    encoder = DualEncoder(config, dtype=dtype, **dropout)
+    return ConvertTrunk(encoder, reads_jointly=head.head == "cross", name="trunk")

@@ -1,0 +1,123 @@
+"""The trunk of a dual encoder: token ids to a vector for each token.
+
+Reference: arXiv 1911.03688 §2.1.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.config.model import ModelConfig
+from convert_tf.layers.block import TransformerBlock
+from convert_tf.layers.embedding import SubwordEmbedding
+
+
+def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
+    """Where each text of a packed row is.
+
+    Args:
+      segment_lengths: int32 `[rows, segments]`: lengths, in tokens, of the texts that stand one
+        behind the other in a row, padding last; 0 where a row has fewer texts.
+      tokens: row length.
+
+    Returns:
+      `segment_ids` int32 `[rows, tokens]`, s for the s-th text and 0 for padding; `positions` int32
+      `[rows, tokens]`, counted from the start of each text; `attention_mask` bool `[rows, tokens,
+      tokens]`, true where both tokens are of one text, or both padding.
+    """
+    places = ops.arange(tokens, dtype="int32")[None, :]
+    ends = ops.cumsum(segment_lengths, axis=1)  # [rows, segments]
+    starts = ends - segment_lengths
+    is_after_start = ops.cast(places[:, :, None] >= starts[:, None, :], "int32")
+    is_nonempty = ops.cast(segment_lengths > 0, "int32")[:, None, :]
+    segment_index = ops.max(
+        is_after_start * is_nonempty * ops.arange(1, ops.shape(segment_lengths)[1] + 1)[None, None],
+        axis=-1,
+        initial=0,  # texts may be none, or all empty
+    )
+    is_real = places < ends[:, -1:]
+    segment_ids = ops.where(is_real, segment_index, 0)
+    start_of_own = ops.max(is_after_start * is_nonempty * starts[:, None, :], axis=-1, initial=0)
+    positions = ops.where(is_real, places - start_of_own, 0)
+    attention_mask = segment_ids[:, :, None] == segment_ids[:, None, :]
+    return segment_ids, positions, attention_mask
+
+
+class Trunk(keras.layers.Layer):
+    """Embedding and transformer blocks, shared by contexts and responses.
+
+    Masking: `attention_mask` says which tokens see each other; padded positions hold values that
+    nothing may read.
+
+    Args:
+      config: the model.
+      embedding_dropout, attention_dropout: drop rates.
+      quantizer_update_steps: training calls between updates of the embedding range.
+
+    Call arguments:
+      token_ids: int32 `[rows, tokens]`, padded with `config.num_ids`.
+      positions: int32 `[rows, tokens]`.
+      attention_mask: bool `[rows, tokens, tokens]`.
+
+    Returns:
+      `[rows, tokens, embedding_dim]`.
+
+    Reference: arXiv 1911.03688 §2.1, Figure 2.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        embedding_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        quantizer_update_steps: int = 100,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.embedding = SubwordEmbedding(
+            config.num_ids,
+            config.embedding_dim,
+            position_table_sizes=config.position_table_sizes,
+            bits=config.embedding_bits,
+            quantizer_update_steps=quantizer_update_steps,
+            dropout=embedding_dropout,
+            dtype=policy,
+            name="embedding",
+        )
+        self.blocks = [
+            TransformerBlock(
+                config.attention_dim,
+                max_distance,
+                feed_forward_dim=config.feed_forward_dim,
+                num_heads=config.num_heads,
+                use_relative_bias=config.use_relative_bias,
+                use_value_projection=config.use_value_projection,
+                dropout=attention_dropout,
+                dtype=policy,
+                name=f"block_{i}",
+            )
+            for i, max_distance in enumerate(config.max_relative_attention)
+        ]
+
+    def build(
+        self, token_ids_shape: Any, positions_shape: Any = None, attention_mask_shape: Any = None
+    ) -> None:
+        self.embedding.build(token_ids_shape)
+        for block in self.blocks:
+            block.build((*token_ids_shape, self.embedding.dim))
+
+    @property
+    def block_variables(self) -> list[Any]:
+        """What is trained, without the subword table."""
+        return [v for v in self.trainable_variables if v is not self.embedding.table]
+
+    def call(
+        self, token_ids: Any, positions: Any, attention_mask: Any, training: bool = False
+    ) -> Any:
+        x = self.embedding(token_ids, positions, training=training)
+        for block in self.blocks:
+            x = block(x, attention_mask=attention_mask, training=training)
+        return x

@@ -1,0 +1,80 @@
+"""An exported ranker as a row of an evaluation."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+
+from convert_tf.data.candidates import joined_context
+from convert_tf.ranking.protocol import Turns, runs_of_lists
+from convert_tf.storage.checksums import check_files
+
+
+class ExportedRanker:
+    """Ranks with an exported ranker; a `convert_tf.ranking.protocol.TextRanker`.
+
+    A context is all its turns, joined; the module leaves out the oldest tokens of a long one.
+
+    Args:
+      folder: a module that `convert-tf export` wrote from a ranker's checkpoint.
+
+    Attributes:
+      name: the folder.
+      settings: what a report says of the row.
+
+    Raises:
+      ValueError: the folder is no such module, or a damaged one.
+
+    Example:
+      ranker = ExportedRanker("hub_modules/poly/1")
+      ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        self.name = os.fspath(folder)
+        self.settings = {"module": self.name}
+        check_files(self.name)
+        try:
+            self._module = tf.saved_model.load(self.name)
+            self._score_all = self._module.signatures["score_all"]
+            self._score_ragged = self._module.signatures["score_ragged"]
+        except Exception as error:  # its reader meets damage with errors of any kind
+            raise ValueError(
+                "A ranker's module is a folder that convert-tf export wrote of a ranker. "
+                f"Received: {self.name!r} ({error}). Name such a folder, or export it again."
+            ) from error
+
+    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
+        outputs = self._score_all(context=_joined(contexts), candidates=_strings(candidates))
+        return outputs["default"].numpy()
+
+    def candidate_scores(
+        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
+        runs = list(runs_of_lists(candidate_lists))
+        if len(runs) < len(candidate_lists):  # lists are shared: each is encoded once
+            return [
+                row
+                for run in runs
+                for row in self.scores(contexts[run], candidate_lists[run.start])
+            ]
+        lengths = [len(own) for own in candidate_lists]
+        outputs: Any = self._score_ragged(
+            context=_joined(contexts),
+            candidates=_strings([text for own in candidate_lists for text in own]),
+            row_lengths=tf.constant(lengths, tf.int64),
+        )
+        return np.split(outputs["default"].numpy(), np.cumsum(lengths)[:-1])
+
+
+def _joined(contexts: Sequence[Turns]) -> tf.Tensor:
+    return _strings([joined_context(turns) for turns in contexts])
+
+
+def _strings(texts: Sequence[str]) -> tf.Tensor:
+    return tf.constant(list(texts), tf.string)

@@ -1,0 +1,143 @@
+"""`Ranker`, a trained ranker of texts; and any model as what ranks texts."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.encoding.text_batches import is_count
+from convert_tf.ranking.encoders import encoder_ranker, open_encoder
+from convert_tf.ranking.protocol import TextRanker, Turns
+
+if TYPE_CHECKING:
+    from convert_tf.ranking.checkpoint import TrainedRanker
+    from convert_tf.ranking.module import ExportedRanker
+
+
+class Ranker:
+    """A trained bi-, poly- or cross-encoder that ranks texts; a `TextRanker`.
+
+    A context is a text or its turns, the oldest first, which are joined; where that is longer than
+    the ranker reads, the oldest tokens are left out. A score depends on its context and its
+    candidate alone.
+
+    Args:
+      folder: of a run of `convert-tf train --head`, or of the module of one.
+      precision: policy of a run's computations; a module has its own.
+
+    Attributes:
+      name: the folder.
+      settings: what a report says of the row.
+
+    Raises:
+      ValueError: the folder holds no ranker, or a damaged one.
+
+    Example:
+      ranker = Ranker("runs/poly")
+      best = ranker.rank(["hello", "how are you?"], ["fine", "a fish"], top_k=1)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, precision: str = "float32"):
+        self._ranker = _trained_or_exported(os.fspath(folder), precision)
+        self.name = self._ranker.name
+        self.settings = self._ranker.settings
+
+    def rank(
+        self, context: str | Turns, candidates: Sequence[str], *, top_k: int | None = None
+    ) -> list[tuple[str, float]]:
+        """The candidates that suit a context best.
+
+        Args:
+          context: a text, or its turns, the oldest first.
+          candidates: texts.
+          top_k: how many are returned; None for all.
+
+        Returns:
+          `(candidate, score)` pairs, best first, equal ones in the order given.
+
+        Raises:
+          ValueError: there is no candidate, `top_k` is no positive whole number, or what is given
+            is no text.
+        """
+        if not _are_texts(candidates):
+            raise ValueError(
+                f"Candidates are a list of str. Received: {candidates!r}. Put texts in a list."
+            )
+        if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
+            raise ValueError(
+                "There must be a candidate, and top_k must be at least 1. "
+                f"Received: {len(candidates)} candidates, top_k={top_k!r}. Pass a whole number, or "
+                "None for all."
+            )
+        scores = self.scores([context], candidates)[0]
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        return [(candidates[i], float(scores[i])) for i in best]
+
+    def scores(self, contexts: Sequence[str | Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
+        return self._ranker.scores(_turns(contexts), candidates)
+
+    def candidate_scores(
+        self, contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
+        return self._ranker.candidate_scores(_turns(contexts), candidate_lists)
+
+
+def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | ExportedRanker":
+    if kind_of(path) is Kind.RANKER:
+        from convert_tf.ranking.checkpoint import TrainedRanker
+
+        return TrainedRanker(path, precision=precision)
+    if precision != "float32":
+        raise ValueError(
+            f"A module computes in its own precision. Received: precision={precision!r} for "
+            f"{path!r}. Leave it out, or name a run's folder."
+        )
+    from convert_tf.ranking.module import ExportedRanker
+
+    return ExportedRanker(path)
+
+
+def _turns(contexts: Sequence[str | Turns]) -> list[Turns]:
+    turns = [(context,) if isinstance(context, str) else context for context in contexts]
+    for each in turns:
+        if not _are_texts(each):
+            raise ValueError(
+                "A context is a text or a list of its turns, the oldest first. "
+                f"Received: {each!r}. Pass str."
+            )
+    return turns
+
+
+def _are_texts(value: Any) -> bool:
+    """Whether something is several texts in order."""
+    is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    return is_list and all(isinstance(text, str) for text in value)
+
+
+def open_ranker(
+    folder: str | os.PathLike[str], *, precision: str = "float32", joins_turns: bool = False
+) -> TextRanker:
+    """What ranks texts with a model of any kind: a ranker, or an encoder by its dot products.
+
+    Args:
+      folder: a run's folder, a module or an `.onnx` file.
+      precision: policy of a checkpoint's computations; any other model has its own.
+      joins_turns: whether an encoder of one text reads all turns, joined; rankers always do.
+
+    Raises:
+      ValueError: the folder is none of these, or a damaged one.
+    """
+    path, kind = os.fspath(folder), kind_of(folder)
+    if kind in (Kind.RANKER, Kind.RANKER_MODULE):
+        return Ranker(path, precision=precision if kind is Kind.RANKER else "float32")
+    encoder = open_encoder(path, precision=precision, keeps_newest=joins_turns)
+    ranker = encoder_ranker(path, encoder, joins_turns=joins_turns)
+    is_trained = kind is Kind.DUAL_ENCODER
+    ranker.settings = (
+        {"checkpoint": path, "precision": precision} if is_trained else {"module": path}
+    )
+    return ranker

@@ -1,0 +1,251 @@
+"""Rankers over the vectors of any text encoder: SIM, their cosine, and MAP, a learnt mapping.
+
+Reference: arXiv 1904.06472 §4.2; arXiv 1911.03688 §3.1.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf import metrics
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.ranking.protocol import EncodingRanker, Turns
+
+LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
+MAP_SCORES = ("cosine", "dot")
+REGULARIZERS = (0.0, 0.1, 0.01, 0.001)
+_LABEL_SMOOTHING = 0.2
+_BATCH_SIZE = 256
+_DEV_SHARE = 0.2
+_FIRST_ACCUMULATOR = 0.1  # of Adagrad
+
+Encode = Callable[[Sequence[Turns]], np.ndarray]
+EncodeTexts = Callable[[Sequence[str]], np.ndarray]
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """float32 `[B, dim]`, each row with length 1; rows of zeros stay."""
+    return unit_rows(vectors).astype(np.float32)
+
+
+class VectorMapping(NamedTuple):
+    """y → (W + αI) y, and how it was found.
+
+    Attributes:
+      weights: float32 `[dim, dim]`, W.
+      alpha: α.
+      learning_rate, regularizer: those of the grid that were best on the dev part.
+      dev_accuracy: R100@1 there.
+      epochs: after which it was best.
+      score: `cosine` of a context and a mapped response, or their `dot` product.
+    """
+
+    weights: np.ndarray
+    alpha: float
+    learning_rate: float
+    regularizer: float
+    dev_accuracy: float
+    epochs: int
+    score: str = "cosine"
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """`[B, dim]` → `[B, dim]`."""
+        return vectors @ self.weights.T + self.alpha * vectors
+
+    def candidates(self, vectors: np.ndarray) -> np.ndarray:
+        """`[B, dim]` → `[B, dim]`, whose dot products with contexts of length 1 are the scores."""
+        return normalized(self(vectors)) if self.score == "cosine" else self(vectors)
+
+
+def mapping_loss(
+    weights: np.ndarray,
+    alpha: float,
+    *,
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    regularizer: float,
+) -> tuple[float, np.ndarray, float]:
+    """The loss of a batch and its gradients.
+
+    The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses, whose
+    targets are 0.8 for the own response and 0.2 spread evenly over all of the batch. The squared
+    entries of W add `regularizer` / 2 times their sum.
+
+    Args:
+      weights, alpha: W and α.
+      contexts, responses: `[B, dim]`, rows of length 1.
+      regularizer: factor of the penalty.
+
+    Returns:
+      `(loss, gradient of W, gradient of α)`.
+
+    Reference: arXiv 1904.06472 §4.2; arXiv 1705.00652 §4.
+    """
+    size = len(contexts)
+    similarities = contexts @ responses.T
+    scores = contexts @ weights @ responses.T + alpha * similarities
+    scores -= scores.max(axis=1, keepdims=True)
+    log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    targets = np.full_like(scores, _LABEL_SMOOTHING / size)
+    targets[np.arange(size), np.arange(size)] += 1 - _LABEL_SMOOTHING
+    loss = -float((targets * log_probabilities).sum()) / size
+    loss += regularizer / 2 * float((weights**2).sum())
+    slope = (np.exp(log_probabilities) - targets) / size
+    gradient = contexts.T @ (slope @ responses)
+    if regularizer:
+        gradient += regularizer * weights
+    return loss, gradient, float((slope * similarities).sum())
+
+
+def fit_mapping(
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    *,
+    score: str = "cosine",
+    learning_rates: Sequence[float] = LEARNING_RATES,
+    regularizers: Sequence[float] = REGULARIZERS,
+    max_epochs: int = 100,
+    patience: int = 10,
+    seed: int = 0,
+) -> VectorMapping:
+    """Learns W and α by Adagrad for each pair of the grid; the best on a dev part is kept.
+
+    A fifth of the examples is the dev part, ranked in blocks of 100. W begins orthogonal and α as
+    1. A run ends when the dev part has not improved for some epochs; its best epoch counts.
+
+    Args:
+      contexts, responses: `[examples, dim]`; row i belongs to row i.
+      score: `cosine`, equation 2 of ConveRT's paper, or `dot`, as PolyAI's published baseline
+        ranks. Both are trained with the loss of dot products.
+      learning_rates, regularizers: the grid, whose defaults are PolyAI's.
+      max_epochs: of a run.
+      patience: epochs without improvement after which a run ends.
+      seed: of the split, the batches and W.
+
+    Raises:
+      ValueError: the shapes differ, the dev part has no 100 examples, or there is no such score.
+
+    Reference: arXiv 1911.03688 §3.1, equation 2; arXiv 1904.06472 §4.2.
+    """
+    if score not in MAP_SCORES:
+        raise ValueError(
+            f"MAP scores by {' or '.join(MAP_SCORES)}. Received: {score!r}. Choose one of them."
+        )
+    if contexts.shape != responses.shape or contexts.ndim != 2:
+        raise ValueError(
+            "A mapping is learnt from vectors [examples, dim] of contexts and responses. "
+            f"Received: shapes {contexts.shape} and {responses.shape}. Encode both sides alike."
+        )
+    num_dev = int(len(contexts) * _DEV_SHARE)
+    if num_dev < metrics.BLOCK_SIZE:
+        raise ValueError(
+            f"A mapping needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, a fifth of "
+            f"which choose the hyper-parameters. Received: {len(contexts)}. Pass more."
+        )
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(contexts))
+    dev, train = order[:num_dev], order[num_dev:]
+    x, y = normalized(contexts), normalized(responses)
+    first = np.linalg.qr(rng.standard_normal((x.shape[1],) * 2))[0].astype(np.float32)
+    runs = (
+        _run(
+            VectorMapping(first, 1.0, rate, regularizer, -1.0, 0, score),
+            _Pairs(x[train], y[train]),
+            _Pairs(x[dev], y[dev]),
+            max_epochs=max_epochs,
+            patience=patience,
+            seed=seed,
+        )
+        for rate, regularizer in itertools.product(learning_rates, regularizers)
+    )
+    return max(runs, key=lambda found: found.dev_accuracy)
+
+
+class _Pairs(NamedTuple):
+    contexts: np.ndarray
+    responses: np.ndarray
+
+
+def _run(
+    best: VectorMapping, train: _Pairs, dev: _Pairs, *, max_epochs: int, patience: int, seed: int
+) -> VectorMapping:
+    rng = np.random.default_rng(seed)
+    weights, alpha = best.weights.copy(), best.alpha
+    weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
+    alpha_seen = _FIRST_ACCUMULATOR
+    for epoch in range(1, max_epochs + 1):
+        order = rng.permutation(len(train.contexts))
+        for start in range(0, len(order), _BATCH_SIZE):
+            batch = order[start : start + _BATCH_SIZE]
+            _, slope, alpha_slope = mapping_loss(
+                weights,
+                alpha,
+                contexts=train.contexts[batch],
+                responses=train.responses[batch],
+                regularizer=best.regularizer,
+            )
+            weights_seen += np.square(slope)
+            alpha_seen += alpha_slope**2
+            slope /= np.sqrt(weights_seen)
+            slope *= best.learning_rate
+            weights -= slope
+            alpha -= best.learning_rate * alpha_slope / alpha_seen**0.5
+        if not (np.isfinite(weights).all() and np.isfinite(alpha)):
+            break
+        found = best._replace(weights=weights, alpha=alpha, epochs=epoch)
+        ranks = metrics.block_ranks(dev.contexts, found.candidates(dev.responses))
+        accuracy = metrics.recall_at_k(ranks, 1)
+        if accuracy > best.dev_accuracy:
+            best = found._replace(weights=weights.copy(), dev_accuracy=accuracy)
+        elif epoch - best.epochs >= patience:
+            break
+    return best
+
+
+class SimRanker(EncodingRanker):
+    """Cosine of the vectors of context and candidate.
+
+    Args:
+      name: of its row.
+      encode_contexts: contexts → float `[B, dim]`.
+      encode_candidates: texts → float `[C, dim]`.
+    """
+
+    def __init__(self, name: str, encode_contexts: Encode, encode_candidates: EncodeTexts):
+        super().__init__(
+            name,
+            lambda contexts: normalized(encode_contexts(contexts)),
+            lambda texts: normalized(encode_candidates(texts)),
+        )
+
+
+class MapRanker(EncodingRanker):
+    """Cosine, or dot product, of the context's vector and the mapped vector of the candidate.
+
+    Args:
+      name: of its row.
+      encode_contexts: contexts → float `[B, dim]`.
+      encode_candidates: texts → float `[C, dim]`.
+      mapping: what `fit_mapping` found.
+
+    Attributes:
+      settings: what the row was made with.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        encode_contexts: Encode,
+        encode_candidates: EncodeTexts,
+        *,
+        mapping: VectorMapping,
+    ):
+        super().__init__(
+            name,
+            lambda contexts: normalized(encode_contexts(contexts)),
+            lambda texts: mapping.candidates(normalized(encode_candidates(texts))),
+        )
+        found = mapping._asdict()
+        self.settings: dict[str, Any] = {k: v for k, v in found.items() if k != "weights"}

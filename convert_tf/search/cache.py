@@ -1,0 +1,168 @@
+"""Encoded candidates on disk: encoded once, memory-mapped by every search.
+
+A folder that `convert-tf index build` wrote holds
+
+- `candidates.json`: the `version` of the format, the `count` and `dim` of the vectors, their
+  `dtype`, the `max_norm` among them, the `encoder` that made them (its fingerprint) and the
+  `texts` (SHA-256 of the texts, each behind its length);
+- `vectors.npy`: `count × dim` float32, float16 or int8 values, row by row;
+- `scales.npy` (int8 only): float32 `[count]`, by which a row's values are multiplied;
+- `texts.npy`: uint8, the UTF-8 bytes of all texts one behind the other, and `offsets.npy`: int64
+  `[count + 1]`, where each begins and ends in them;
+- `sha256.json`: checksums of these files, which are looked at when the cache is opened.
+
+A candidate's id is its place, from 0.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, checksum
+from convert_tf.storage.mapped import FolderFormat
+
+FACTS_FILE = "candidates.json"
+FORMAT_VERSION = 1
+DTYPES = ("float32", "float16", "int8")
+_ARRAYS = ("vectors", "scales", "texts", "offsets")
+_AGAIN = "Build it again with `convert-tf index build`."
+_FORMAT = FolderFormat(
+    what="candidate cache",
+    facts_file=FACTS_FILE,
+    version=FORMAT_VERSION,
+    kinds={
+        "version": int,
+        "count": int,
+        "dim": int,
+        "dtype": str,
+        "max_norm": float,
+        "encoder": str,
+        "texts": str,
+    },
+    dtypes=DTYPES,
+    remedy=_AGAIN,
+)
+# A float16 is widened as an integer: its exponent then is 112 too small for a float32.
+_EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
+_NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits but the three below the sign
+
+
+class CandidateCache:
+    """A folder of encoded candidates, mapped into memory and read where it is needed.
+
+    Args:
+      folder: that `write_cache` wrote.
+
+    Attributes:
+      count, dim, dtype: of the stored vectors.
+      max_norm: length of the longest vector.
+      encoder: fingerprint of what encoded them.
+      texts_hash: names the texts; equal where the texts are.
+
+    Raises:
+      ValueError: the folder is no cache, or a damaged one.
+
+    Example:
+      cache = CandidateCache("cache/")
+      cache.text(3), cache.vectors_at([3])
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = Path(folder)
+        facts = _FORMAT.facts(folder)
+        self.count: int = facts["count"]
+        self.dim: int = facts["dim"]
+        self.dtype: str = facts["dtype"]
+        self.max_norm: float = facts["max_norm"]
+        self.encoder: str = facts["encoder"]
+        self.texts_hash: str = facts["texts"]
+        flat = self._mapped("vectors", self.dtype, self.count * self.dim)
+        self._vectors = flat.reshape(self.count, self.dim)
+        self._scales = (
+            self._mapped("scales", "float32", self.count) if self.dtype == "int8" else None
+        )
+        self._offsets = self._mapped("offsets", "int64", self.count + 1)
+        self._texts = self._mapped("texts", "uint8", int(self._offsets[-1]))
+        check_files(folder, FACTS_FILE, *(f"{name}.npy" for name in _ARRAYS))
+        if not (self.folder / CHECKSUMS_FILE).is_file():  # of an earlier version
+            self._check_texts()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def check_encoder(self, fingerprint: str) -> None:
+        """Raises `ValueError` unless the vectors are of the encoder with this fingerprint."""
+        if fingerprint != self.encoder:
+            raise ValueError(
+                "Candidates must be searched with the encoder that encoded them. Received: "
+                f"{str(self.folder)!r}, encoded by {self.encoder}, and the encoder {fingerprint}. "
+                "Name the model of the cache, or build a cache with this one."
+            )
+
+    def _check_texts(self) -> None:
+        ends = self._offsets.tolist()
+        is_whole = ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends))
+        own = (self._texts[a:b].tobytes() for a, b in itertools.pairwise(ends))
+        if not is_whole or checksum(text_pieces(own)) != self.texts_hash:
+            raise ValueError(
+                "A candidate cache must be whole. Received: "
+                f"{str(self.folder)!r}, whose texts are not those that were encoded. {_AGAIN}"
+            )
+
+    def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows as they are stored, and their scales; both mapped, nothing is copied."""
+        scales = None if self._scales is None else self._scales[start:stop]
+        return self._vectors[start:stop], scales
+
+    def vectors_at(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
+        """float32 `[len(ids), dim]`, as stored."""
+        rows = self._vectors[np.asarray(ids)].astype(np.float32)
+        return rows if self._scales is None else rows * self._scales[np.asarray(ids), None]
+
+    def text(self, candidate_id: int) -> str:
+        """The text of a candidate."""
+        if not 0 <= candidate_id < self.count:
+            raise ValueError(
+                f"Candidates are numbered from 0. Received: {candidate_id} of {self.count}."
+            )
+        start, stop = self._offsets[candidate_id : candidate_id + 2]
+        return self._texts[start:stop].tobytes().decode("utf-8")
+
+    def texts(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """The texts from `start` to before `stop`, in order."""
+        return (self.text(i) for i in range(start, self.count if stop is None else stop))
+
+    def _mapped(self, name: str, dtype: str, size: int) -> np.ndarray:
+        path = self.folder / f"{name}.npy"
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            # Where all texts are empty there is nothing to map.
+            array = np.load(path, mmap_mode="r" if size else None)
+            if array.dtype == dtype and array.shape == (size,):
+                return np.asarray(array)
+        raise ValueError(
+            f"A candidate cache must be whole. Received: {path}, which is not {size} values of "
+            f"{dtype}. {_AGAIN}"
+        )
+
+
+def text_pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """What the checksum of texts in UTF-8 is of: each behind its length."""
+    for text in texts:
+        yield b"%d:" % len(text)
+        yield text
+
+
+def widen_float16(values: np.ndarray, out: np.ndarray) -> None:
+    """`out[...] = values`, float16 → float32, for finite values.
+
+    Reads them as integers: six times as fast as numpy's own conversion, which goes value by value.
+    """
+    bits = out.view(np.int32)
+    np.copyto(bits, values.view(np.int16))
+    bits <<= 13
+    bits &= _NO_SIGN_COPIES
+    out *= _EXPONENT_OF_FLOAT16

@@ -1,0 +1,157 @@
+"""Search with FAISS among cached candidates, for encoders with one vector for a context.
+
+FAISS is the extra `[faiss]`; its indexes hold all vectors in memory, as float32.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.extras import needs
+from convert_tf.ranking.protocol import Turns
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.protocol import BestCandidates, CandidateEncoder, checked_top_k
+from convert_tf.search.scoring import exact_scores
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
+from convert_tf.storage.files import whole_file
+
+KINDS = ("flat", "ivf", "hnsw")
+_ROWS_AT_ONCE = 16_384
+_TRAINING_ROWS_PER_LIST = 64
+_CONTEXTS_AT_ONCE = 32
+
+
+class FaissIndex:
+    """Approximate search (exact for `flat`), with the interface of `CandidateIndex`.
+
+    The index is made on first use and kept in the cache's folder. Scores are those of
+    `CandidateIndex`; `ivf` and `hnsw` may miss candidates, and find fewer than were asked for.
+
+    Args:
+      cache: the candidates.
+      encoder: of which the cache is.
+      kind: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of neighbours).
+      lists: of `ivf`; 4 √candidates when None.
+      probes: lists of `ivf` that are searched.
+      links: of each candidate in `hnsw`.
+      search_width: candidates that `hnsw` holds while it searches.
+
+    Raises:
+      ImportError: FAISS is not installed.
+      ValueError: the cache is of another encoder, or `kind` is none of those.
+
+    Example:
+      index = FaissIndex(CandidateCache("cache/"), encoder, kind="hnsw")
+      ids, scores = index.search([("how are you?",)], top_k=5)
+    """
+
+    def __init__(
+        self,
+        cache: CandidateCache,
+        encoder: CandidateEncoder,
+        *,
+        kind: str = "flat",
+        lists: int | None = None,
+        probes: int = 16,
+        links: int = 32,
+        search_width: int = 128,
+    ):
+        cache.check_encoder(encoder.fingerprint)
+        if kind not in KINDS:
+            raise ValueError(f"kind is one of {', '.join(KINDS)}. Received: {kind!r}.")
+        with needs("faiss", "Search with FAISS"):
+            import faiss
+        self.cache = cache
+        self.encoder = encoder
+        self.kind = kind
+        self.lists = min(lists or max(1, int(4 * math.sqrt(cache.count))), cache.count)
+        self.probes = probes
+        self.links = links
+        self.search_width = search_width
+        self._faiss = faiss
+        self._index = self._load_or_make()
+        if kind == "ivf":
+            self._index.nprobe = probes
+        elif kind == "hnsw":
+            self._index.hnsw.efSearch = search_width
+
+    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+        """The best candidates that the index finds; see `CandidateIndex.search`.
+
+        Returns:
+          `[len(contexts), min(top_k, candidates)]`; where fewer are found, ids are −1 and scores −∞
+          at the end.
+
+        Raises:
+          ValueError: `top_k` is not positive, or a context has several vectors.
+        """
+        k = checked_top_k(top_k, self.cache)
+        if self.kind == "hnsw":
+            self._index.hnsw.efSearch = max(self.search_width, k)
+        found = [
+            self._search(contexts[start : start + _CONTEXTS_AT_ONCE], k)
+            for start in range(0, len(contexts), _CONTEXTS_AT_ONCE)
+        ]
+        return BestCandidates.of_blocks(found, k)
+
+    def _search(self, contexts: Sequence[Turns], k: int) -> BestCandidates:
+        vectors, _ = self.encoder.encode_contexts(contexts)
+        if vectors.shape[1] != 1:
+            raise ValueError(
+                "FAISS finds the nearest of one vector. Received: an encoder with "
+                f"{vectors.shape[1]} for a context. Find candidates with a bi-encoder and rank "
+                "them anew with this one (RerankedIndex)."
+            )
+        vectors = np.ascontiguousarray(vectors, np.float32)
+        _, ids = self._index.search(vectors[:, 0], k)
+        scores = np.full(ids.shape, -np.inf, np.float32)
+        for row, found, own in zip(scores, ids, vectors, strict=True):
+            row[found >= 0] = exact_scores(self.cache, found[found >= 0], own)
+        return BestCandidates(ids, scores).best(k)
+
+    def _load_or_make(self) -> Any:
+        # A cache that is built anew leaves no old index behind: it is among its files.
+        options = {"ivf": f"-{self.lists}", "hnsw": f"-{self.links}"}.get(self.kind, "")
+        path = Path(self.cache.folder) / f"faiss-{self.kind}{options}.index"
+        if path.is_file():
+            try:
+                check_files(path.parent, path.name)
+                return self._faiss.read_index(str(path))
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"A FAISS index must be whole. Received: {path} ({error}). Delete the file; "
+                    "the next search makes it anew."
+                ) from error
+        index = self._make()
+        with whole_file(path) as temporary:
+            try:
+                self._faiss.write_index(index, temporary)
+            except RuntimeError as error:
+                raise OSError(f"{path} could not be written: {error}") from error
+        if (path.parent / CHECKSUMS_FILE).is_file():
+            record_checksums(path.parent, [path.name])
+        return index
+
+    def _make(self) -> Any:
+        faiss, dim = self._faiss, self.cache.dim
+        inner_product = faiss.METRIC_INNER_PRODUCT
+        if self.kind == "hnsw":
+            index = faiss.IndexHNSWFlat(dim, self.links, inner_product)
+        elif self.kind == "ivf":
+            index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, self.lists, inner_product)
+            rows = min(self.cache.count, _TRAINING_ROWS_PER_LIST * self.lists)
+            places = np.linspace(0, self.cache.count - 1, rows).astype(np.int64)
+            index.train(self.cache.vectors_at(places))
+        else:
+            index = faiss.IndexFlatIP(dim)
+        for chunk in self._chunks():
+            index.add(chunk)
+        return index
+
+    def _chunks(self) -> Iterator[np.ndarray]:
+        for start in range(0, self.cache.count, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, self.cache.count)
+            yield self.cache.vectors_at(np.arange(start, stop))

@@ -1,0 +1,58 @@
+"""Search in two steps: an index finds candidates, a slower model ranks the first of them anew."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from convert_tf.ranking.protocol import TextRanker, Turns
+from convert_tf.search.protocol import BestCandidates, CandidateScorer, Index, checked_top_k
+
+
+class RerankedIndex:
+    """Scores the first candidates that an index finds anew, by another model.
+
+    Args:
+      first: finds `top_n` candidates.
+      second: scores them: an index of a cache of the same texts, as of a poly-encoder, or a
+        ranker of texts, as a cross-encoder.
+      top_n: how many are scored anew; where more are asked for, as many as those.
+
+    Raises:
+      ValueError: the two caches are of different texts, or `top_n` is not positive.
+
+    Example:
+      index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
+    """
+
+    def __init__(self, first: Index, second: CandidateScorer | TextRanker, *, top_n: int = 100):
+        if not isinstance(second, TextRanker) and (
+            second.cache.texts_hash != first.cache.texts_hash
+        ):
+            raise ValueError(
+                "Candidates are ranked anew from a cache of the same texts. Received: "
+                f"{str(first.cache.folder)!r} and {str(second.cache.folder)!r}, whose texts "
+                "differ. Build both from one file."
+            )
+        if top_n < 1:
+            raise ValueError(f"A candidate or more is ranked anew. Received: top_n={top_n}.")
+        self.cache = first.cache
+        self.first = first
+        self.second = second
+        self.top_n = top_n
+
+    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+        """The best candidates of each context, by the second model; see `CandidateIndex`.
+
+        Where the first index found fewer than that, ids are −1 and scores −∞ at the end.
+        """
+        k = checked_top_k(top_k, self.cache)
+        ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
+        is_found = ids >= 0
+        if isinstance(self.second, TextRanker):
+            texts = [[self.cache.text(i) for i in row[row >= 0]] for row in ids]
+            scores = np.zeros(ids.shape, np.float32)
+            if len(ids):
+                scores[is_found] = np.concatenate(self.second.candidate_scores(contexts, texts))
+        else:
+            scores = self.second.score(contexts, np.maximum(ids, 0))
+        return BestCandidates(ids, np.where(is_found, scores, -np.inf)).best(k)

@@ -1,0 +1,301 @@
+"""The web application of `convert-tf serve`: a model behind HTTP and JSON."""
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Response
+
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.intents.answers import Answer, answers
+from convert_tf.service.batching import Batcher
+from convert_tf.service.counters import Counters
+from convert_tf.service.middleware import BodyLimit, Counted, LeftWithClient
+from convert_tf.service.refusals import RefusedError, add_refusals
+from convert_tf.service.requests import (
+    ClassifyRequest,
+    EmbeddingsRequest,
+    EncodeRequest,
+    Limits,
+    RankRequest,
+)
+
+_RANKED = 10  # responses of a context, unless another number is asked for
+
+
+class Model:
+    """What the service computes with, as functions for a `Batcher`.
+
+    Args:
+      encoder: texts to vectors.
+      name: how requests to `/v1/embeddings` call it.
+      classifier: an `IntentClassifier` or `IntentFile` for `/classify`; None for none.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, name: str, classifier: Any = None):
+        self.encoder, self.name, self.classifier = encoder, name, classifier
+
+    def functions(self) -> dict[str, Any]:
+        """By what a batch is called."""
+        own: dict[str, Any] = {
+            "sentence": self.encoder.encode,
+            "context": self._contexts,
+            "response": self.encoder.encode_responses,
+        }
+        if self.classifier is not None:
+            own["classify"] = lambda texts: answers(self.classifier, texts)
+        return own
+
+    def _contexts(self, rows: list[tuple[str, Any]]) -> np.ndarray:
+        texts, extra = zip(*rows, strict=True)
+        if not self.encoder.reads_history:
+            return self.encoder.encode_contexts(texts)
+        return self.encoder.encode_contexts(texts, [*extra])
+
+
+def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
+    """A web application of a model.
+
+    Args:
+      model: see there.
+      limits: how much a request may ask for.
+
+    Returns:
+      An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
+      `/health`, `/metrics`, and `/docs`, which describes them.
+    """
+    limits = limits or Limits()
+    counters = Counters(lambda: batcher.queued)
+    batcher = Batcher(
+        model.functions(),
+        max_batch=limits.batch,
+        max_queued=limits.queued,
+        on_batch=counters.batch,
+    )
+
+    @contextlib.asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        async with batcher:
+            yield
+
+    application = FastAPI(title="convert_tf", lifespan=running)
+    application.add_middleware(BodyLimit, max_bytes=limits.body_bytes)
+    application.add_middleware(LeftWithClient)
+    application.add_middleware(Counted, counters=counters)  # added last, it is outermost
+    add_refusals(application)
+    service = _Service(model, limits, batcher)
+    for path in ("encode", "rank", "classify"):
+        application.post(f"/{path}")(getattr(service, path))
+    application.post("/v1/embeddings")(service.embeddings)
+    application.get("/v1/models")(service.models)
+    application.get("/health")(service.health)
+
+    @application.get("/metrics")
+    async def metrics() -> Response:
+        return Response(counters.text(), media_type="text/plain; version=0.0.4")
+
+    return application
+
+
+class _Service:
+    """The requests, each a method."""
+
+    def __init__(self, model: Model, limits: Limits, batcher: Batcher):
+        self._model, self._limits, self._batcher = model, limits, batcher
+
+    async def encode(self, request: EncodeRequest) -> Response:
+        """Vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
+        if request.kind == "context":
+            vectors = await self._contexts(request.texts, request.extra_contexts)
+        else:
+            if request.extra_contexts is not None:
+                raise RefusedError(
+                    422,
+                    "extra_contexts belong to texts of the kind context. Received: "
+                    f"extra_contexts, of the kind {request.kind}. Leave them out.",
+                )
+            vectors = await self._vectors(request.kind, request.texts)
+        return await _answer(_encoded, vectors, request.format)
+
+    async def rank(self, request: RankRequest) -> Response:
+        """For each context the responses, best first, with their cosines."""
+        if not request.responses:
+            raise RefusedError(422, "There must be a response. Received: none. Add some.")
+        self._check(request.contexts)
+        self._check(request.responses)
+        top_k = min(request.top_k or _RANKED, len(request.responses))
+        self._check_results(len(request.contexts), top_k, [*map(len, request.responses)])
+        contexts = await self._contexts(request.contexts, request.extra_contexts)
+        responses = await self._vectors("response", request.responses)
+        return await _answer(_ranked, contexts, responses, request.responses, top_k)
+
+    async def classify(self, request: ClassifyRequest) -> Response:
+        """The intent of each text, null out of scope, with its confidence."""
+        if self._model.classifier is None:
+            raise RefusedError(
+                404,
+                "Intents are told by a service that has some. Received: /classify, of one without. "
+                "Start convert-tf serve with --intents.",
+            )
+        self._check(request.texts)
+        top_k = min(request.top_k, len(self._model.classifier.classes_))
+        self._check_results(len(request.texts), top_k)
+        found = await self._batcher("classify", request.texts)
+        return await _answer(_classified, found, top_k)
+
+    async def embeddings(self, request: EmbeddingsRequest) -> Response:
+        """Vectors of length 1, as clients of OpenAI's interface ask for them."""
+        if request.model != self._model.name:
+            raise RefusedError(
+                404,
+                f"The model here is {self._model.name!r}. Received: {request.model!r}. Ask for "
+                "that, or start convert-tf serve with --name.",
+            )
+        texts = [request.input] if isinstance(request.input, str) else request.input
+        vectors = await self._vectors("sentence", texts)
+        if (
+            request.dimensions is not None
+            and len(vectors)
+            and request.dimensions != vectors.shape[1]
+        ):
+            raise RefusedError(
+                400,
+                f"Vectors have {vectors.shape[1]} numbers. Received: {request.dimensions}. Leave "
+                "dimensions out.",
+            )
+        return await _answer(_embedded, vectors, request.encoding_format, self._model.name)
+
+    async def models(self) -> dict[str, Any]:
+        """The name for `/v1/embeddings`."""
+        own = {"id": self._model.name, "object": "model", "created": 0, "owned_by": "convert_tf"}
+        return {"object": "list", "data": [own]}
+
+    async def health(self) -> Response:
+        """Whether requests are answered."""
+        if not self._batcher.is_running:
+            raise RefusedError(
+                503,
+                "The service answers once it has started, until it stops. Received: a request "
+                "before or after. Try again in a second.",
+            )
+        return _json(
+            json.dumps({"status": "ok", "model": self._model.name, "queued": self._batcher.queued})
+        )
+
+    async def _vectors(self, kind: str, rows: Sequence[Any]) -> np.ndarray:
+        self._check([row[0] if isinstance(row, tuple) else row for row in rows])
+        found = await self._batcher(kind, rows)
+        return np.stack(found) if found else np.zeros((0, 0), np.float32)
+
+    async def _contexts(self, texts: Sequence[str], extra: Sequence[Any] | None) -> np.ndarray:
+        if extra is not None and not self._model.encoder.reads_history:
+            raise RefusedError(
+                422,
+                "Earlier turns are for models that read them. Received: extra_contexts, for one "
+                "that does not. Leave them out.",
+            )
+        if extra is not None and len(extra) != len(texts):
+            raise RefusedError(
+                422,
+                f"extra_contexts are one for each text. Received: {len(extra)} for {len(texts)}. "
+                'Pass "" where there are none.',
+            )
+        for each in extra or ():
+            self._check([each] if isinstance(each, str) else each)
+        return await self._vectors(
+            "context", [*zip(texts, extra or [""] * len(texts), strict=True)]
+        )
+
+    def _check(self, texts: Sequence[str]) -> None:
+        if len(texts) > self._limits.texts:
+            raise RefusedError(
+                413,
+                f"A request has at most {self._limits.texts:,} texts. Received: {len(texts):,}. "
+                "Divide it.",
+            )
+        longest = max(map(len, texts), default=0)
+        if longest > self._limits.characters:
+            raise RefusedError(
+                413,
+                f"A text has at most {self._limits.characters:,} characters. "
+                f"Received: {longest:,}. Shorten it.",
+            )
+
+    def _check_results(self, asked: int, top_k: int, lengths: Sequence[int] = ()) -> None:
+        """Refuses what is answered with more than a process should hold.
+
+        Args:
+          asked: contexts or texts.
+          top_k: results of each.
+          lengths: characters of what results repeat.
+        """
+        if asked * top_k > self._limits.results:
+            raise RefusedError(
+                413,
+                f"A request has at most {self._limits.results:,} results. Received: {asked:,} × "
+                f"{top_k:,}. Ask for fewer, by top_k or in several requests.",
+            )
+        characters = asked * sum(sorted(lengths)[-top_k:])
+        if characters > self._limits.result_characters:
+            raise RefusedError(
+                413,
+                f"Results have at most {self._limits.result_characters:,} characters. Received: "
+                f"{characters:,}. Ask for fewer, by top_k or in several requests.",
+            )
+
+
+# Answers are written row by row, by other threads: one call for a whole answer would keep the
+# interpreter, and FastAPI's own encoder looks at each number of each vector.
+
+
+async def _answer(write: Callable[..., str], *values: Any) -> Response:
+    return _json(await asyncio.to_thread(write, *values))
+
+
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def _rows(rows: Iterable[Any]) -> str:
+    return f"[{', '.join([json.dumps(row) for row in rows])}]"
+
+
+def _encoded(vectors: np.ndarray, form: str) -> str:
+    dim = len(vectors[0]) if len(vectors) else 0
+    return f'{{"vectors": {_rows(_written(each, form) for each in vectors)}, "dim": {dim}}}'
+
+
+def _ranked(contexts: np.ndarray, responses: np.ndarray, texts: Sequence[str], top_k: int) -> str:
+    def found(scores: np.ndarray) -> list[dict[str, Any]]:
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        return [{"index": int(i), "response": texts[i], "score": float(scores[i])} for i in best]
+
+    rows = map(found, contexts @ responses.T if len(contexts) else [])
+    return f'{{"rankings": {_rows(rows)}}}'
+
+
+def _classified(found: Sequence[Answer], top_k: int) -> str:
+    return f'{{"answers": {_rows(each.described(top_k) for each in found)}}}'
+
+
+def _embedded(vectors: np.ndarray, form: str, name: str) -> str:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True) if len(vectors) else 1.0
+    unit = vectors / np.maximum(norms, 1e-12)
+    data = _rows(
+        {"object": "embedding", "index": i, "embedding": _written(vector, form)}
+        for i, vector in enumerate(unit)
+    )
+    usage = {"prompt_tokens": 0, "total_tokens": 0}  # nothing is charged for, or counted
+    rest = json.dumps({"object": "list", "model": name, "usage": usage})
+    return f'{{"data": {data}, {rest[1:]}'
+
+
+def _written(vector: np.ndarray, form: str) -> Any:
+    """A vector as JSON holds it: numbers, or the base64 of little-endian float32."""
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+    return vector.astype(float).round(7).tolist()

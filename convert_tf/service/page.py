@@ -1,0 +1,77 @@
+"""The page that runs a model in the browser, served as the static files that it is."""
+
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from convert_tf.checkpoints.released import URL_VARIABLE, release_file
+from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
+
+BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
+PAGE_ARCHIVE = f"page-1{ARCHIVE_SUFFIX}"  # of a release, whose files never change: count it up
+_FILES = (
+    "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
+    "model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz",
+)  # fmt: skip
+
+
+def missing_files(folder: Path) -> list[str]:
+    """What a folder has not of a page."""
+    return [name for name in _FILES if not (folder / name).is_file()]
+
+
+def page_folder() -> Path:
+    """The page of the clone that this is, where it is built; else that of the release.
+
+    Raises:
+      ValueError: it is not here and could not be downloaded.
+    """
+    if not missing_files(BUILT_PAGE):
+        return BUILT_PAGE
+    try:
+        return release_file(PAGE_ARCHIVE)
+    except DownloadError as error:
+        raise ValueError(
+            "The page is built by make web, in a clone, or downloaded. Received: neither; "
+            f"{error} Without a network: set {URL_VARIABLE} to file:// and the folder of a "
+            f"release, or unpack its {PAGE_ARCHIVE} and pass --folder."
+        ) from error
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Files with the headers that the page needs; requests are not printed."""
+
+    extensions_map = {  # noqa: RUF012 (its type is that of the base class)
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".js": "text/javascript",
+        ".gz": "application/octet-stream",  # which the page itself unpacks
+    }
+
+    def end_headers(self) -> None:
+        # The page asks for large files with the checksum of what it wants.
+        is_dated = ".gz?v=" in self.path
+        self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
+        super().end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
+    """A server of the page; `serve_forever` runs it.
+
+    Args:
+      folder: what `make web` wrote, or `page_folder` gives.
+      host: address to listen at.
+      port: 0 for one that is free.
+
+    Raises:
+      ValueError: the folder is not such a page.
+      OSError: another program listens there.
+    """
+    if missing := missing_files(folder):
+        raise ValueError(
+            f"A page is what make web builds in a clone. Received: {str(folder)!r}, without "
+            f"{', '.join(missing)}. Run make web, or pass another --folder."
+        )
+    return ThreadingHTTPServer((host, port), partial(_Handler, directory=str(folder)))

@@ -1,0 +1,70 @@
+"""What is not answered, as a line of JSON in the form that OpenAI's clients show."""
+
+import json
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from convert_tf.service.batching import NotRunningError, QueueFullError
+
+_SECONDS_TO_WAIT = "1"  # for a place in the queue
+
+
+class RefusedError(Exception):
+    """A request that is not answered, with the status of HTTP that says why."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that says why there is no other."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    body = {"error": {"message": message, "type": kind, "code": status}}
+    return Response(
+        json.dumps(body), status, media_type="application/json", headers=dict(headers or {})
+    )
+
+
+def add_refusals(application: FastAPI) -> None:
+    """Makes every error of an application such an answer."""
+
+    @application.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> Response:
+        return refusal(error.status, str(error))
+
+    @application.exception_handler(HTTPException)
+    async def not_served(request: Request, error: HTTPException) -> Response:
+        message = str(error.detail)
+        if error.status_code in (404, 405):
+            asked = f"{request.method} {request.url.path}"
+            message = f"The service has the requests of /docs. Received: {asked}. Ask for those."
+        elif error.status_code == 400:
+            message = "A request is JSON in UTF-8. Received: another body. Write it so."
+        return refusal(error.status_code, message, error.headers)
+
+    @application.exception_handler(NotRunningError)
+    @application.exception_handler(QueueFullError)
+    async def busy(_: Request, error: Exception) -> Response:
+        return refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
+
+    @application.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        said = first["msg"].removeprefix("Value error, ")  # pydantic's words
+        return refusal(
+            422, f"Requests have the fields of /docs. Received: {place}: {said}. Change it."
+        )
+
+    @application.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        # The server logs what this is; texts of others may be in it.
+        return refusal(
+            500,
+            f"What is asked is computed. Received: an error inside, {type(error).__name__}, which "
+            "the log of the service describes. Report it there.",
+        )

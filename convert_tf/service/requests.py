@@ -1,0 +1,87 @@
+"""What a service is asked, and how much of it."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
+
+Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
+Turns = Annotated[
+    list[StrictStr | list[StrictStr]],
+    Field(description="of each text the turns before: a list, the oldest first, or joined"),
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is taken.
+
+    Attributes:
+      texts: of a request.
+      characters: of a text.
+      body_bytes: of a request.
+      queued: texts that wait, of all requests.
+      batch: texts that are computed together.
+      results: of a request: contexts or texts × those of each that are told.
+      result_characters: of the responses in the results of a request, with repetitions.
+    """
+
+    texts: int = 2048
+    characters: int = 20_000
+    body_bytes: int = 8 * 2**20
+    queued: int = 20_000
+    batch: int = 256
+    results: int = 100_000
+    result_characters: int = 16 * 2**20
+
+    def __post_init__(self) -> None:
+        if wrong := {name: n for name, n in vars(self).items() if n < 1}:
+            raise ValueError(f"Limits are 1 or more. Received: {wrong}. Raise them.")
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class EncodeRequest(_Request):
+    """For `/encode`."""
+
+    texts: Texts
+    kind: Literal["sentence", "context", "response"] = "sentence"
+    extra_contexts: Turns | None = None
+    format: Literal["float", "base64"] = "float"
+
+
+class RankRequest(_Request):
+    """For `/rank`."""
+
+    contexts: Texts
+    responses: Texts
+    extra_contexts: Turns | None = None
+    top_k: Annotated[int, Field(ge=1, description="10 by default")] | None = None
+
+
+class ClassifyRequest(_Request):
+    """For `/classify`."""
+
+    texts: Texts
+    top_k: Annotated[int, Field(ge=1)] = 1
+
+
+class EmbeddingsRequest(BaseModel):
+    """For `/v1/embeddings`; fields of other services' requests are left alone."""
+
+    input: StrictStr | Texts
+    model: str
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        if isinstance(value, list) and any(isinstance(each, int | list) for each in value):
+            raise ValueError(
+                "token ids of another vocabulary, not texts (LangChain sends texts with "
+                "check_embedding_ctx_length=False)"
+            )
+        return value

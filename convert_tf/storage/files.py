@@ -1,0 +1,177 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+
+_TEMPORARY = re.compile(r"\.new-(?P<process>\d+)\.(?P<name>.+)")
+
+
+class FileWriteError(OSError):
+    """A file that could not be written; `errno`, `strerror` and `filename` say why and where."""
+
+    def __str__(self) -> str:
+        return (
+            f"A file must be written whole. Received: {self.strerror}, at {self.filename!r}. "
+            "Nothing new was left under that name; free some space or choose another place, and "
+            "run the same command again."
+        )
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Says which file is written where the block meets an error of the disk.
+
+    Raises:
+      FileWriteError: the block raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FileWriteError(error.errno, reason, os.fspath(path)) from error
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Gives a hidden name beside that of a file, for the block to write to, and then renames it.
+
+    What processes that are no more had begun of the same file is deleted.
+
+    Args:
+      path: the file; one that is there is replaced.
+
+    Raises:
+      FileWriteError: it could not be made or renamed; what was at `path` is as it was.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    temporary = os.path.join(folder, f".new-{os.getpid()}.{name}")
+    try:
+        with writing(path):
+            open(temporary, "wb").close()
+        remove_leftovers(folder or ".", name, only_dead=True)
+        yield temporary
+        with writing(path):
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+
+
+@contextlib.contextmanager
+def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps other processes from writing the same output while the block lasts.
+
+    Two that take minutes for it would otherwise both be done, and the later one's would stay. What
+    killed ones left under temporary names (`whole_file`) is deleted.
+
+    Args:
+      path: a file or folder that is written at the end; its parents are made.
+
+    Raises:
+      ValueError: another process is in such a block for it.
+      FileWriteError: there is no place for the lock.
+    """
+    path = os.path.realpath(path)
+    folder, name = os.path.split(path)
+    place = os.path.join(folder, f".{name}.lock")
+    with writing(path):
+        os.makedirs(folder, exist_ok=True)
+        lock = open(place, "w")  # noqa: SIM115 (closed below)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = os.path.samestat(os.stat(place), os.fstat(lock.fileno()))
+        except (BlockingIOError, FileNotFoundError):
+            is_held = False  # or just given back by one that is done
+        if not is_held:
+            raise ValueError(
+                f"One process writes an output at a time. Received: {path!r}, which another "
+                "process is writing. Wait for it, or choose another --output."
+            )
+        try:
+            remove_leftovers(folder, name)
+            yield
+        finally:
+            os.remove(place)
+
+
+def remove_leftovers(
+    folder: str | os.PathLike[str], name: str | None = None, *, only_dead: bool = False
+) -> None:
+    """Deletes what killed processes left of files that they had begun (`whole_file`).
+
+    Args:
+      folder: in which nobody else writes these files now, unless `only_dead`.
+      name: of the file; None for all.
+      only_dead: whether those of processes that this machine runs now are kept.
+    """
+    for entry in os.listdir(folder):
+        found = _TEMPORARY.fullmatch(entry)
+        if not found or name not in (None, found["name"]):
+            continue
+        if not (only_dead and _is_alive(int(found["process"]))):
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(folder, entry))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's, or no number of a process
+        pass
+    return True
+
+
+def check_replaceable(
+    path: str | os.PathLike[str],
+    is_own: Callable[[str], bool],
+    *,
+    overwrite: bool,
+    error: type[ValueError] = ValueError,
+) -> None:
+    """Refuses an output that is there and may not be replaced.
+
+    Args:
+      path: a file that will be written.
+      is_own: whether a file is such as the same command writes.
+      overwrite: whether such a one is replaced.
+      error: what is raised.
+
+    Raises:
+      ValueError: there is a file and `overwrite` is false, or something else.
+    """
+    path = os.fspath(path)
+    if not os.path.exists(path):
+        return
+    if not overwrite:
+        raise error(
+            f"A file that is there is kept. Received: {path!r}, which exists. Pass --overwrite, or "
+            "choose another --output."
+        )
+    if not os.path.isfile(path) or not is_own(path):
+        raise error(
+            "--overwrite replaces what the same command wrote. Received: "
+            f"{path!r}, which is something else. Choose another --output, or remove it."
+        )
+
+
+def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Writes a file that appears whole or not at all.
+
+    Args:
+      path: the file; one that is there is replaced.
+      content: bytes, or text that is written as UTF-8.
+
+    Raises:
+      FileWriteError: it could not be written; what was at `path` is as it was.
+    """
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    with whole_file(path) as temporary, writing(path), open(temporary, "wb") as file:
+        file.write(content)

@@ -1,0 +1,249 @@
+"""Folders that appear complete or not at all, also when the process is killed."""
+
+import contextlib
+import errno
+import fcntl
+import fnmatch
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from convert_tf.storage.checksums import checksum
+from convert_tf.storage.files import FileWriteError, write_file, writing
+from convert_tf.storage.json_text import parsed_json
+
+_JOURNAL = "moves.json"
+_REPLACED = "replaced"
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+Lister = Callable[[str], list[str]]
+
+
+class OutputFolder:
+    """A folder that is written under a hidden name and gets its own when it is complete.
+
+    What is there already is replaced as a whole; with `data_files` only these are, and other files
+    stay. What a killed process left is put right by the next one with the same output: where it
+    was giving out names, the files from before get theirs back.
+
+    Args:
+        output: the folder; its parents are made, and a link is followed.
+        data_files: lists the files of a folder that belong to a run, and no others. The work then
+            is inside a folder that exists, as it may be where another disk is mounted. None for a
+            folder that is replaced as a whole.
+        replaceable: patterns of the paths, relative to it, of which a folder may be replaced as a
+            whole; the first is of a file that it must hold. An empty folder always may.
+        is_own: whether a folder without such files must be empty, but for hidden ones.
+        temp_dir: where `scratch` is; beside the output when empty.
+        overwrite: whether what an earlier run completed may be replaced.
+
+    Attributes:
+        scratch: a folder for what is only needed while `open` lasts.
+
+    Raises:
+        ValueError: the output is a file, holds the results of an earlier run, or something else;
+            or files that a killed run had put aside have got a namesake since.
+
+    Example:
+        with OutputFolder("module/1").open() as folder:
+            (folder / "README.md").write_text("…")
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        data_files: Lister | None = None,
+        replaceable: Sequence[str] = (),
+        is_own: bool = False,
+        temp_dir: str = "",
+        overwrite: bool = False,
+    ) -> None:
+        self.output = os.path.realpath(output)  # temporary folders go to the disk behind a link
+        self._data_files = data_files
+        self._replaceable = replaceable
+        self._is_own = is_own
+        self._overwrite = overwrite
+        parent, name = os.path.split(self.output)
+        self._is_inside = data_files is not None and os.path.isdir(self.output)
+        self._work = (
+            os.path.join(self.output, ".new")
+            if self._is_inside
+            else os.path.join(parent, f".{name}.new")
+        )
+        self._written = os.path.join(self._work, "written")
+        self._replaced = os.path.join(self._work, _REPLACED)
+        self._journal = os.path.join(self._work, _JOURNAL)
+        self.scratch = os.path.join(self._work, "scratch")
+        if temp_dir:
+            place = checksum([self.output.encode("utf-8", "surrogateescape")])[:12]
+            self.scratch = os.path.join(os.path.abspath(temp_dir), f".{name}-{place}.new")
+        if not os.path.exists(self._journal):  # else it is not what it will be when `open` begins
+            self._check()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Path]:
+        """Gives the folder to write to, and its files their names at the end of the block.
+
+        Raises:
+            ValueError: as above, or another process writes the same output.
+            FileWriteError: the disk is full.
+        """
+        with writing(self.output):
+            os.makedirs(self._work, exist_ok=True)
+            lock_file = open(os.path.join(self._work, "lock"), "w")  # noqa: SIM115 (closed below)
+        with lock_file as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(
+                    "One process writes a folder at a time. Received: "
+                    f"{self.output!r}, which another process is writing. Wait for it, or choose "
+                    "another --output."
+                ) from error
+            try:
+                self._undo_moves()
+                self._check()
+                for folder in (self._replaced, self._written, self.scratch):
+                    shutil.rmtree(folder, ignore_errors=True)
+                for folder in (self._written, self.scratch):
+                    os.makedirs(folder)
+                yield Path(self._written)
+                self._publish()
+            except OSError as error:
+                if error.errno not in _DISK_IS_FULL or isinstance(error, FileWriteError):
+                    raise
+                where = error.filename or self.output
+                raise FileWriteError(error.errno, error.strerror, where) from error
+            finally:
+                self._undo_moves()
+                shutil.rmtree(self.scratch, ignore_errors=True)
+                shutil.rmtree(self._work, ignore_errors=True)
+
+    def _check(self) -> None:
+        if not os.path.exists(self.output):
+            return
+        if not os.path.isdir(self.output):
+            raise ValueError(
+                f"The output is a folder. Received: {self.output!r}, a file. Choose another "
+                "--output."
+            )
+        old = [self.output] if self._data_files is None else self._data_files(self.output)
+        if old and not self._overwrite:
+            raise ValueError(
+                f"What an earlier run wrote is kept. Received: {self.output!r}, which exists. Pass "
+                "--overwrite, or choose another --output."
+            )
+        if self._data_files is None:
+            stranger = self._stranger()
+        else:
+            others = [] if old or not self._is_own else os.listdir(self.output)
+            stranger = min((name for name in others if name[0] != "."), default="")
+        if stranger:
+            raise ValueError(
+                f"The output is a folder of its own. Received: {self.output!r}, which holds "
+                f"something else, as {stranger}. Choose another --output, or empty it."
+            )
+
+    def _stranger(self) -> str:
+        """A path in the folder that forbids to replace it as a whole; `""` where there is none."""
+        paths = [
+            os.path.relpath(os.path.join(folder, name), self.output)
+            for folder, folders, names in os.walk(self.output)
+            for name in (*names, *(each for each in folders if _is_leaf(folder, each)))
+        ]
+        known = [
+            [path for path in paths if _matches(path, pattern)] for pattern in self._replaceable
+        ]
+        if not known or not known[0]:
+            return min(paths, default="")
+        return min({*paths}.difference(*known), default="")
+
+    def _publish(self) -> None:
+        for folder, _, names in os.walk(self._written):
+            for path in (*(os.path.join(folder, name) for name in names), folder):
+                _sync(path)
+        moves = [(self._written, self.output)]
+        if self._is_inside:
+            assert self._data_files is not None
+            os.makedirs(self._replaced)
+            moves = [(path, self._replaced) for path in self._data_files(self.output)]
+            moves += [(path, self.output) for path in self._data_files(self._written)]
+            moves = [(path, os.path.join(to, os.path.basename(path))) for path, to in moves]
+        elif os.path.exists(self.output):
+            moves.insert(0, (self.output, self._replaced))
+        if len(moves) > 1:  # a single one is made or not
+            write_file(self._journal, json.dumps(moves))
+        for source, target in moves:
+            os.rename(source, target)
+        _sync(os.path.dirname(self.output))
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._journal)  # from here on the new files stay
+
+    def _undo_moves(self) -> None:
+        """Gives files their names back, where not all of the moves that were begun were made."""
+        if os.path.exists(self._journal):
+            for source, target in reversed(parsed_json(Path(self._journal).read_text())):
+                if not os.path.exists(target):
+                    continue
+                if not os.path.exists(source):
+                    os.rename(target, source)
+                elif Path(target).is_relative_to(self._replaced):
+                    raise ValueError(
+                        "What a killed run had put aside gets its name back. Received: "
+                        f"{target!r}, and {source!r}, which somebody made since. Remove or rename "
+                        "one of them."
+                    )
+            os.remove(self._journal)
+
+
+def put_aside(output: str | os.PathLike[str]) -> str:
+    """A sentence on where a killed run put what was there before; `""` where none did.
+
+    Args:
+        output: in which a reader misses something.
+    """
+    parent, name = os.path.split(os.path.realpath(output))
+    for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):
+        if os.path.exists(os.path.join(work, _JOURNAL)):
+            return (
+                f" What was there before a run was killed is in {os.path.join(work, _REPLACED)!r}: "
+                "run the same command again, which gives it its name back."
+            )
+    return ""
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As of `fnmatch`, but no `*` crosses a `/`."""
+    parts, patterns = path.split(os.sep), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
+
+
+def _is_leaf(folder: str, name: str) -> bool:
+    """Whether a folder in another one is a link, or empty: it then counts like a file."""
+    path = os.path.join(folder, name)
+    return os.path.islink(path) or not os.listdir(path)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def files_with_facts(folder: str, facts_file: str, is_file: Callable[[str], object]) -> list[str]:
+    """The files of a folder of arrays; last the one without which it is none.
+
+    Args:
+        folder: the folder.
+        facts_file: what says what the arrays are.
+        is_file: whether a file of this name belongs to such a folder.
+    """
+    if not os.path.isfile(os.path.join(folder, facts_file)):
+        return []
+    names = sorted(name for name in os.listdir(folder) if is_file(name) and name != facts_file)
+    return [os.path.join(folder, name) for name in (*names, facts_file)]

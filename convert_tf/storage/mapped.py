@@ -1,0 +1,190 @@
+"""Arrays on disk: folders of them, read until a run ends, and those written piece by piece."""
+
+import contextlib
+import dataclasses
+import io
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from convert_tf.storage.folders import put_aside
+from convert_tf.storage.json_text import parsed_json
+
+
+class MappedFile:
+    """A `.npy` file, mapped; the system keeps in memory what is read again.
+
+    Args:
+      path: the file.
+      dtype: of its values.
+      shape: of its array; −1 for any number.
+      what: what the folder of the file is called in messages.
+      remedy: the last sentence of messages.
+
+    Attributes:
+      path: the file.
+      array: what it holds. It stays readable when the file is deleted or another one gets its
+        name; reading behind the end of a file that was cut ends the process with SIGBUS, which
+        `checked` prevents.
+
+    Raises:
+      ValueError: the file is missing, damaged, or of another type or shape.
+    """
+
+    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], *, what: str, remedy: str):
+        self.path = path
+        self._what, self._remedy = what, remedy
+        try:
+            array = np.load(path, mmap_mode="r")
+            self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(
+                f"A {what} must be whole. Received: {path} ({error}). {remedy}"
+            ) from error
+        fits = len(array.shape) == len(shape) and all(
+            size in (own, -1) for own, size in zip(array.shape, shape, strict=True)
+        )
+        if array.dtype != dtype or not fits:
+            expected = str(shape).replace("-1", "any")
+            raise ValueError(
+                f"{path.name} must be {dtype} of shape {expected}. Received: {array.dtype} of "
+                f"shape {array.shape} in {path}. {remedy}"
+            )
+        self._size = self._bytes()
+        # As a plain array, whose slices are not subclasses with a file to keep.
+        self.array = np.asarray(array)
+
+    def checked(self) -> np.ndarray:
+        """The array, to be read now.
+
+        Raises:
+          ValueError: the file is shorter than it was.
+        """
+        size = self._bytes()
+        if size < self._size:
+            raise ValueError(
+                f"A {self._what} must be whole. Received: {size} of {self._size} bytes, in "
+                f"{str(self.path)!r}. {self._remedy}"
+            )
+        return self.array
+
+    def _bytes(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder of arrays, and the JSON file that says what they are.
+
+    Args:
+      what: what the folder is called in messages.
+      facts_file: name of the JSON file.
+      version: the version of the format that is read.
+      kinds: the type of each entry that the file must have.
+      dtypes: what its `dtype` may be.
+      remedy: the last sentence of messages.
+    """
+
+    what: str
+    facts_file: str
+    version: int
+    kinds: Mapping[str, Any]
+    dtypes: Collection[str]
+    remedy: str
+
+    def facts(self, folder: str | os.PathLike[str]) -> dict[str, Any]:
+        """What the JSON file says.
+
+        Raises:
+          ValueError: there is no such file, or it says something else.
+        """
+        path = Path(folder) / self.facts_file
+        try:
+            facts = parsed_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"A {self.what} must hold {path.name}. Received: {path} ({error}). {self.remedy}"
+                f"{put_aside(folder)}"
+            ) from error
+        found = facts.get("version") if isinstance(facts, dict) else None
+        if found != self.version:
+            raise ValueError(
+                f"A {self.what} is read in version {self.version} of its format. Received: version "
+                f"{found!r} in {path}. {self.remedy}"
+            )
+        wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]
+        if wrong or facts["dtype"] not in self.dtypes:
+            raise ValueError(
+                f"{path.name} must say what a {self.what} holds. Received: {path}, with "
+                f"{', '.join(wrong or ['dtype'])} missing or of another kind. {self.remedy}"
+            )
+        return facts
+
+    def mapped(
+        self, folder: str | os.PathLike[str], name: str, dtype: str, shape: tuple[int, ...]
+    ) -> MappedFile:
+        """One of the folder's arrays."""
+        return MappedFile(Path(folder) / name, dtype, shape, what=self.what, remedy=self.remedy)
+
+
+class GrowingArray:
+    """A `.npy` file that is written piece by piece.
+
+    Args:
+      path: the file.
+      dtype: of its values.
+      row_shape: of one entry of the array; `()` for an array of one dimension.
+
+    Attributes:
+      size: entries so far.
+
+    Example:
+      with GrowingArray("vectors.npy", "float32", row_shape=(512,)) as array:
+          array.append(vectors)
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: str, *, row_shape: tuple[int, ...] = ()
+    ):
+        self._dtype = np.dtype(dtype)
+        self._row_shape = row_shape
+        self.size = 0
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+        self._file.write(self._header())
+
+    def append(self, values: np.ndarray) -> None:
+        """Writes more entries, converted to the array's type."""
+        self._file.write(values.astype(self._dtype, copy=False).tobytes())
+        self.size += len(values)
+
+    def __enter__(self) -> "GrowingArray":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(OSError):  # of a full disk, which was reported already
+                self._file.close()
+
+    def close(self) -> None:
+        """Writes the number of entries where it belongs, and everything to the disk."""
+        if self._file.closed:
+            return
+        with self._file as file:
+            file.seek(0)
+            file.write(self._header())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _header(self) -> bytes:
+        # Its length is the same for all sizes: it is padded to a multiple of 64 bytes, with room
+        # for any number.
+        header = io.BytesIO()
+        shape = (self.size, *self._row_shape)
+        description = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, description)
+        return header.getvalue()

@@ -1,0 +1,182 @@
+"""Files as streams of their decompressed bytes.
+
+Memory stays flat whatever a file holds: an archive is decompressed in small pieces. A truncated or
+damaged one gives what is before the damage, which is noted.
+"""
+
+import bz2
+import codecs
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from convert_tf.extras import needs
+
+MAX_LINE_BYTES = 32 * 2**20
+_MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
+_PLAIN_PIECE = 2**20
+# One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
+_ARCHIVE_PIECE = 1024
+OpenFile = Callable[[str], BinaryIO]
+_MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz"}
+_SUFFIXES = {".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz"}
+
+
+@dataclass
+class StreamStats:
+    """What was read of one file so far.
+
+    Attributes:
+        path: the file.
+        kind: `"zst"`, `"bz2"`, `"gz"` or `"plain"`; empty before its first byte was read.
+        compressed_bytes: of the file as it is.
+        problem: `"empty"`, or `"truncated"` or `"damaged"` of an archive; else empty.
+    """
+
+    path: str
+    kind: str = ""
+    compressed_bytes: int = 0
+    problem: str = ""
+
+    def note(self, problem: str, reason: str = "") -> None:
+        """Called when a problem is met; `reason` says more."""
+        self.problem = problem
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the archive ended too early; its last line is then unfinished."""
+        return self.problem in ("truncated", "damaged")
+
+
+class _Decompressor(Protocol):
+    """What `zlib`, `bz2` and `zstandard` decompression objects have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _zstd_decompressor() -> Any:
+    with needs("data", "Reading .zst files"):
+        import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+
+
+def _gzip_decompressor() -> Any:
+    return zlib.decompressobj(wbits=31)
+
+
+_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
+    "zst": _zstd_decompressor,
+    "bz2": bz2.BZ2Decompressor,
+    "gz": _gzip_decompressor,
+}
+
+
+def _archive_errors(kind: str) -> tuple[type[Exception], ...]:
+    """What damage in an archive raises."""
+    if kind == "zst":
+        import zstandard
+
+        return (zstandard.ZstdError,)
+    return (zlib.error, OSError, EOFError)
+
+
+def file_kind(path: str, head: bytes) -> str:
+    """The compression of a file by its first bytes, else by its name.
+
+    Returns:
+        `"zst"`, `"bz2"`, `"gz"` or `"plain"`.
+    """
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"{"):
+        return "plain"
+    return _SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
+
+
+def open_local(path: str) -> BinaryIO:
+    """A file on this machine, as a binary stream."""
+    return open(path, "rb")
+
+
+def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
+    """Yields the decompressed bytes of a file, noting truncation and damage in `stats`."""
+    with open_file(path) as file:
+        piece = file.read(_ARCHIVE_PIECE)
+        if not piece:
+            stats.note("empty")
+            return
+        stats.kind = file_kind(path, piece)
+        if stats.kind == "plain":
+            while piece:
+                stats.compressed_bytes += len(piece)
+                yield piece
+                piece = file.read(_PLAIN_PIECE)
+            return
+        make = _DECOMPRESSORS[stats.kind]
+        decompressor = make()
+        is_inside = False  # an archive may be several compressed streams, one after the other
+        while piece:
+            stats.compressed_bytes += len(piece)
+            while piece:
+                if decompressor.eof:
+                    decompressor, is_inside = make(), False
+                if not is_inside and not piece.strip(b"\0"):
+                    break  # zero padding after a stream is legal
+                is_inside = True
+                try:
+                    data = decompressor.decompress(piece)
+                except _archive_errors(stats.kind) as error:
+                    stats.note(
+                        "damaged", f"near compressed byte {stats.compressed_bytes} ({error})"
+                    )
+                    return
+                piece = decompressor.unused_data if decompressor.eof else b""
+                if data:
+                    yield data
+            piece = file.read(_ARCHIVE_PIECE)
+        if not decompressor.eof and is_inside:
+            stats.note("truncated")
+
+
+class _Pieces(io.RawIOBase):
+    """The decompressed pieces of a file as a stream."""
+
+    def __init__(self, path: str, stats: StreamStats, open_file: OpenFile) -> None:
+        self._pieces = read_pieces(path, open_file, stats)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+
+def open_decompressed(path: str, stats: StreamStats, open_file: OpenFile) -> io.BufferedReader:
+    """The content of a file, compressed or not; truncation and damage are noted in `stats`.
+
+    Args:
+        path: a `.zst`, `.bz2`, `.gz` or plain file; the type is told by content, then by name.
+        stats: what is filled in while reading.
+        open_file: gives the binary stream of a path.
+    """
+    return io.BufferedReader(_Pieces(path, stats, open_file), buffer_size=2**16)

@@ -1,0 +1,25 @@
+"""Tables of text, for a terminal and for Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+
+def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Tables for a terminal: rows of cells, the first one aligned left; empty ones left out."""
+    lines: list[str] = []
+    for rows in filter(None, tables):
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += [""] if lines else []
+        for first, *others in rows:
+            cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+            lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join(lines)
+
+
+def as_markdown(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Tables as Markdown: rows of cells, the first row the headings; empty ones left out."""
+    lines: list[str] = []
+    for rows in filter(None, tables):
+        lines += [""] if lines else []
+        lines += [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
+        lines += [f"| {' | '.join(row)} |" for row in rows[1:]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,71 @@
+"""What a run measures at each evaluation: R100@1 and MRR on held-out packed batches."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from convert_tf import metrics
+from convert_tf.models.encoder import DualEncoder
+
+BATCH_SIZE = 512  # encodings combined at a time
+
+
+def encode_batches(
+    encoder: DualEncoder, batches: Iterable[dict[str, Any]]
+) -> dict[str, np.ndarray]:
+    """What `DualEncoder` returns for packed batches, `[examples, …]` by name."""
+    outputs = [encoder.predict_on_batch(batch) for batch in batches]
+    return {name: np.concatenate([np.asarray(o[name]) for o in outputs]) for name in outputs[0]}
+
+
+def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """R100@1, MRR and the number of examples, by the encoding that the encoder is used for.
+
+    Args:
+      encoder: the model.
+      batches: packed batches.
+
+    Returns:
+      `R100@1`, `MRR`, `examples`. Of a multi-context model they are those of the encoding of both
+      texts, and there are `context/R100@1` and `both_without_history/R100@1` (of both, each history
+      replaced by `""`); and where at least 100 examples have a history `with_history/examples` and,
+      on these alone, `extra_context/R100@1`, `with_history/R100@1` (of both) and
+      `with_history/context/R100@1`.
+
+    Raises:
+      ValueError: there are fewer than 100 examples, or an encoding is NaN.
+
+    Reference: arXiv 1911.03688 §3.2 and footnote 9, §4.2 ("Leveraging Additional Contexts").
+    """
+    encodings = encode_batches(encoder, batches)
+    context, responses = encodings["context_encoding"], encodings["response_encoding"]
+    if not encoder.config.multi_context:
+        return metrics.ranking_metrics(metrics.block_ranks(context, responses))
+
+    def recall(name: str, contexts: np.ndarray, own: Any = slice(None)) -> None:
+        ranks = metrics.block_ranks(contexts[own], responses[own])
+        report[name] = metrics.recall_at_k(ranks, 1)
+
+    both = encodings["both_encoding"]
+    report = metrics.ranking_metrics(metrics.block_ranks(both, responses))
+    recall("context/R100@1", context)
+    recall("both_without_history/R100@1", combine_without_history(encoder, context))
+    with_history = encodings["has_extra_context"]
+    if with_history.sum() >= metrics.BLOCK_SIZE:
+        recall("extra_context/R100@1", encodings["extra_context_encoding"], with_history)
+        recall("with_history/R100@1", both, with_history)
+        recall("with_history/context/R100@1", context, with_history)
+        block = metrics.BLOCK_SIZE
+        report["with_history/examples"] = int(with_history.sum()) // block * block
+    return report
+
+
+def combine_without_history(encoder: DualEncoder, context_encodings: np.ndarray) -> np.ndarray:
+    """The encoding of both, float32 `[contexts, encoding_dim]`, each history replaced by `""`."""
+    combined = [
+        np.asarray(encoder.combine(batch, np.zeros_like(batch)))
+        for start in range(0, len(context_encodings), BATCH_SIZE)
+        for batch in [context_encodings[start : start + BATCH_SIZE]]
+    ]
+    return np.concatenate(combined)

@@ -1,0 +1,245 @@
+"""A dual encoder under its objective.
+
+Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §2.2, §3.1.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.config.train import TrainConfig
+from convert_tf.data.batches import PAIR
+from convert_tf.models.distillation import vector_losses
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.losses import (
+    annealed_scale,
+    distinct_responses,
+    in_batch_softmax_losses,
+    intent_losses,
+)
+from convert_tf.numerics.initializers import GlorotUniform
+from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_in_micro_batches
+from convert_tf.training.objective import Objective
+from convert_tf.training.optimizers import compile_with, make_optimizer
+
+# Of what encoding responses are ranked, all three by a multi-context model.
+OBJECTIVES = ("context", "extra_context", "both")
+
+
+class ResponseRanking(Objective):
+    """A dual encoder under its training objective: pick each context's response from the batch.
+
+    A multi-context model has three such objectives, which are added: given the context (that of a
+    single-context model), given the earlier turns only, and given both. An example without earlier
+    turns has no second one, and the third from its context alone; its response is a negative of the
+    other examples in each.
+
+    Args:
+      encoder: the dual encoder.
+      scale_start, scale_end, scale_anneal_steps: see `TrainConfig`; `scale_end` 0 means
+        √encoding_dim.
+      label_smoothing: probability spread over the negatives.
+      loss_reduction: `mean` over the batch or `sum`, as in equation 1.
+      l2: factor of the sum of squared matrix weights.
+      ranking, distillation, intent_contrast: see `TrainConfig`.
+      teacher_dim: width of the teacher's vectors; 0 for no teacher.
+
+    Call arguments:
+      inputs: the packed batch that `DualEncoder` takes. Where it has `response_groups`, int32
+        `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
+        × k]`, are further responses, negatives of each context, whose `negative_groups` go with
+        `response_groups`; `teacher_context` and `teacher_response`, float32 `[batch, teacher_dim]`,
+        are what is distilled. `utterance_slots`, int32 `[batch × k]`, are single texts, with
+        `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
+        `intent_losses` takes them.
+
+    Returns:
+      dict of what the encoder returns and the `scale` of the cosines, a scalar.
+
+    Reference: arXiv 1911.03688 §2.1 equation 1, §2.2, §3.1. As J of equation 1 is a sum over
+    examples, each objective here is a sum over the examples that have it, by default divided by the
+    batch size; the paper leaves open how the three are combined.
+    """
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        *,
+        scale_start: float = 1.0,
+        scale_end: float = 0.0,
+        scale_anneal_steps: int = 10_000,
+        label_smoothing: float = 0.2,
+        loss_reduction: str = "mean",
+        l2: float = 1e-5,
+        ranking: float = 1.0,
+        distillation: float = 0.0,
+        intent_contrast: float = 0.0,
+        teacher_dim: int = 0,
+        **kwargs: Any,
+    ):
+        super().__init__(encoder, l2=l2, **kwargs)
+        self.scale_start = scale_start
+        self.scale_end = scale_end or math.sqrt(encoder.config.encoding_dim)
+        self.scale_anneal_steps = scale_anneal_steps
+        self.label_smoothing = label_smoothing
+        self.loss_reduction = loss_reduction
+        self.ranking = ranking
+        self.intent_contrast = intent_contrast
+        self.distillation = distillation if teacher_dim else 0.0
+        if self.distillation:
+            self.teacher_projection = keras.layers.Dense(
+                teacher_dim,
+                use_bias=False,
+                kernel_initializer=GlorotUniform(),
+                dtype=encoder.dtype_policy,
+                name="teacher_projection",
+            )
+            self.teacher_projection.build((None, encoder.config.reduced_dim))
+        self.objectives = OBJECTIVES if encoder.config.multi_context else OBJECTIVES[:1]
+        prefixes = {name: "" if name == OBJECTIVES[0] else f"{name}_" for name in self.objectives}
+        self.accuracies = {
+            name: keras.metrics.Mean(name=f"{prefix}batch_accuracy")
+            for name, prefix in prefixes.items()
+        }
+        self.ranking_losses = {
+            name: keras.metrics.Mean(name=f"{prefix}ranking_loss")
+            for name, prefix in prefixes.items()
+        }
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        if is_in_micro_batches(inputs):
+            encodings = encode_micro_batches(self.encoder, inputs, training=training)
+        else:
+            encodings = self.encoder(inputs, training=training)
+        scale = annealed_scale(
+            ops.convert_to_tensor(self.steps_done),
+            start=self.scale_start,
+            end=self.scale_end,
+            anneal_steps=self.scale_anneal_steps,
+        )
+        if training:
+            self.steps_done.assign(self.steps_done + 1)
+        return {**encodings, "scale": scale}
+
+    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
+        is_candidate = self._is_candidate(x)
+        loss = sum(
+            self._over_batch(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
+            for _, cosines, counts in self._objectives(y_pred)
+        )
+        loss = self.ranking * loss + self._distillation_loss(x, y_pred)
+        return self.with_l2(loss + self._intent_loss(x, y_pred))
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        is_candidate = self._is_candidate(x)
+        for name, cosines, counts in self._objectives(y_pred):
+            losses = self._ranking_losses(y_pred, cosines, is_candidate)
+            own = ops.diagonal(cosines)[:, None]
+            # Mined negatives are left out, so that the share can be held against runs without.
+            cosines = cosines[:, : ops.shape(cosines)[0]]
+            is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
+            self.accuracies[name].update_state(ops.cast(is_first, "float32"), counts)
+            self.ranking_losses[name].update_state(losses, counts)
+        return self.get_metrics_result()
+
+    def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any, is_candidate: Any) -> Any:
+        return in_batch_softmax_losses(
+            y_pred["scale"] * cosines, self.label_smoothing, is_candidate=is_candidate
+        )
+
+    def _is_candidate(self, inputs: dict[str, Any]) -> Any:
+        """Which responses each context is ranked among, bool `[batch, columns]`; None for all."""
+        if "response_groups" not in inputs:
+            return None
+        own = inputs["response_groups"]
+        groups = own
+        if "negative_groups" in inputs:
+            groups = ops.concatenate([own, inputs["negative_groups"]])
+        return distinct_responses(own, groups)
+
+    def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
+        """How far the reduced encodings, mapped linearly, point away from the teacher's vectors.
+
+        For each example the sum over its texts, those of the pair and the single ones beside it.
+        """
+        if not self.distillation:
+            return 0.0
+        encodings = [(f"reduced_{name}", f"teacher_{name}") for name in PAIR]
+        if "teacher_text" in inputs:
+            encodings.append(("reduced_utterance", "teacher_text"))
+        losses = [
+            vector_losses(self.teacher_projection(y_pred[reduced]), inputs[teacher])
+            for reduced, teacher in encodings
+        ]
+        of_example = (ops.shape(losses[0])[0], -1)
+        return self.distillation * sum(
+            self._over_batch(ops.sum(ops.reshape(loss, of_example), axis=1)) for loss in losses
+        )
+
+    def _intent_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
+        """How much closer single texts of other intents are than those of one; a mean."""
+        if not self.intent_contrast:
+            return 0.0
+        losses, has_loss = intent_losses(
+            y_pred["reduced_utterance"],
+            inputs["intent_groups"],
+            inputs["intent_names"],
+            scale=y_pred["scale"],
+        )
+        number = ops.maximum(ops.sum(ops.cast(has_loss, "float32")), 1.0)
+        return self.intent_contrast * ops.sum(losses) / number
+
+    def _over_batch(self, losses: Any) -> Any:
+        return ops.sum(losses) if self.loss_reduction == "sum" else ops.mean(losses)
+
+    def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """Each one's name, cosines, and 1 or 0 `[batch]`: who has it.
+
+        Cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives.
+        """
+        encoded = [y_pred[n] for n in ("response_encoding", "negative_encoding") if n in y_pred]
+        responses = ops.transpose(ops.concatenate(encoded))
+        for name in self.objectives:
+            encoding = y_pred[f"{name}_encoding"]
+            if name == "extra_context":
+                counts = ops.cast(y_pred["has_extra_context"], "float32")
+            else:
+                counts = ops.ones_like(encoding[:, 0])
+            yield name, ops.matmul(encoding, responses), counts
+
+
+def make_ranking_model(
+    encoder: DualEncoder, config: TrainConfig, *, precision: str, teacher_dim: int = 0
+) -> ResponseRanking:
+    """`encoder` under its objective, compiled with its optimizer, ready for `fit`.
+
+    Args:
+      encoder: the dual encoder.
+      config: the objective's options and the optimizer's.
+      precision: a dtype policy name.
+      teacher_dim: width of the vectors of a teacher; 0 for none.
+    """
+    model = ResponseRanking(
+        encoder,
+        scale_start=config.scale_start,
+        scale_end=config.scale_end,
+        scale_anneal_steps=config.scale_anneal_steps,
+        label_smoothing=config.label_smoothing,
+        loss_reduction=config.loss_reduction,
+        l2=config.l2,
+        ranking=config.ranking,
+        distillation=config.distillation,
+        intent_contrast=config.intent_contrast,
+        teacher_dim=teacher_dim,
+    )
+    optimizer = make_optimizer(
+        config, embedding_table=encoder.trunk.embedding.table, precision=precision
+    )
+    compile_with(model, optimizer)
+    return model

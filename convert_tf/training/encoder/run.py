@@ -1,0 +1,321 @@
+"""A dual encoder's training run, as `train.py` starts it."""
+
+import contextlib
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.released import model_path
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import PAIR, EvaluationBatches
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
+from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.training.curve import ranking_curve
+from convert_tf.training.encoder.evaluation import evaluate_encoder
+from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
+from convert_tf.training.encoder.sources import (
+    make_batches,
+    open_data,
+    open_negatives,
+    open_splits,
+    open_teacher,
+    open_utterances,
+    trained_examples,
+)
+from convert_tf.training.kind import RunKind
+from convert_tf.training.optimizers import learning_rate_schedule
+from convert_tf.training.processes import (
+    Processes,
+    leaving_at_once,
+    running_processes,
+    spread_over_devices,
+)
+from convert_tf.training.run import carry_out, only_run_in, set_seed
+
+_FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
+_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
+_DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "both_without_history/R100@1")
+
+
+def train(
+    model_config: ModelConfig | None,
+    train_config: TrainConfig,
+    data_config: DataConfig,
+    *,
+    output: str,
+    vocabulary: str | None = None,
+    init_from: str | None = None,
+) -> Path:
+    """Trains a dual encoder, or goes on with a run that was stopped.
+
+    Args:
+      model_config: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None
+        takes the model of `init_from`.
+      train_config: how it is trained.
+      data_config: on what.
+      output: the run's folder. When it holds checkpoints, training goes on from the newest.
+      vocabulary: vocabulary file; None takes the one of `init_from` or of a folder of token ids.
+      init_from: a model directory, a module, or its name, whose weights are the initial ones
+        (fine-tuning).
+
+    Returns:
+      `output`, a model directory with the best weights on the first evaluation split.
+
+    Raises:
+      ValueError: bad data, another run in this folder, a vocabulary or checkpoint that does not
+        match (`CheckpointError`).
+      FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
+      OSError: a file cannot be read or written.
+
+    On SIGTERM the state is saved after the step that runs, and this returns. Of several processes
+    (`processes.join_processes`) all do where one is told to end.
+    """
+    init_from = model_path(init_from) if init_from else None
+    processes = running_processes()
+    with contextlib.ExitStack() as held:
+        held.enter_context(leaving_at_once(processes))
+        if not processes.is_first:  # process 0 prints for all
+            held.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        with processes.together():
+            set_seed(train_config.seed)
+            run = EncoderRun(
+                model_config,
+                train_config,
+                data_config,
+                output=output,
+                vocabulary=vocabulary,
+                init_from=init_from,
+                processes=processes,
+            )
+            devices = spread_over_devices(
+                processes, batch_size=train_config.micro_batch or train_config.batch_size
+            )
+            held.enter_context(devices)
+            if processes.is_first:
+                held.enter_context(only_run_in(run.folder))
+        return carry_out(run)
+
+
+class EncoderRun(RunKind[ResponseRanking]):
+    """The run of a dual encoder; see `train` for its arguments."""
+
+    config: TrainConfig
+    decides_order = frozenset(
+        ("batch_size", "seed", "data", "train_split", "train_examples", "first_train_example",
+         "source_shares", "shuffle_buffer", "utterances", "utterances_per_pair")
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: ModelConfig | None,
+        train: TrainConfig,
+        data: DataConfig,
+        *,
+        output: str,
+        vocabulary: str | None,
+        init_from: str | None,
+        processes: Processes,
+    ):
+        if train.start_from_teacher and init_from is not None:
+            raise ValueError(
+                "The subword table starts from a checkpoint or from the teacher. Received: "
+                f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
+            )
+        folder, self.model_config = open_data(data.data, vocabulary, model, init_from)
+        if data.row_tokens < self.model_config.max_tokens:
+            raise ValueError(
+                "A packed row must hold the longest text. Received: row_tokens "
+                f"{data.row_tokens}, max_tokens {self.model_config.max_tokens}. Raise "
+                "--row_tokens."
+            )
+        super().__init__(
+            output,
+            train,
+            {"model": self.model_config, "train": train, "data": data},
+            vocabulary=folder.vocabulary,
+            tokenizer=folder.tokenizer_name,
+            processes=processes,
+        )
+        self.data = data
+        self.init_from = init_from
+        self.learning_rate = learning_rate_schedule(train)
+        self.examples = open_splits(folder, data, self.model_config, train)
+        own = self.examples[data.train_split]
+        self.padding_id = own.padding_id
+        self.trained_on = trained_examples(own, train, data)
+        self.negatives = open_negatives(own, train, data)
+        self.teacher = open_teacher(folder, own, self.trained_on, train, data)
+        self.utterances = open_utterances(folder, self.model_config, train, data, self.teacher)
+
+    def changes_of_model(self, checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
+        return checkpoint.load_config(checkpoint_folder).differences(self.model_config)
+
+    def facts_to_agree_on(self, resume_from: Path | None) -> Any:
+        sizes = {split: opened.num_examples for split, opened in self.examples.items()}
+        initial = _checksums(self.init_from) if self.init_from and resume_from is None else []
+        data = {**self.data.to_dict(), "data": ""}  # hosts may have it at different places
+        return self.model_config, self.config, data, sizes, self.trained_on.num_examples, initial
+
+    def make_model(self) -> ResponseRanking:
+        config = self.config
+        encoder = DualEncoder(
+            self.model_config,
+            embedding_dropout=config.embedding_dropout,
+            attention_dropout=config.attention_dropout,
+            history_dropout=config.history_dropout,
+            quantizer_update_steps=config.quantizer_update_steps,
+            dtype=self.precision,
+        )
+        sizes = count_parameters(encoder)
+        print(
+            f"precision {self.precision} (backend {keras.backend.backend()}); "
+            f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
+            "network parameters"
+        )
+        self.facts = {
+            "precision": self.precision,
+            "parameters": sizes,
+            "train": config.to_dict(),
+            "data": self.data.to_dict(),
+        }
+        if self.teacher is not None:
+            self.facts["teacher"] = self.teacher.teacher
+        teacher_dim = self.teacher.dim if self.teacher is not None else 0
+        return make_ranking_model(
+            encoder, config, precision=self.precision, teacher_dim=teacher_dim
+        )
+
+    def begin(self, model: ResponseRanking) -> None:
+        if self.init_from is not None:
+            self.facts["initial_weights"] = str(self.init_from)
+            checkpoint.load_initial_weights(model.encoder, self.init_from)
+            if self.teacher is not None and model.distillation:
+                self._start_projection(model, self.init_from, self.teacher)
+        if self.teacher is not None and self.config.start_from_teacher:
+            rows = initial_rows(
+                self.teacher.subwords, self.model_config.embedding_dim, seed=self.config.seed
+            )
+            model.encoder.trunk.embedding.start_from(rows)
+
+    def resume(self, facts: dict[str, Any]) -> None:
+        if facts.get("initial_weights") is not None:
+            self.facts["initial_weights"] = facts["initial_weights"]
+
+    def open_batches(self) -> None:
+        self.batches, self.eval_sets = make_batches(
+            self.examples,
+            self.trained_on,
+            self.config,
+            self.data,
+            processes=self.processes,
+            teacher=self.teacher,
+            negatives=self.negatives,
+            utterances=self.utterances,
+        )
+
+    def batches_from(self, step: int) -> Iterable[dict[str, Any]]:
+        self.batches.skip_batches = step
+        return self.batches
+
+    def count_step(self, logs: dict[str, Any]) -> int:
+        return self.config.batch_size
+
+    def evaluate(
+        self,
+        model: ResponseRanking,
+        step: int,
+        logs: dict[str, Any],
+        rows: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "pairs": step * self.config.batch_size,
+            "ranking_loss": logs.get("ranking_loss"),
+            "batch_accuracy": logs.get("batch_accuracy"),
+            **{n: v for n, v in logs.items() if n.endswith(("_ranking_loss", "_batch_accuracy"))},
+        }
+        for split, batches in self.eval_sets.items():
+            found = row[split] = evaluate_encoder(model.encoder, batches)
+            self.say(
+                f"step {step}  {split} R100@1 {100 * found['R100@1']:.2f} %  "
+                f"MRR {found['MRR']:.4f}  ({found['examples']} examples)"
+                + "".join(
+                    f"  {name.removesuffix('/R100@1')} {100 * value:.2f} %"
+                    for name, value in found.items()
+                    if name.endswith("/R100@1")
+                )
+            )
+        return row
+
+    def score(self, row: dict[str, Any]) -> float | None:
+        first = next(iter(self.eval_sets), None)
+        return row[first]["R100@1"] if first in row else None
+
+    def beside_weights(self, model: ResponseRanking) -> dict[str, Any]:
+        if not model.distillation:
+            return {}
+        kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
+        written = {"teacher_projection": kernel}
+        if self.processes.number == 1 and self.teacher is not None:
+            reduced, _ = self._first_encodings(model, self.teacher, _TURNED_EXAMPLES)
+            written["similarity_map"] = similarity_map(reduced, kernel)
+        return written
+
+    def curve(self, rows: list[dict[str, Any]]) -> bytes:
+        return ranking_curve(rows, list(self.eval_sets), _DRAWN)
+
+    def _start_projection(
+        self, model: ResponseRanking, init_from: str, teacher: TeacherVectors
+    ) -> None:
+        """Has the map to the teacher's vectors start as that of the run that is gone on from.
+
+        A random one would undo, in the first steps, what that run has learnt. Where there is none,
+        as beside a module, one is fitted to the first examples that are trained on.
+        """
+        known = checkpoint.load_teacher_projection(init_from, teacher.teacher)
+        if known is not None and known.shape == model.teacher_projection.kernel.shape:
+            model.teacher_projection.kernel.assign(known)
+            print(f"the map to the teacher's vectors starts as in {init_from}")
+            return
+        if self.processes.number > 1:  # none of them computes with the variables of all
+            print(
+                f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
+                "processes fit none"
+            )
+            return
+        reduced, vectors = self._first_encodings(model, teacher, _FITTED_EXAMPLES)
+        model.teacher_projection.kernel.assign(fitted_map(reduced, vectors))
+        number = len(reduced) // len(PAIR)
+        print(f"the map to the teacher's vectors is fitted to {number:,} examples")
+
+    def _first_encodings(
+        self, model: ResponseRanking, teacher: TeacherVectors, number: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """r of the texts of the first examples that are trained on, and the teacher's vectors."""
+        reduced, vectors = [], []
+        first = EvaluationBatches(
+            self.trained_on, max_examples=number, row_tokens=self.data.row_tokens
+        )
+        numbers = self.trained_on.load(np.array([0]), np.array([first.num_examples]))
+        for batch, start in zip(first, range(0, len(numbers), first.batch_size), strict=True):
+            encodings = model.encoder(batch, training=False)
+            columns = teacher.columns(numbers[start : start + first.batch_size])
+            for name in PAIR:
+                own = ops.cast(encodings[f"reduced_{name}"], "float32")
+                reduced.append(ops.convert_to_numpy(own))
+                vectors.append(columns[f"teacher_{name}"])
+        return np.concatenate(reduced), np.concatenate(vectors)
+
+
+def _checksums(init_from: str) -> list[str]:
+    projection = Path(init_from) / checkpoint.PROJECTION_FILE
+    files = [*checkpoint.weights_files(init_from), projection]
+    return [file_checksum(path) for path in files if path.is_file()]

@@ -1,0 +1,347 @@
+"""What a run reads: records or token ids, opened with the vocabulary that fits its model."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
+from convert_tf.data.negatives import HardNegatives
+from convert_tf.data.packing import ROW_MULTIPLE, padding_share
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.utterance_draws import UtteranceDraws
+from convert_tf.data.utterances import Utterances
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.numerics.devices import compiles_shapes
+from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
+
+
+class Folder(Protocol):
+    """A folder of records (`RecordFolder`) or of token ids (`ArrayFolder`).
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets: what a model must fit.
+      vocabulary: path of the vocabulary.
+    """
+
+    tokenizer_name: str
+    vocab_size: int
+    num_oov_buckets: int
+    vocabulary: Path
+
+    def open(
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ) -> Examples:
+        """The examples of a split; `ValueError` where there is no such one."""
+
+
+def open_data(
+    data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
+) -> tuple[Folder, ModelConfig]:
+    """The folder that is trained on, of either kind, and the model that fits its vocabulary.
+
+    Raises:
+      CheckpointError: the vocabulary is not that of `init_from`.
+      ValueError: there is no model or no vocabulary, or token ids were made for others.
+    """
+    if init_from is not None:
+        initial = checkpoint.load_config(init_from)
+        own = checkpoint.vocabulary_path(init_from, initial)
+        model = model or initial
+        if vocabulary is not None and Path(vocabulary).read_bytes() != own.read_bytes():
+            raise checkpoint.CheckpointError(
+                "Fine-tuning must keep the vocabulary of its checkpoint. Received: "
+                f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
+            )
+        vocabulary = str(own)
+    if model is None or (vocabulary is None and kind_of(data) is not Kind.TOKEN_IDS):
+        raise ValueError(
+            "Training needs a model and a vocabulary. "
+            f"Received: model {model!r}, vocabulary {vocabulary!r}. "
+            "Give --model and --vocab, or --init_from."
+        )
+    folder = open_folder(data, vocabulary, model.num_oov_buckets)
+    if kind_of(data) is Kind.TOKEN_IDS and model.num_oov_buckets != folder.num_oov_buckets:
+        raise ValueError(
+            "A model must have the hash buckets of the token ids. Received: num_oov_buckets "
+            f"{model.num_oov_buckets} for {data!r}, which has {folder.num_oov_buckets}. Pass "
+            f"--num_oov_buckets={folder.num_oov_buckets}."
+        )
+    fitted = {"vocab_size": folder.vocab_size, "tokenizer": folder.tokenizer_name}
+    return folder, ModelConfig.from_dict({**model.to_dict(), **fitted})
+
+
+def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Folder:
+    """A folder of either kind; the hash buckets are told of records, token ids have theirs.
+
+    Raises:
+      ValueError: there is no vocabulary, it is not that of the token ids, or TensorFlow is missing.
+    """
+    if kind_of(data) is Kind.TOKEN_IDS:
+        folder = ArrayFolder(data)
+        if vocabulary and Path(vocabulary).read_bytes() != folder.vocabulary.read_bytes():
+            raise ValueError(
+                "Token ids are trained on with the vocabulary that made them. Received: "
+                f"{vocabulary!r}, which differs from {str(folder.vocabulary)!r}. Leave --vocab "
+                "away, or write the token ids with that vocabulary."
+            )
+        return folder
+    if vocabulary is None:
+        raise ValueError(
+            "Training on records needs a vocabulary. Received: none. Give --vocab, or --init_from."
+        )
+    try:
+        from convert_tf.data.record_examples import RecordFolder
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"Records are read with TensorFlow and TensorFlow Text. Received: {data!r} ({error}). "
+            "Install them, or train on token ids that convert-tf tokenize wrote."
+        ) from error
+    return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
+
+
+def open_splits(
+    folder: Folder, data: DataConfig, model: ModelConfig, config: TrainConfig
+) -> dict[str, Examples]:
+    """The splits that a run reads, with the earlier turns where the model reads them.
+
+    Raises:
+      ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on;
+        or turns are to be numbered or dropped that the model does not read, or numbered that are
+        not stored one by one.
+    """
+    if data.turn_prefixes and not model.multi_context:
+        raise ValueError(
+            "Earlier turns are numbered for a multi-context model, which reads them. Received: "
+            "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
+            "use --model=convert_multi_context."
+        )
+    if config.history_dropout and not model.multi_context:
+        raise ValueError(
+            "The earlier turns are dropped from what a multi-context model reads. Received: "
+            f"history_dropout={config.history_dropout:g} and a model with multi_context=False. "
+            "Leave --history_dropout away, or use --model=convert_multi_context."
+        )
+    needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
+    needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)
+    opened = {}
+    for split, number in needed.items():
+        opened[split] = folder.open(
+            split,
+            max_tokens=model.max_tokens,
+            with_extra_contexts=model.multi_context,
+            turn_prefixes=data.turn_prefixes,
+        )
+        available = opened[split].num_examples
+        remedy = "Prepare more data, or give prepare a larger --dev_fraction."
+        if split == data.train_split:
+            available = max(0, available - data.first_train_example)
+            available = min(available, data.train_examples or available)
+            remedy = (
+                "Prepare more data, lower --batch_size or --first_train_example, or raise "
+                "--train_examples."
+            )
+        if available < number:
+            raise ValueError(
+                f"The {split} split needs at least {number} examples. Received: {available} in "
+                f"{data.data!r}. {remedy}"
+            )
+    return opened
+
+
+def _as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> ArrayExamples:
+    if isinstance(examples, ArrayExamples):
+        return examples
+    raise ValueError(
+        f"{rule} token ids. Received: {flag} and records in {data.data!r}. Write token ids with "
+        "`convert-tf tokenize`, and what goes with them from those, and pass them as --data."
+    )
+
+
+def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) -> Examples:
+    """Those of the training split that are trained on.
+
+    Raises:
+      ValueError: sources are to be thinned out and records are trained on, there are no such
+        sources, or too few examples are left.
+    """
+    first = data.first_train_example
+    stop = min(first + (data.train_examples or examples.num_examples), examples.num_examples)
+    if not data.source_shares:
+        is_whole = (first, stop) == (0, examples.num_examples)
+        return examples if is_whole else ExampleRange(examples, first, stop)
+    examples = _as_token_ids(examples, data, "Sources are told apart in", "--source_shares")
+    shares = dict(item.rsplit("=", 1) for item in data.source_shares)
+    some = examples.thinned({name: float(share) for name, share in shares.items()}, first, stop)
+    if some.num_examples < config.batch_size:
+        raise ValueError(
+            f"Training needs at least {config.batch_size} examples. Received: {some.num_examples} "
+            f"with source_shares {', '.join(data.source_shares)}. Raise the shares."
+        )
+    return some
+
+
+def open_teacher(
+    folder: Folder, examples: Examples, trained_on: Examples, config: TrainConfig, data: DataConfig
+) -> TeacherVectors | None:
+    """The teacher's vectors of the training split; None for a run without a teacher.
+
+    Raises:
+      ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
+        other token ids, or damaged; examples that are trained on have none; or records are trained
+        on.
+    """
+    uses = config.distillation or config.start_from_teacher
+    if bool(uses) != bool(data.teacher):
+        raise ValueError(
+            "A teacher is given where something is learnt from it. Received: teacher "
+            f"{data.teacher!r}, distillation {config.distillation:g}, start_from_teacher "
+            f"{config.start_from_teacher}. "
+            f"{'Leave --teacher away' if data.teacher else 'Give --teacher'}, or change those."
+        )
+    if not uses:
+        return None
+    examples = _as_token_ids(examples, data, "Teacher vectors go with", "--teacher")
+    teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
+    last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
+    if config.distillation and last[0] >= teacher.num_taught:
+        raise ValueError(
+            "All examples that are trained on must have the teacher's vectors. Received: those of "
+            f"the first {teacher.num_taught:,} in {data.teacher!r}, for examples up to number "
+            f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with "
+            "`convert-tf teach`."
+        )
+    return teacher
+
+
+def open_utterances(
+    folder: Folder,
+    model: ModelConfig,
+    config: TrainConfig,
+    data: DataConfig,
+    teacher: TeacherVectors | None,
+) -> UtteranceDraws | None:
+    """The single texts that are trained on beside the pairs; None for a run without any.
+
+    Raises:
+      ValueError: nothing is learnt of them, their vectors are missing or of another teacher than
+        the pairs', or they were cut into tokens with another vocabulary.
+    """
+    is_distilled = bool(config.distillation)
+    uses = is_distilled or config.intent_contrast
+    wrong = bool(data.utterance_teacher) != bool(data.utterances and is_distilled)
+    if wrong or (data.utterances and not uses) or (config.intent_contrast and not data.utterances):
+        raise ValueError(
+            "Of single texts a teacher's vectors are learnt, which they must have then, or their "
+            f"intents. Received: utterances {data.utterances!r}, utterance_teacher "
+            f"{data.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
+            f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
+            "--distillation, or with --intent_contrast alone, or leave all of them away."
+        )
+    if not data.utterances:
+        return None
+    own = ArrayFolder(data.utterances)
+    same_ids = own.num_oov_buckets == folder.num_oov_buckets
+    if not same_ids or own.vocabulary.read_bytes() != folder.vocabulary.read_bytes():
+        raise ValueError(
+            "Single texts are cut into the tokens of the pairs. Received: "
+            f"{data.utterances!r}, with another vocabulary than {data.data!r}, or other hash "
+            "buckets. Write them again with `convert-tf tokenize --utterances`."
+        )
+    utterances = Utterances(own, "train", max_tokens=model.max_tokens)
+    vectors = None
+    if data.utterance_teacher and teacher is not None:
+        vectors = TeacherVectors(
+            data.utterance_teacher, "train", utterances.examples, vocab_size=own.vocab_size
+        )
+        number = utterances.examples.num_examples
+        if (vectors.teacher, vectors.dim) != (teacher.teacher, teacher.dim):
+            raise ValueError(
+                "Pairs and single texts are learnt from the same teacher. Received: "
+                f"{teacher.teacher!r} and {vectors.teacher!r}. Write one of the two again with "
+                "`convert-tf teach`."
+            )
+        if vectors.num_taught < number:
+            print(f"{number - vectors.num_taught:,} of {number:,} single texts have no vector")
+    return UtteranceDraws(
+        utterances,
+        per_pair=data.utterances_per_pair,
+        seed=config.seed,
+        in_pairs=bool(config.intent_contrast),
+        teacher=vectors,
+    )
+
+
+def open_negatives(
+    examples: Examples, config: TrainConfig, data: DataConfig
+) -> HardNegatives | None:
+    """The mined negatives of the training split; None for a run without any.
+
+    Raises:
+      ValueError: they are those of other token ids, damaged, or fewer than a pair is to get; or
+        records are trained on.
+    """
+    if not data.hard_negatives:
+        return None
+    examples = _as_token_ids(examples, data, "Mined negatives go with", "--hard_negatives")
+    return HardNegatives(
+        data.hard_negatives,
+        data.train_split,
+        examples,
+        per_pair=data.negatives_per_pair,
+        seed=config.seed,
+    )
+
+
+def make_batches(
+    examples: dict[str, Examples],
+    trained_on: Examples,
+    config: TrainConfig,
+    data: DataConfig,
+    *,
+    processes: Processes = ALONE,
+    teacher: TeacherVectors | None = None,
+    negatives: HardNegatives | None = None,
+    utterances: UtteranceDraws | None = None,
+) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
+    """This process's part of the training batches, and the batches of each evaluation split.
+
+    `trained_on` are the `trained_examples` of the training split.
+    """
+    row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
+    packing: dict[str, int] = {"row_tokens": data.row_tokens}
+    eval_sets: dict[str, Iterable[dict[str, Any]]] = {
+        split: EvaluationBatches(
+            examples[split], max_examples=config.eval_examples, row_multiple=row_multiple, **packing
+        )
+        for split in data.eval_splits
+    }
+    for split, packed in eval_sets.items():
+        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
+    batches = TrainingBatches(
+        trained_on,
+        batch_size=config.batch_size,
+        shuffle_buffer=data.shuffle_buffer,
+        micro_batches=config.num_micro_batches,
+        seed=config.seed,
+        row_multiple=rows_of_a_share(row_multiple, processes),
+        part=(processes.index, processes.number),
+        marks_duplicates=config.mask_duplicates,
+        teacher=teacher if config.distillation else None,
+        negatives=negatives,
+        utterances=utterances,
+        **packing,
+    )
+    return batches, eval_sets

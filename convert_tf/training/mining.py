@@ -1,0 +1,176 @@
+"""Hard negatives of token ids: wrong responses that a trained model ranks high.
+
+`convert_tf.data.negatives` says what is in the folder.
+"""
+
+import itertools
+import json
+import math
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints import folder as checkpoints
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.data.batches import PAIR, Examples
+from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
+from convert_tf.data.packing import ROW_MULTIPLE, pack_batch, text_groups
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.devices import choose_precision, compiles_shapes
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.files import write_file
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.mapped import GrowingArray
+from convert_tf.storage.progress import Progress
+from convert_tf.training.encoder.sources import open_data
+from convert_tf.training.negative_search import BLOCK_SIZE, hard_negatives
+
+BATCH_SIZE = 512  # examples that are encoded together
+
+
+def mine(
+    checkpoint: str,
+    data: str,
+    output: str,
+    *,
+    split: str = "train",
+    negatives: int = 8,
+    skip_top: int = 10,
+    margin: float | None = None,
+    block_size: int = BLOCK_SIZE,
+    precision: str = "auto",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes the hard negatives of a split of token ids.
+
+    A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
+    the encodings of one block, and an array of the size of the result. The folder gets its name
+    when it is complete.
+
+    Args:
+      checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
+      data: folder of token ids.
+      output: folder to write.
+      split: which examples.
+      negatives: how many of an example are kept at most.
+      skip_top: so many of its best wrong responses are left out.
+      margin: those with a cosine above that of the right response plus this are left out; None
+        keeps them.
+      block_size: most examples of a block; blocks are of about equal size.
+      precision: of the encoder's computations, as `TrainConfig.precision`.
+      overwrite: whether negatives that are in `output` are replaced.
+
+    Returns:
+      What `negatives.json` says, and `found`, the share of the wanted negatives, `most_used`, how
+      often the response is used that is used most often, and `seconds`.
+
+    Raises:
+      ValueError: an option is out of range, `data` holds no token ids or those of another
+        vocabulary, no negative was found, or `output` holds something.
+      OSError: a file cannot be read or written.
+    """
+    if min(negatives, block_size - 1) < 1 or skip_top < 0:
+        raise ValueError(
+            "An example gets one negative or more, out of a block of two or more, behind no or "
+            f"some that are left out. Received: negatives {negatives}, block_size {block_size}, "
+            f"skip_top {skip_top}. Correct them."
+        )
+    if kind_of(data) is not Kind.TOKEN_IDS:
+        raise ValueError(
+            f"Negatives are mined from token ids. Received: {data!r}, which holds none. Write some "
+            "with `convert-tf tokenize` and pass them as --data."
+        )
+    place = OutputFolder(output, data_files=negative_files, is_own=True, overwrite=overwrite)
+    started = time.monotonic()
+    folder, config = open_data(data, None, None, checkpoint)
+    examples: Any = folder.open(
+        split, max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
+    )
+    encoder, _ = checkpoints.load_checkpoint(checkpoint, dtype=choose_precision(precision))
+    number = examples.num_examples
+    blocks = math.ceil(number / block_size)
+    print(
+        f"{number:,} contexts, each against about {number // blocks:,} responses: "
+        f"{number * (number // blocks) * config.encoding_dim / 1e12:,.3g} T multiplications beside "
+        f"the encoding, and {number // blocks * config.encoding_dim * 12 / 1e9:,.2g} GB"
+    )
+    uses = np.zeros(number, np.int64)
+    with place.open() as written:
+        with (
+            Progress("examples encoded or searched", total=2 * number) as progress,
+            GrowingArray(written / array_file(split), DTYPE, row_shape=(negatives,)) as array,
+        ):
+            bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
+            for start, stop in itertools.pairwise(bounds):
+                block = np.arange(start, stop)
+                contexts, responses = _encode(encoder, examples, block, progress)
+                mined = hard_negatives(
+                    contexts,
+                    responses,
+                    context_groups=text_groups(examples.texts("context", block)),
+                    response_groups=text_groups(examples.texts("response", block)),
+                    negatives=negatives,
+                    skip_top=skip_top,
+                    margin=margin,
+                    count=progress.add,
+                )
+                uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
+                array.append(np.where(mined < 0, -1, mined + start))
+        if not uses.any():
+            raise ValueError(
+                "Mining must find a wrong response for some context. Received: none in blocks of "
+                f"{number // blocks:,} examples with skip_top {skip_top} and margin {margin}. Use "
+                "larger blocks or more data, or lower --skip_top."
+            )
+        facts = {
+            "version": FORMAT_VERSION,
+            "split": split,
+            "examples": number,
+            "texts_sha256": examples.checksum(PAIR),
+            "negatives": negatives,
+            "dtype": DTYPE,
+            "checkpoint": os.fspath(checkpoint),
+            "weights_sha256": file_checksum(*checkpoints.weights_files(checkpoint)),
+            "skip_top": skip_top,
+            "margin": margin,
+            "block_size": block_size,
+        }
+        write_file(written / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
+    return {
+        **facts,
+        "found": float(uses.sum() / (number * negatives)),
+        "most_used": int(uses.max()),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _encode(
+    encoder: DualEncoder, examples: Examples, numbers: np.ndarray, progress: Progress
+) -> tuple[np.ndarray, np.ndarray]:
+    """Contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
+    context = "both_encoding" if encoder.config.multi_context else "context_encoding"
+    found = {
+        name: np.empty((len(numbers), encoder.config.encoding_dim), np.float32)
+        for name in (context, "response_encoding")
+    }
+    for start in range(0, len(numbers), BATCH_SIZE):
+        part = slice(start, start + BATCH_SIZE)
+        batch = pack_batch(
+            examples.token_ids(numbers[part]),
+            examples.names,
+            row_tokens=max(64, encoder.config.max_tokens),
+            padding_id=examples.padding_id,
+            row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
+        )
+        outputs = encoder.predict_on_batch(batch)
+        for name, own in found.items():
+            own[part] = outputs[name]
+        progress.add(len(own[part]))
+    if not all(np.isfinite(own).all() for own in found.values()):
+        raise ValueError(
+            "Encodings must be numbers. Received: NaN or infinite ones. Use another checkpoint, or "
+            "--precision=float32."
+        )
+    return found[context], found["response_encoding"]

@@ -1,0 +1,103 @@
+"""The responses that rank highest among the wrong ones of a context, in numpy."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from convert_tf.data.packing import joined_ranges
+
+BLOCK_SIZE = 131_072  # examples among which the negatives of each are searched
+_GROUP = 64  # columns of which the highest score is found first
+_SCORE_BYTES = 64 << 20  # of the scores that are in memory together
+
+
+def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the highest scores of each row.
+
+    The k highest scores of a row are in the k groups of columns with the highest maxima, so that
+    most columns are read once and never sorted.
+
+    Args:
+      scores: float32 `[rows, columns]`; columns are a multiple of 64.
+      k: how many.
+
+    Returns:
+      int64 `[rows, min(k, columns)]`, the highest first.
+    """
+    rows, columns = scores.shape
+    k = min(k, columns)
+    width = _GROUP if columns >= 4 * k * _GROUP else 1
+    groups = columns // width
+    maxima = scores.reshape(rows, width, groups).max(axis=1)
+    best = np.argpartition(maxima, groups - k, axis=1)[:, groups - k :]
+    places = (best[:, None, :] + groups * np.arange(width)[None, :, None]).reshape(rows, -1)
+    places.sort(axis=1)  # of equal scores the first one is to come first
+    found = np.take_along_axis(scores, places, axis=1)
+    order = np.argsort(-found, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(places, order, axis=1)
+
+
+def hard_negatives(
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    *,
+    context_groups: np.ndarray,
+    response_groups: np.ndarray,
+    negatives: int,
+    skip_top: int,
+    margin: float | None = None,
+    count: Callable[[int], None] = lambda searched: None,
+) -> np.ndarray:
+    """The best-ranked wrong responses of each context of a block, among those of the block.
+
+    Equal responses are ranked once, as the first of them. A response that an equal context has
+    anywhere in the block is not wrong. The cost is contexts × different responses × dim
+    multiplications.
+
+    Args:
+      contexts, responses: float32 `[examples, dim]`, of length 1.
+      context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
+      negatives: how many at most.
+      skip_top: so many of the best wrong ones are left out.
+      margin: those with a cosine above that of the right response plus this are left out; None
+        keeps them.
+      count: is told how many contexts were searched for, from time to time.
+
+    Returns:
+      int32 `[examples, negatives]`, examples of the block, the best first; −1 where there are no
+      more.
+
+    Reference: arXiv 2007.00808 (negatives of the model itself); arXiv 2010.08191 (false ones among
+    the top ranks).
+    """
+    examples, dim = contexts.shape
+    _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
+    table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
+    table[: len(columns)] = responses[columns]
+    by_context = np.argsort(context_groups, kind="stable")
+    starts, stops = (
+        np.searchsorted(context_groups[by_context], context_groups, side=side)
+        for side in ("left", "right")
+    )
+    rows = max(1, _SCORE_BYTES // (4 * len(table)))
+    buffer = np.empty((min(rows, examples), len(table)), np.float32)
+    mined = np.full((examples, negatives), -1, np.int32)
+    for start in range(0, examples, rows):
+        part = slice(start, min(start + rows, examples))
+        own = np.arange(part.stop - start)
+        scores = np.matmul(contexts[part], table.T, out=buffer[: len(own)])
+        limits = scores[own, column_of[part]]
+        scores[:, len(columns) :] = -np.inf
+        lengths = stops[part] - starts[part]
+        right = column_of[by_context[joined_ranges(starts[part], lengths)]]
+        scores[np.repeat(own, lengths), right] = -np.inf
+        if skip_top:
+            np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
+        if margin is not None:
+            np.copyto(scores, -np.inf, where=scores > limits[:, None] + np.float32(margin))
+        best = top_columns(scores, negatives)
+        is_found = np.take_along_axis(scores, best, axis=1) > -np.inf
+        numbers = columns[np.minimum(best, len(columns) - 1)]
+        mined[part, : best.shape[1]] = np.where(is_found, numbers, -1)
+        count(len(own))
+    return mined

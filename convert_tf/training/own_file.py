@@ -1,0 +1,161 @@
+"""A user's own file of pairs or dialogues as something to train on, without further commands."""
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convert_tf.config.train import TRAIN_RECIPES
+from convert_tf.corpora import dumps
+from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.conversations import base_name
+from convert_tf.corpora.local import prepare
+from convert_tf.corpora.options import PrepareOptions
+from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.vocabulary import learn
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import json_file
+from convert_tf.text.subwords import SubwordConfig
+
+SOURCE_FILE = "source.json"  # in the run's folder: which file its data is of
+DEV_EXAMPLES = 200  # dev examples asked for, where the file has enough
+MAX_DEV_FRACTION = 0.3
+EPOCHS = 10
+MIN_STEPS = 300
+_ONE_SHARD = {"train": 1, "dev": 1, "test": 1}
+_TEXTS_PER_OCCURRENCE = 4_000  # a subword of the vocabulary stands in one of so many texts
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """What became of a file.
+
+    Args:
+        data: the data folder.
+        vocabulary: the vocabulary file; None to take that of the checkpoint.
+        eval_splits: `("dev",)`, or nothing where it has too few examples to rank.
+        num_train: examples of the train split.
+    """
+
+    data: str
+    vocabulary: str | None
+    eval_splits: tuple[str, ...]
+    num_train: int
+
+    def sizes(self, batch_size: int | None = None) -> dict[str, int]:
+        """Batch size, steps and intervals of the recipe `small` for so many examples.
+
+        Ten epochs, but from 300 to 4,000 steps.
+
+        Args:
+            batch_size: pairs of a batch; by default 128, or half the examples where that is less.
+        """
+        recipe = TRAIN_RECIPES["small"]
+        batch_size = batch_size or max(2, min(recipe["batch_size"], self.num_train // 2))
+        steps = math.ceil(EPOCHS * self.num_train / batch_size)
+        steps = min(max(steps, MIN_STEPS), recipe["steps"])
+        interval = max(1, min(recipe["eval_every"], steps // 4))
+        return {
+            "batch_size": batch_size,
+            "steps": steps,
+            "warmup_steps": min(recipe["warmup_steps"], steps // 5),
+            "eval_every": interval,
+            "checkpoint_every": interval,
+        }
+
+
+def prepare_own_file(
+    path: str, run: str, *, vocabulary: str | None, learns_vocabulary: bool
+) -> OwnFile:
+    """Prepares a file in the folder of a run, once: a resumed run finds it prepared.
+
+    Args:
+        path: pairs (CSV, TSV) or dialogues (`.json`, `.jsonl`, one object a line), compressed or
+            not.
+        run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
+        vocabulary: a vocabulary file to use.
+        learns_vocabulary: whether one is learnt where none is given.
+
+    Raises:
+        ValueError: the file holds no pairs, or the run has data of another file.
+        OSError: it cannot be read, or its data cannot be written.
+    """
+    folder = Path(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "data"
+    source = {"file": os.path.basename(path), "sha256": file_checksum(path)}
+    known = folder / SOURCE_FILE
+    is_prepared = (data / "report.json").is_file()
+    before = json_file(known) if known.is_file() else None
+    if is_prepared and before != source:
+        raise ValueError(
+            "A run keeps the file that it began with. Received: "
+            f"{path!r}, which is not the one that {str(data)!r} was made of or has changed since. "
+            "Choose another --output."
+        )
+    if not is_prepared:
+        write_file(known, json.dumps(source) + "\n")
+        _prepare(path, str(data))
+    report = json_file(data / "report.json")
+    numbers = {split: one["examples"] for split, one in report["splits"].items()}
+    total = sum(numbers.values())
+    print(f"{path}: {total:,} pairs → {data} ({_listed(numbers)}; dev and test are held out)")
+    _print_what_was_left_out(report)
+    if vocabulary is None and learns_vocabulary:
+        learnt = folder / "vocab.txt"
+        if not learnt.is_file():
+            config = SubwordConfig(
+                min_count=max(2, 2 * total // _TEXTS_PER_OCCURRENCE), alphabet_min_count=1
+            )
+            print(learn([str(data)], str(learnt), config=config))
+        vocabulary = str(learnt)
+    eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
+    if not eval_splits:
+        print(
+            f"R100@1 needs {BLOCK_SIZE} dev examples and there are {numbers['dev']}: there is no "
+            "evaluation, and the last weights are kept"
+        )
+    return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
+
+
+def _prepare(path: str, data: str) -> None:
+    corpus = CORPORA["dialogues" if _holds_json(path) else "pairs"]
+    # All that a user wrote is meant to be learnt: no limits, also for dialogues.
+    rules = Rules(**CORPORA["pairs"].rules)
+    stats = dumps.DumpStats(path)
+    pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(path, stats))
+    fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
+    # Dev examples that turn out too few to rank are trained on instead.
+    for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
+        options = PrepareOptions(
+            corpus_rules={corpus.name: rules}, dev_fraction=dev_fraction, num_shards=_ONE_SHARD
+        )
+        corpora = {corpus.name: [path]}
+        report = prepare([], data, corpora=corpora, options=options, overwrite=True)
+        if report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
+            return
+
+
+def _print_what_was_left_out(report: Mapping[str, Any]) -> None:
+    skipped = Counter(report["threads"]["dropped"])
+    for files in report["files"].values():
+        for one in files:
+            skipped.update(one["skipped"])
+    if skipped:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in skipped.most_common())
+        first = report["bad_lines"]["first"]
+        print(f"not used: {reasons}" + (f"; the first: {', '.join(first)}" if first else ""))
+
+
+def _holds_json(path: str) -> bool:
+    return os.path.splitext(base_name(path))[1].lower() in (".json", ".jsonl", ".ndjson")
+
+
+def _listed(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{split} {number:,}" for split, number in numbers.items())

@@ -1,0 +1,133 @@
+"""Pre-training of BERT-shaped trunks: masked language model and next utterance in turn.
+
+Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.layers.bert import INITIAL_STDDEV, dense
+from convert_tf.models.bert import BertTrunk
+from convert_tf.training.objective import Objective
+from convert_tf.training.optimizers import InverseSquareRoot, compile_with
+
+
+def weighted_mean(values: Any, weights: Any) -> Any:
+    """Σ values·weights / Σ weights, `[n]` → `[]`; 0 where all weights are 0."""
+    return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
+
+
+class Pretraining(Objective):
+    """A trunk under both objectives; a batch holds what one of them needs, the other's weighs 0.
+
+    The language model reads the masked tokens' vectors through a dense layer, GELU and layer norm,
+    and scores them with the token table itself and a bias per token. The next utterance is read
+    from the vector of the first [S] through a dense layer and tanh.
+
+    Args:
+      trunk: the trunk, which is trained.
+
+    Call arguments:
+      inputs: dict of `data.pretraining_batches.masked_batch`.
+
+    Returns:
+      dict of `token_logits` float32 `[M, num_rows]` and `next_logits` float32 `[batch]`.
+
+    Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
+    """
+
+    def __init__(self, trunk: BertTrunk, **kwargs: Any):
+        super().__init__(trunk, dtype=trunk.dtype_policy, **kwargs)
+        dim, num_rows = trunk.config.dim, trunk.config.num_rows
+        weights: dict[str, Any] = {
+            "initializer": keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
+        }
+        self.token_kernel = self.add_weight(shape=(dim, dim), name="token_kernel", **weights)
+        self.token_bias = self.add_weight(shape=(dim,), initializer="zeros", name="token_bias")
+        self.token_norm = keras.layers.LayerNormalization(
+            epsilon=trunk.config.layer_norm_epsilon, dtype=self.dtype_policy, name="token_norm"
+        )
+        self.token_norm.build((None, dim))
+        self.output_bias = self.add_weight(
+            shape=(num_rows,), initializer="zeros", autocast=False, name="output_bias"
+        )
+        self.pooler_kernel = self.add_weight(shape=(dim, dim), name="pooler_kernel", **weights)
+        self.pooler_bias = self.add_weight(shape=(dim,), initializer="zeros", name="pooler_bias")
+        self.next_kernel = self.add_weight(shape=(dim, 1), name="next_kernel", **weights)
+        self.next_bias = self.add_weight(shape=(1,), initializer="zeros", name="next_bias")
+        self.means = {
+            name: keras.metrics.Mean(name=name)
+            for name in ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
+        }
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        if training:
+            self.steps_done.assign(self.steps_done + 1)
+        sequence = self.encoder(
+            inputs["rows"], inputs["segment_ids"], inputs["mask"], training=training
+        )
+        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))
+        masked = ops.take(flat, inputs["masked_slots"], axis=0)
+        hidden = ops.gelu(dense(masked, self.token_kernel, self.token_bias), approximate=False)
+        table = ops.cast(self.encoder.embedding.table, self.compute_dtype)
+        logits = ops.matmul(self.token_norm(hidden), ops.transpose(table))
+        pooled = ops.tanh(dense(sequence[:, 0], self.pooler_kernel, self.pooler_bias))
+        next_logits = dense(pooled, self.next_kernel, self.next_bias)[:, 0]
+        return {
+            "token_logits": ops.cast(logits, "float32") + self.output_bias,
+            "next_logits": ops.cast(next_logits, "float32"),
+        }
+
+    def losses_of(self, x: dict[str, Any], y_pred: dict[str, Any]) -> tuple[Any, Any]:
+        """Cross-entropies in nats: of each masked token `[M]`, of each pair `[batch]`."""
+        masked = keras.losses.sparse_categorical_crossentropy(
+            x["masked_targets"], y_pred["token_logits"], from_logits=True
+        )
+        logits = y_pred["next_logits"]
+        # log(1 + e^−z) for pairs that belong together, log(1 + e^z) for the others.
+        return masked, ops.softplus(ops.where(x["next_labels"] > 0.5, -logits, logits))
+
+    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
+        masked, following = self.losses_of(x, y_pred)
+        return weighted_mean(masked, x["masked_weights"]) + weighted_mean(
+            following, x["next_weights"]
+        )
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        masked, following = self.losses_of(x, y_pred)
+        found = ops.cast(ops.argmax(y_pred["token_logits"], axis=-1), "int32")
+        is_found = ops.cast(found == ops.cast(x["masked_targets"], "int32"), "float32")
+        is_right = ops.cast((y_pred["next_logits"] > 0.0) == (x["next_labels"] > 0.5), "float32")
+        for name, values, weights in (
+            ("masked_loss", masked, x["masked_weights"]),
+            ("masked_accuracy", is_found, x["masked_weights"]),
+            ("next_loss", following, x["next_weights"]),
+            ("next_accuracy", is_right, x["next_weights"]),
+        ):
+            self.means[name].update_state(values, sample_weight=weights)
+        return self.get_metrics_result()
+
+
+def make_pretraining(trunk: BertTrunk, config: PretrainConfig, *, precision: str) -> Pretraining:
+    """`trunk` under its objectives, compiled with Adam.
+
+    Args:
+      trunk: the trunk.
+      config: reads learning rate, decays, warm-up and loss scale.
+      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+    """
+    model = Pretraining(trunk, name="pretraining")
+    optimizer = keras.optimizers.Adam(
+        InverseSquareRoot(config.learning_rate, config.warmup_steps),
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,
+    )
+    compile_with(model, optimizer)
+    return model

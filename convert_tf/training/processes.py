@@ -1,0 +1,384 @@
+"""Training on several devices: the GPUs of a host, and processes on one host or on several.
+
+Keras spreads each batch over all devices and keeps the same weights on each
+(`keras.distribution.DataParallel`, JAX only); what is computed is the loss of the whole batch, with
+the responses of all devices as negatives. Each process reads, tokenizes and packs its own share of
+every batch. What only one process can know (how many rows its share takes, whether it was told to
+end, whether something failed) the processes tell one another in one small gather before each step.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import random
+import re
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from convert_tf.training.termination import Termination
+
+FROM_CLUSTER = "auto"
+SHARED_FILE = ".processes"
+# Network file systems show a new file to other hosts after a while.
+SECONDS_UNTIL_SHARED = 20.0
+_JAX_STATUS = re.compile(
+    "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL|UNAVAILABLE|UNKNOWN): "
+)
+_VARIABLES = {
+    "num_processes": "KERAS_DISTRIBUTION_NUM_PROCESSES",
+    "process_id": "KERAS_DISTRIBUTION_PROCESS_ID",
+    "coordinator": "KERAS_DISTRIBUTION_JOB_ADDRESSES",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """The processes that train one model together.
+
+    Args:
+      number: how many.
+      index: which of them this one is; 0 writes and prints for all.
+    """
+
+    number: int = 1
+    index: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and prints."""
+        return self.index == 0
+
+    def gather(self, *values: int) -> np.ndarray:
+        """What each process gave, int32 `[processes, values]`; every process must call this."""
+        own = np.array(values, np.int32)
+        if self.number == 1:
+            return own[None]
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(own))
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Runs a block in every process, and raises in all where it raises in one.
+
+        Without this the others would wait for the one that ended.
+
+        Raises:
+          ValueError: the block raised in another process.
+        """
+        raised: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            raised = error
+        if self.number > 1:
+            failed = self.gather(raised is not None)[:, 0]
+            if raised is None:
+                refuse_failed(failed)
+        if raised is not None:
+            raise raised
+
+
+ALONE = Processes()
+
+
+def refuse_failed(failed: np.ndarray) -> None:
+    """Raises `ValueError` where a process failed; `failed` is `[processes]`, not 0 for those."""
+    if failed.any():
+        raise ValueError(
+            "All processes must go on. Received: process "
+            f"{', '.join(map(str, np.flatnonzero(failed)))} stopped; it says why. Start all of "
+            "them again with the same command once that is mended."
+        )
+
+
+def join_processes(
+    num_processes: int | None = None, process_id: int | None = None, coordinator: str | None = None
+) -> None:
+    """Joins the other processes of a run; does nothing where nothing is given.
+
+    Must be called before anything is computed. What is not given is taken from
+    `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
+
+    Args:
+      num_processes: processes in all.
+      process_id: number of this one, from 0.
+      coordinator: host and port on which process 0 listens, `host:port`; `auto` asks the cluster
+        for all that is not given (Slurm, Open MPI, Kubernetes, Cloud TPU; see
+        `jax.distributed.initialize`).
+
+    Raises:
+      ValueError: something is missing, the backend is not JAX, or the others did not come.
+    """
+    given: dict[str, Any] = {
+        "num_processes": num_processes,
+        "process_id": process_id,
+        "coordinator": coordinator,
+    }
+    for name, variable in _VARIABLES.items():
+        value = os.environ.get(variable)
+        if given[name] is None and value:
+            given[name] = value.split(",")[0] if name == "coordinator" else int(value)
+    if all(value is None for value in given.values()) or given["num_processes"] == 1:
+        return
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "Several processes train with Keras on JAX. Received: the backend "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=jax in the environment of each."
+        )
+    asks_cluster = given["coordinator"] == FROM_CLUSTER
+    if not asks_cluster and None in given.values():
+        raise ValueError(
+            "Several processes need --num_processes, --process_id and --coordinator=host:port, or "
+            f"--coordinator={FROM_CLUSTER} under Slurm, Open MPI, Kubernetes or Cloud TPU. "
+            f"Received: {given}."
+        )
+    import jax
+
+    try:
+        jax.distributed.initialize(
+            coordinator_address=None if asks_cluster else given["coordinator"],
+            num_processes=given["num_processes"],
+            process_id=given["process_id"],
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            "The processes of a run must find one another, each with a number of its own, and "
+            f"process 0 at the coordinator's address. Received: {given}: {error}. Start all of "
+            "them within five minutes; process 0 must be reachable at that port."
+        ) from error
+
+
+def running_processes() -> Processes:
+    """Those that `join_processes` joined."""
+    if keras.backend.backend() != "jax":
+        return Processes()
+    import jax
+
+    return Processes(jax.process_count(), jax.process_index())
+
+
+def num_devices(processes: Processes) -> tuple[int, int]:
+    """Devices that are trained on, of all processes and of this one."""
+    if keras.backend.backend() != "jax":
+        return 1, 1
+    import jax
+
+    if jax.device_count() != processes.number * jax.local_device_count():
+        raise ValueError(
+            "All processes must have equally many devices. Received: "
+            f"{jax.local_device_count()} here, {jax.device_count()} in {processes.number} "
+            "processes. Set CUDA_VISIBLE_DEVICES."
+        )
+    return jax.device_count(), jax.local_device_count()
+
+
+def spread_over_devices(
+    processes: Processes, *, batch_size: int
+) -> contextlib.AbstractContextManager:
+    """A context in which models are made and trained on all devices; none is needed for one.
+
+    Args:
+      processes: those of the run.
+      batch_size: examples of a batch, or of a micro-batch, of all processes.
+
+    Raises:
+      ValueError: the devices cannot have equal shares of a batch.
+    """
+    devices, _ = num_devices(processes)
+    if devices == 1:
+        _say_which_gpu()
+        return contextlib.nullcontext()
+    if batch_size % devices:
+        raise ValueError(
+            "A batch, or the micro-batch of a run that has them, must have equally many examples "
+            f"for each device. Received: {batch_size} for {devices} devices. Give --batch_size or "
+            f"--micro_batch a multiple of {devices}, or fewer devices (CUDA_VISIBLE_DEVICES)."
+        )
+    print(f"training on {devices} devices in {processes.number} processes")
+    return keras.distribution.DataParallel(auto_shard_dataset=False).scope()
+
+
+def _say_which_gpu() -> None:
+    if keras.backend.backend() == "tensorflow":
+        gpus = keras.distribution.list_devices("gpu")
+        if len(gpus) > 1:
+            print(
+                f"training on the first of {len(gpus)} GPUs: TensorFlow trains on one; "
+                "KERAS_BACKEND=jax trains on all"
+            )
+
+
+def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
+    """What the rows of a process's share must be a multiple of, so that few shapes are compiled.
+
+    Args:
+      row_multiple: what the rows of a whole batch are a multiple of, about.
+      processes: those of the run.
+    """
+    _, local_devices = num_devices(processes)
+    own = math.ceil(row_multiple / processes.number)
+    return math.ceil(own / local_devices) * local_devices
+
+
+def as_share(
+    batch: Mapping[str, np.ndarray], *, rows: int, index: int, padding_id: int
+) -> dict[str, np.ndarray]:
+    """A packed batch as a process's share of a larger one.
+
+    Args:
+      batch: the dict of `packing.pack_batch` or `pack_micro_batches`; its other keys are left as
+        they are.
+      rows: rows of every share, not fewer than the batch has.
+      index: which share it is.
+      padding_id: id of padding.
+
+    Returns:
+      The batch with rows of padding added, and slots counted from the first row of the first share.
+    """
+    segments = batch["segment_lengths"].shape[-1]
+    other_axes = [(0, 0)] * (batch["token_ids"].ndim - 1)
+    missing = [(0, rows - len(batch["token_ids"])), *other_axes]
+    share = dict(batch)
+    share["token_ids"] = np.pad(batch["token_ids"], missing, constant_values=padding_id)
+    share["segment_lengths"] = np.pad(batch["segment_lengths"], missing)
+    for name in batch:
+        if name.endswith("_slots"):
+            share[name] = batch[name] + np.int32(index * rows * segments)
+    return share
+
+
+class AgreedSteps(Termination):
+    """The shares of one process, of which each step takes one in every process or in none.
+
+    Args:
+      processes: those of the run.
+      termination: whether this process was told to end.
+      padding_id: id of padding.
+
+    Attributes:
+      is_requested: whether one of the processes was told to end before the step that runs.
+    """
+
+    def __init__(self, processes: Processes, termination: Termination, *, padding_id: int):
+        super().__init__()
+        self.processes = processes
+        self.termination = termination
+        self.padding_id = padding_id
+
+    def batches(self, packed: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]]]:
+        """What `fit` takes.
+
+        Args:
+          packed: packed batches of this process's examples.
+
+        Raises:
+          ValueError: a batch could not be made in another process.
+          Exception: what `packed` raises.
+        """
+        while True:
+            raised: Exception | None = None
+            batch: dict[str, Any] = {}
+            try:
+                batch = next(packed)
+            except StopIteration:  # it was closed
+                return
+            except Exception as error:
+                raised = error
+            own_rows = 0 if raised is not None else len(batch["token_ids"])
+            told = self.processes.gather(
+                own_rows, self.termination.is_requested, raised is not None
+            )
+            if raised is not None:
+                raise raised
+            refuse_failed(told[:, 2])
+            self.is_requested = bool(told[:, 1].any())
+            yield (
+                as_share(
+                    batch,
+                    rows=int(told[:, 0].max()),
+                    index=self.processes.index,
+                    padding_id=self.padding_id,
+                ),
+            )
+
+
+@contextlib.contextmanager
+def leaving_at_once(processes: Processes) -> Iterator[None]:
+    """Ends this process where another one is gone, or this one is interrupted or broken.
+
+    Python would call JAX at its end, which waits for all processes, for up to five minutes. What
+    is raised in all of them, as `Processes.together` does, is passed on.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # JAX raises what went wrong in a collective as RuntimeError or as ValueError.
+        is_of_jax = isinstance(error, RuntimeError) or _JAX_STATUS.match(str(error))
+        is_of_all = isinstance(error, (ValueError, FloatingPointError, OSError)) and not is_of_jax
+        if processes.number == 1 or is_of_all:
+            raise
+        if is_of_jax:
+            received = str(error).strip().split("\n")[0]
+            print(
+                f"A step needs all processes. Received: {received}. Where that is a connection, "
+                "another process of the run ended. Start all of them again with the same command.",
+                file=sys.stderr,
+            )
+        elif isinstance(error, KeyboardInterrupt):
+            print("interrupted: the other processes end, too", file=sys.stderr)
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def check_same(processes: Processes, facts: str) -> None:
+    """Raises `ValueError` unless all processes were given the same, which `facts` tells."""
+    checksums = processes.gather(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0]
+    other = np.flatnonzero(checksums != checksums[0])
+    if len(other):
+        raise ValueError(
+            "All processes must be given the same flags, data, vocabulary and initial weights. "
+            f"Received: others in process {', '.join(map(str, other))} than in process 0. Give "
+            "them the same."
+        )
+
+
+def check_shared(processes: Processes, folder: Path) -> None:
+    """Raises `ValueError` unless all processes see the same folder; process 0 makes it."""
+    if processes.number == 1:
+        return
+    marker = folder / SHARED_FILE
+    token = int(processes.gather(random.SystemRandom().randrange(1 << 30))[0, 0])
+    with processes.together():
+        if processes.is_first:
+            marker.write_text(str(token))
+    deadline = time.monotonic() + SECONDS_UNTIL_SHARED
+    while not (sees := _reads(marker) == str(token)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    blind = np.flatnonzero(processes.gather(sees)[:, 0] == 0)
+    if processes.is_first:
+        marker.unlink(missing_ok=True)
+    if len(blind):
+        raise ValueError(
+            "--output must be one folder that all processes see: process 0 writes it, the others "
+            f"resume from it. Received: {str(folder)!r}, which is another one in process "
+            f"{', '.join(map(str, blind))}. Name a folder on a disk that the hosts share."
+        )
+
+
+def _reads(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,144 @@
+"""What `keras.Model.fit` trains of a ranker: its objective, what is frozen, its optimizer.
+
+Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.ranking_batches import padded
+from convert_tf.models.losses import candidate_softmax_loss
+from convert_tf.models.ranker import RankerModel
+from convert_tf.training.objective import Objective
+from convert_tf.training.optimizers import compile_with, decaying_on_plateau, make_optimizer
+
+
+class RankerTraining(Objective):
+    """A ranker under its objective: pick each context's right candidate.
+
+    Args:
+      encoder: the ranker; named as the checkpoints' functions name what they save.
+      label_smoothing: probability spread over the wrong candidates.
+      l2: factor of the sum of squared matrix weights.
+
+    Call arguments:
+      inputs: a batch of `RankingBatches`.
+
+    Returns:
+      float32 `[batch, candidates]`, the scores.
+
+    Reference: arXiv 1905.01969 §4.2, §4.3.
+    """
+
+    def __init__(
+        self, encoder: RankerModel, *, label_smoothing: float = 0.0, l2: float = 0.0, **kwargs: Any
+    ):
+        super().__init__(encoder, l2=l2, **kwargs)
+        self.label_smoothing = label_smoothing
+        self.accuracy = keras.metrics.Mean(name="batch_accuracy")
+        self.ranking_loss = keras.metrics.Mean(name="ranking_loss")
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
+        if training:
+            self.steps_done.assign(self.steps_done + 1)
+        return self.encoder.score(inputs["context_ids"], inputs["candidate_ids"], training=training)
+
+    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
+        return self.with_l2(self._ranking_loss(x, y_pred))
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        own = ops.take_along_axis(y_pred, ops.cast(x["labels"], "int32")[:, None], axis=1)
+        is_ahead = ops.logical_and(y_pred >= own, x["candidate_mask"])
+        is_first = ops.sum(ops.cast(is_ahead, "int32"), axis=1) == 1
+        self.accuracy.update_state(ops.cast(is_first, "float32"))
+        self.ranking_loss.update_state(self._ranking_loss(x, y_pred))
+        return self.get_metrics_result()
+
+    def _ranking_loss(self, x: dict[str, Any], scores: Any) -> Any:
+        return candidate_softmax_loss(
+            scores, x["labels"], x["candidate_mask"], self.label_smoothing
+        )
+
+
+def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
+    """Takes a part of the trunk out of training.
+
+    Args:
+      ranker: changed in place, before its optimizer is built.
+      how: `nothing`, `embeddings` (the tables of tokens, positions and segments, and the norm), or
+        `all_but_top_k` (these and all blocks but the last ones).
+      trainable_blocks: k.
+
+    Raises:
+      ValueError: the trunk has fewer blocks than that.
+
+    Reference: arXiv 1905.01969 §5.1, Table 3.
+    """
+    if how == "nothing":
+        return
+    for trunk in filter(None, (ranker.trunk, ranker.candidate_trunk)):
+        trunk.embedding.trainable = False
+        if how == "embeddings":
+            continue
+        if trainable_blocks > len(trunk.blocks):
+            raise ValueError(
+                "trainable_blocks must not be more than the trunk has. "
+                f"Received: {trainable_blocks} of {len(trunk.blocks)} blocks. Lower it."
+            )
+        for block in trunk.blocks[: len(trunk.blocks) - trainable_blocks]:
+            block.trainable = False
+
+
+def rescale_outputs(ranker: RankerModel, contexts: TokenIds, output_std: float) -> float:
+    """Gives the trunk's outputs a standard deviation, by one constant factor.
+
+    Outputs of large size saturate the softmaxes of a poly-encoder and of every in-batch loss. The
+    paper rescales its last linear layer; a factor behind the last layer is the same at that moment,
+    and needs no knowledge of which layer is the last.
+
+    Args:
+      ranker: changed in place.
+      contexts: texts to measure with; the first 256 are read.
+      output_std: the standard deviation, over all entries of all real outputs.
+
+    Returns:
+      The factor.
+
+    Reference: arXiv 1905.01969 §5.3.
+    """
+    number = min(256, len(contexts.row_splits) - 1)
+    ids = padded(contexts, np.arange(number), ranker.padding_id)
+    entries = []
+    for start in range(0, number, 32):
+        sequence, mask = ranker.trunk.sequence(ids[start : start + 32])
+        sequence = ops.convert_to_numpy(ops.cast(sequence, "float32"))
+        entries.append(sequence[ops.convert_to_numpy(mask)])
+    factor = output_std / max(float(np.concatenate(entries).std()), 1e-12)
+    ranker.output_factor.assign(factor)
+    return factor
+
+
+def make_ranker_training(
+    ranker: RankerModel, train: TrainConfig, head: HeadConfig, *, precision: str
+) -> RankerTraining:
+    """`ranker` under its objective, compiled with its optimizer, ready for `fit`."""
+    freeze(ranker, head.freeze, trainable_blocks=head.trainable_blocks)
+    model = RankerTraining(ranker, label_smoothing=train.label_smoothing, l2=train.l2)
+    table = getattr(ranker.trunk, "embedding_table", None)
+    optimizer = make_optimizer(
+        train, embedding_table=table, precision=precision, extend=decaying_on_plateau
+    )
+    if train.weight_decay:  # not of biases and norms, as BERT's
+        vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
+        optimizer.exclude_from_weight_decay(var_list=vectors)
+    compile_with(model, optimizer)
+    return model

@@ -1,0 +1,200 @@
+"""A map to vectors for similarity, for a model that was trained without one.
+
+A run with a teacher writes the map beside its weights. For others it is fitted here: ridge
+regression of a teacher's vectors on r, turned so that the first numbers say most.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.data.batches import EvaluationBatches, ExampleRange
+from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.metrics import spearman
+from convert_tf.models.distillation import SIMILARITY_DIM, fitted_map, similarity_map
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.devices import compiles_shapes
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.progress import Progress
+
+SHORTER_DIMS = (256, 128, 64)
+_HELD_OUT_EVERY = 20
+_FEWEST_HELD_OUT = 3  # between which there are several cosines
+_ROW_TOKENS = 64
+_COMPARED_TEXTS = 2_000  # each held-out one of these with each other
+
+
+def fit_similarity(
+    checkpoint: str | os.PathLike[str],
+    token_ids: str,
+    teacher: str,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    split: str = "train",
+    dim: int = SIMILARITY_DIM,
+    max_examples: int | None = None,
+) -> dict[str, Any]:
+    """Fits the map of r to a teacher's vectors, and writes the model with it.
+
+    Every twentieth example is left out and measured on.
+
+    Args:
+      checkpoint: a dual encoder's model directory, or its module, of which a model directory is
+        written with the weights as they are there, rounded.
+      token_ids: of pairs or single texts, cut with the model's vocabulary.
+      teacher: the teacher's vectors of these.
+      output: folder of the model with its map; None for `checkpoint` itself, which then gets it.
+      split: of the token ids.
+      dim: most numbers of a vector.
+      max_examples: how many are read, from the first on; all that have vectors by default.
+
+    Returns:
+      `teacher`, `dim`, `texts` that it was fitted to, and of the `held_out` ones: their number, the
+      mean `cosine` of the mapped encoding and the teacher's vector, and the `spearman` correlation
+      of the teacher's cosines of two texts with those of the vectors, of shorter ones and of r.
+
+    Raises:
+      ValueError: the vocabulary is another one, there is no vector, or `checkpoint` is a module and
+        there is no `output`.
+      OSError: a file cannot be read or written.
+    """
+    if output is None and kind_of(checkpoint).is_module:
+        raise ValueError(
+            "A module is not changed: the model with its map has a folder of its own, which is "
+            f"exported. Received: {os.fspath(checkpoint)!r} and no output. Pass --output."
+        )
+    if not 1 <= dim <= SIMILARITY_DIM:
+        raise ValueError(
+            f"A vector for similarity has 1 to {SIMILARITY_DIM} numbers. Received: dim={dim}. Pass "
+            "a number between."
+        )
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    folder = ArrayFolder(token_ids)
+    if folder.vocabulary.read_bytes() != Path(vocabulary).read_bytes():
+        raise ValueError(
+            "Token ids are read by the model whose vocabulary cut them. Received: "
+            f"{token_ids!r}, with another vocabulary than {os.fspath(checkpoint)!r}. Write them "
+            f"again with `convert-tf tokenize --vocab {vocabulary}`."
+        )
+    opens = folder.open_utterances if folder.holds_utterances else folder.open
+    examples = opens(split, max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
+    vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
+    number = min(vectors.num_taught, max_examples or vectors.num_taught)
+    reduced, taught = encoded(encoder, examples, vectors, number)
+    is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
+    if is_held_out.sum() < _FEWEST_HELD_OUT:
+        raise ValueError(
+            "A map is fitted to thousands of texts. Received: "
+            f"{number} examples of {split} with vectors in {teacher!r}. Write more with "
+            "`convert-tf teach`."
+        )
+    kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
+    turned = similarity_map(reduced[~is_held_out], kernel, dim=dim)
+    found = {
+        "teacher": Path(vectors.teacher).name,  # where it lies is nothing for a card
+        "dim": turned.shape[1],
+        "texts": int((~is_held_out).sum()),
+        "held_out": _measured(reduced[is_held_out], taught[is_held_out], kernel, turned),
+    }
+    save_checkpoint(
+        checkpoint if output is None else output,
+        encoder,
+        vocabulary=vocabulary,
+        training={**training_facts(checkpoint), "similarity": parsed_json(json.dumps(found))},
+        similarity_map=turned,
+    )
+    return found
+
+
+def encoded(
+    encoder: DualEncoder, examples: ArrayExamples, vectors: TeacherVectors, number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """r of the texts of the first examples, and the teacher's vectors of them.
+
+    Returns:
+      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
+      another.
+    """
+    names = taught_names(examples)
+    batches = EvaluationBatches(
+        ExampleRange(examples, 0, number),
+        max_examples=number,
+        row_tokens=max(_ROW_TOKENS, examples.max_tokens),
+        row_multiple=32 if compiles_shapes() else 1,
+    )
+    reduced, taught = [], []
+    with Progress("examples", total=number) as progress:
+        for index, batch in enumerate(batches):
+            first = index * batches.batch_size
+            numbers = np.arange(first, min(first + batches.batch_size, number))
+            outputs = encoder.predict_on_batch(_as_pairs(batch, names, encoder))
+            own = [outputs[f"reduced_{name}"] for name in ("context", "response")[: len(names)]]
+            columns = vectors.columns(numbers)
+            reduced.append(_interleaved(own))
+            taught.append(_interleaved([columns[f"teacher_{name}"] for name in names]))
+            progress.add(len(numbers))
+    return np.concatenate(reduced), np.concatenate(taught)
+
+
+def _as_pairs(
+    batch: dict[str, np.ndarray], names: Sequence[str], encoder: DualEncoder
+) -> dict[str, np.ndarray]:
+    """A packed batch with all that the encoder takes: single texts on both sides, no history."""
+    slots = {f"{name}_slots": batch[f"{name}_slots"] for name in names}
+    given = {name: batch[name] for name in ("token_ids", "segment_lengths")}
+    if len(names) == 1:
+        slots = dict.fromkeys(("context_slots", "response_slots"), *slots.values())
+    if encoder.config.multi_context:
+        slots["extra_context_slots"] = slots["context_slots"]
+    return {**given, **slots}
+
+
+def _interleaved(columns: Sequence[Any]) -> np.ndarray:
+    stacked = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
+    return stacked.reshape(-1, stacked.shape[-1])
+
+
+def _measured(
+    reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
+) -> dict[str, Any]:
+    """How near held-out texts come to the teacher."""
+    reduced, taught = reduced[:_COMPARED_TEXTS], taught[:_COMPARED_TEXTS]
+    pairs = np.triu_indices(len(reduced), 1)
+
+    def correlation(vectors: np.ndarray) -> float:
+        return spearman((vectors @ vectors.T)[pairs], expected)
+
+    expected = (taught @ taught.T)[pairs]
+    mapped = reduced @ turned
+    dims = [mapped.shape[1], *(dim for dim in SHORTER_DIMS if dim < mapped.shape[1])]
+    cosines = (unit_rows(reduced @ kernel) * taught).sum(axis=1)
+    return {
+        "texts": len(reduced),
+        "cosine": float(cosines.mean()),
+        "spearman": {str(dim): correlation(unit_rows(mapped, dim)) for dim in dims},
+        "spearman_of_r": correlation(unit_rows(reduced)),
+    }
+
+
+def similarity_report(found: dict[str, Any]) -> str:
+    """What `fit_similarity` returned, for reading."""
+    held_out = found["held_out"]
+    shown = ", ".join(f"{dim}: {100 * value:.1f}" for dim, value in held_out["spearman"].items())
+    return "\n".join(
+        [
+            f"fitted to {found['texts']:,} texts and the vectors of {found['teacher']}",
+            f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
+            f"{held_out['cosine']:.3f}",
+            "Spearman correlation with the teacher's cosines, × 100, by numbers of a vector: "
+            f"{shown}; of r: {100 * held_out['spearman_of_r']:.1f}",
+        ]
+    )

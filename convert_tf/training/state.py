@@ -1,0 +1,177 @@
+"""What a run resumes from: `checkpoints/step-N/` in its folder.
+
+Each is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and the
+checksums of all its files. It is written under another name and renamed when it is whole, and the
+last few are kept: a run that was killed at any moment goes on from the newest one that is whole.
+"""
+
+import io
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from convert_tf.checkpoints.folder import (
+    CheckpointError,
+    load_weights,
+    save_checkpoint,
+    write_error,
+)
+from convert_tf.storage.checksums import record_checksums, wrong_files
+from convert_tf.storage.files import write_file
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.training.objective import Objective
+
+CHECKPOINTS_FOLDER = "checkpoints"
+STATE_FILE = "training_state.npz"
+
+
+def step_folder(step: int) -> str:
+    """Name of the folder of a checkpoint."""
+    return f"step-{step:08d}"
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def saved_checkpoints(run: str | os.PathLike) -> list[Path]:
+    """The checkpoints of a run, newest first, whole or damaged since they were written."""
+    found = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
+    return sorted((p for p in found if p.name[5:].isdigit()), key=_step_of, reverse=True)
+
+
+def newest_checkpoint(run: str | os.PathLike) -> Path | None:
+    """The newest checkpoint that is whole; what is wrong with newer ones goes to stderr.
+
+    Returns:
+      None for a run that has none yet.
+
+    Raises:
+      CheckpointError: there are checkpoints, and all are damaged.
+    """
+    damages: list[str] = []
+    for folder in saved_checkpoints(run):
+        damage = _damage(folder)
+        if damage is None:
+            for earlier in damages:
+                print(f"{earlier}; the checkpoint before it is used", file=sys.stderr)
+            return folder
+        damages.append(f"{folder} is damaged: {damage}")
+    if damages:
+        raise CheckpointError(
+            f"A run must have a checkpoint that is whole. Received: {'; '.join(damages)}. Remove "
+            f"{CHECKPOINTS_FOLDER}/ to begin the run anew, or choose another --output."
+        )
+    return None
+
+
+def _damage(folder: Path) -> str | None:
+    if not (folder / STATE_FILE).is_file():
+        return f"it has no {STATE_FILE}"
+    try:
+        wrong = wrong_files(folder)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return f"{', '.join(wrong)} not as written" if wrong else None
+
+
+def save_training_state(
+    run: str | os.PathLike,
+    model: Objective,
+    *,
+    step: int,
+    vocabulary: str | os.PathLike,
+    training: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Writes `checkpoints/step-N/` whole, then removes all but the newest ones.
+
+    Args:
+      run: the run's folder.
+      model: compiled.
+      step: optimizer steps done.
+      vocabulary: the vocabulary file.
+      training: facts for the model directory.
+      keep: so many of the newest checkpoints stay.
+
+    Returns:
+      The new folder.
+
+    Raises:
+      CheckpointError: it could not be written; earlier checkpoints are left as they are.
+    """
+    final = Path(run) / CHECKPOINTS_FOLDER / step_folder(step)
+    try:
+        with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
+            save_checkpoint(written, model.encoder, vocabulary=vocabulary, training=training)
+            state = {
+                f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
+                for kind, variables in _state(model).items()
+                for i, variable in enumerate(variables)
+            }
+            content = io.BytesIO()  # a zip file that cannot be ended says so once more, later
+            np.savez(content, step=step, **state)
+            write_file(written / STATE_FILE, content.getvalue())
+            record_checksums(written, [STATE_FILE])
+    except OSError as error:
+        raise write_error(final, error) from error
+    for old in saved_checkpoints(run)[keep:]:
+        shutil.rmtree(old)
+    return final
+
+
+def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
+    """Reads weights and optimizer state of `checkpoints/step-N/` into `model`.
+
+    Returns:
+      Steps done so far.
+
+    Raises:
+      CheckpointError: a file is damaged or of another optimizer.
+    """
+    load_weights(model.encoder, folder)
+    path = Path(folder) / STATE_FILE
+    try:
+        with np.load(path) as saved:
+            values = {name: saved[name] for name in saved.files}
+            step = int(values.pop("step"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
+            "resume from the checkpoint before it."
+        ) from error
+    for kind, variables in _state(model).items():
+        found = [values[name] for name in values if name.startswith(f"{kind}_")]
+        if [v.shape for v in variables] == [v.shape for v in found]:
+            for i, variable in enumerate(variables):
+                variable.assign(values[f"{kind}_{i}"])
+        elif kind != "dropout":
+            raise CheckpointError(
+                "A run must resume with the optimizer it began with. Received: a state of "
+                f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
+                "--optimizer, and --distillation as before, or --init_from in a new folder."
+            )
+    return step
+
+
+def _state(model: Objective) -> dict[str, list[Any]]:
+    """What a run needs beyond the encoder's weights.
+
+    Dropout has seeds only where its rate is not 0: a run may resume with other rates, and then
+    starts them anew.
+    """
+    layers = model._flatten_layers()
+    seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
+    own = {id(v) for v in model.encoder.trainable_variables}
+    return {
+        "optimizer": [model.steps_done, *model.optimizer.variables],
+        # What an objective trains beside the encoder, as the output layer of a language model.
+        "objective": [v for v in model.trainable_variables if id(v) not in own],
+        "dropout": [seed.state for seed in seeds],
+    }

@@ -1,0 +1,53 @@
+"""# In a Rasa pipeline
+
+Rasa 2.8 and 3.x read the modules with the components that they had for the original ConveRT. This
+writes the files of a small bot; `rasa train nlu` trains it where Rasa is installed, which has an
+older Python and TensorFlow than convert_tf. The same `nlu.yml` trains `IntentClassifier`, which
+shows before what to expect.
+"""
+
+from pathlib import Path
+
+from convert_tf import IntentClassifier, module_path
+from convert_tf.intents.data import read_labelled
+
+Path("nlu.yml").write_text(
+    """version: "3.1"
+nlu:
+- intent: order
+  examples: |
+    - I would like a [pizza](dish)
+    - two coffees, please
+    - can I order the soup?
+    - bring me the menu of the day
+- intent: book
+  examples: |
+    - a table for four, please
+    - can I book for [tonight](time)?
+    - I want to reserve a place by the window
+    - is there a table free on Sunday?
+- intent: complain
+  examples: |
+    - the soup was cold
+    - we have waited for an hour
+    - this is not what I ordered
+    - the waiter was rude
+""",
+    encoding="utf-8",
+)
+Path("config.yml").write_text(
+    f"""language: en
+pipeline:
+- name: WhitespaceTokenizer
+- name: ConveRTFeaturizer
+  model_url: {module_path("convert")}
+- name: DIETClassifier
+  epochs: 100
+""",
+    encoding="utf-8",
+)
+
+classifier = IntentClassifier("convert_small").fit(*read_labelled("nlu.yml"))
+messages = ["do you have room for six people?", "my steak is burnt", "I'll have the fish"]
+for message, intent in zip(messages, classifier.predict(messages), strict=True):
+    print(f"{intent:9s} {message}")

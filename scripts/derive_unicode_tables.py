@@ -1,0 +1,124 @@
+"""Derives `convert_tf.text.unicode_tables` from TensorFlow's own lower-casing and classes.
+
+```
+python -m scripts.derive_unicode_tables > convert_tf/text/unicode_tables.py
+```
+
+TensorFlow carries its own tables (in ICU and RE2), of another Unicode version than Python's
+`unicodedata` has. The tokenizer without TensorFlow must see characters as the one in the graph
+does, so each character is tried once and what comes out is written down.
+"""
+
+import sys
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from convert_tf.text import runs
+
+_SURROGATES = range(0xD800, 0xE000)
+# Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
+_NOT_TRIED = {0, 0x130, 0x3A3}
+
+_HEADER = '''"""How TensorFlow sees characters; written by `scripts.derive_unicode_tables`.
+
+Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
+lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and
+what is added to each.
+"""
+
+'''
+
+
+def derive() -> dict[str, str]:
+    """The tables by name, as text."""
+    characters = [c for c in range(0x110000) if c not in _SURROGATES and c not in _NOT_TRIED]
+    texts = [chr(c).encode("utf-8") for c in characters]
+    lowered = [text.decode("utf-8") for text in runs.lower(tf.constant(texts)).numpy().tolist()]
+    mapped = {}
+    for c, low in zip(characters, lowered, strict=True):
+        if low != chr(c):
+            (only,) = low
+            mapped[c] = ord(only)
+    marks = tf.strings.regex_full_match(tf.constant(texts), r"[\p{P}\p{Z}]").numpy()
+
+    def sigma_is_final(before: str) -> list[bool]:
+        """Whether a sigma behind `before` and each character is written as at a word's end."""
+        tried = tf.constant([before.encode() + text + "Σ".encode() for text in texts])
+        return [text.endswith("ς".encode()) for text in runs.lower(tried).numpy().tolist()]
+
+    is_cased = sigma_is_final("")
+    is_seen_through = sigma_is_final("a")
+    cased = [c for c, is_one in zip(characters, is_cased, strict=True) if is_one]
+    return {
+        "MARKS": _ranges(c for c, is_mark in zip(characters, marks, strict=True) if is_mark),
+        "LOWER": _lower_casings(mapped),
+        "CASED": _ranges(cased),
+        # Behind a letter, a sigma is final after cased characters and after ignorable ones.
+        "IGNORABLE": _ranges(
+            c
+            for c, alone, seen in zip(characters, is_cased, is_seen_through, strict=True)
+            if seen and not alone
+        ),
+    }
+
+
+def _ranges(characters: Iterable[int]) -> str:
+    numbers: list[int] = []
+    end = 0
+    for c in characters:
+        if numbers and c == end:
+            numbers[-1] += 1
+        else:
+            numbers += [c - end, 1]
+        end = c + 1
+    return _base_36(numbers)
+
+
+def _lower_casings(mapped: dict[int, int]) -> str:
+    groups: list[list[int]] = []  # first, number, step, difference
+    for c, low in sorted(mapped.items()):
+        if groups:
+            first, number, step, difference = groups[-1]
+            gap = c - (first + (number - 1) * step)
+            if low - c == difference and gap in ((1, 2) if number == 1 else (step,)):
+                groups[-1] = [first, number + 1, gap, difference]
+                continue
+        groups.append([c, 1, 1, low - c])
+    numbers: list[int] = []
+    end = 0
+    for first, number, step, difference in groups:
+        numbers += [first - end, number, step, difference]
+        end = first + (number - 1) * step + 1
+    return _base_36(numbers)
+
+
+def _base_36(numbers: Iterable[int]) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+    def text(number: int) -> str:
+        if number < 0:
+            return "-" + text(-number)
+        return (text(number // 36) if number >= 36 else "") + digits[number % 36]
+
+    return " ".join(map(text, numbers))
+
+
+def source(tables: dict[str, str]) -> str:
+    """The module that holds the tables."""
+    parts = []
+    for name, text in tables.items():
+        lines, line = [], ""
+        for number in text.split():
+            if len(line) + len(number) > 92:
+                lines.append(line)
+                line = ""
+            line += number + " "
+        lines.append(line.rstrip())
+        quoted = "\n".join(f'    "{each}"' for each in lines)
+        parts.append(f"{name} = (\n{quoted}\n)\n")
+    return _HEADER + "".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(source(derive()))

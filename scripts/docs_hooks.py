@@ -1,0 +1,80 @@
+"""What `mkdocs build` adds to `docs/`: tutorials, the reference, and pages from outside the folder.
+
+A tutorial is a script of `examples/`: its docstring is the text, the rest the code, which
+`tests/examples` runs. The reference lists the names at the top of the package.
+"""
+
+import ast
+import re
+from pathlib import Path
+from posixpath import normpath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+import convert_tf
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+# Pages of the repository under their names on the site.
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "hub_modules/README.md": "modules.md",
+}
+_LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
+_IMAGES = (".png", ".webp", ".svg")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages that are not in `docs/`, and the pictures that pages show."""
+    for source, name in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=text))
+    for path in sorted(EXAMPLES.glob("*.py")):
+        name = f"tutorials/{path.stem}.md"
+        files.append(File.generated(config, name, content=tutorial(path)))
+    files.append(File.generated(config, "reference.md", content=reference()))
+    for folder in ("hub_modules/recipes", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in _IMAGES:
+                name = path.relative_to(ROOT).as_posix()
+                files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def tutorial(path: Path) -> str:
+    """A page of a script: its docstring, then its code."""
+    source = path.read_text(encoding="utf-8")
+    text = ast.get_docstring(ast.parse(source)) or ""
+    code = source.split('"""', 2)[2].strip()
+    ran = f"`{path.relative_to(ROOT)}`, which the tests run as it stands:"
+    return f"{text}\n\n{ran}\n\n```python\n{code}\n```\n"
+
+
+def reference() -> str:
+    """A page of the names at the top of the package."""
+    names = [name for name in convert_tf.__all__ if name != "__version__"]
+    entries = [f"::: {convert_tf._LAZY_NAMES[name]}.{name}" for name in names]
+    return "\n\n".join(["# Reference", *entries]) + "\n"
+
+
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
+    """Turns links to files of the repository into links of the site, or into plain names."""
+    own = page.file.src_uri
+    source = next((path for path, name in PAGES.items() if name == own), f"docs/{own}")
+
+    def on_site(match: re.Match[str]) -> str:
+        target, _, anchor = match[1].partition("#")
+        if "://" in target or not target:
+            return match[1]
+        path = normpath(f"{Path(source).parent.as_posix()}/{target}")
+        name = PAGES.get(path, path.removeprefix("docs/"))
+        if files.get_file_from_path(name) is None:
+            return match[1] if not (ROOT / path).exists() else ""
+        up = "../" * own.count("/")
+        return f"{up}{name}{'#' + anchor if anchor else ''}"
+
+    linked = _LINK.sub(on_site, markdown)
+    return re.sub(r"\[([^\]]+)\]\(\)", r"\1", linked)

@@ -1,0 +1,1 @@
+"""Modules of convert_tf as files; `convert_tf.module_path("convert")` finds them here."""

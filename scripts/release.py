@@ -1,0 +1,118 @@
+"""Writes a release: convert_tf, its modules as archives and .onnx files, a wheel of them, the page.
+
+`make release`, or for the files alone:
+
+    python scripts/release.py --output release/
+
+The folder holds `SHA256SUMS` of all its files. Put on a web server, its address is what
+`CONVERT_TF_MODULES_URL` names. An archive is the same each time, whenever and wherever it is made.
+The page is what `make web` built; where it is not built, it is left out.
+"""
+
+import argparse
+import gzip
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from convert_tf.checkpoints.released import MODULES_PACKAGE, ONNX_SUFFIX, RELEASED
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.service.page import BUILT_PAGE, PAGE_ARCHIVE, missing_files
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.downloads import ARCHIVE_SUFFIX, SUMS_FILE
+from convert_tf.storage.files import whole_file, write_file
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = ROOT / "hub_modules"
+IN_WHEEL = ("convert_small", "convert")
+IN_WHEEL_AS_ONNX = "convert"  # for installations without TensorFlow
+MAX_WHEEL_BYTES = 100_000_000
+
+
+def write_archive(folder: Path, path: Path) -> None:
+    """A folder's files as `.tar.gz`, the same bytes for the same files."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime = entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode = 0o755 if entry.isdir() else 0o644
+        return entry
+
+    with (
+        whole_file(path) as temporary,
+        open(temporary, "wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for each in sorted(folder.rglob("*")):
+            tar.add(each, each.relative_to(folder).as_posix(), recursive=False, filter=plain)
+
+
+def build(project: Path, output: Path, *kinds: str) -> None:
+    """A wheel or an sdist of a project, by `python -m build`."""
+    command = [sys.executable, "-m", "build", "--outdir", str(output), *kinds, str(project)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def write_modules(output: Path) -> None:
+    """The archive and the `.onnx` file of each module."""
+    for name, version in RELEASED.items():
+        folder = MODULES / name / str(version)
+        write_archive(folder, output / f"{name}-{version}{ARCHIVE_SUFFIX}")
+        export_onnx(folder, output / f"{name}-{version}{ONNX_SUFFIX}")
+
+
+def write_modules_wheel(output: Path) -> None:
+    """The wheel of some modules, with one of the `.onnx` files that are there."""
+    with tempfile.TemporaryDirectory() as work:
+        project = Path(work) / "project"
+        shutil.copytree(ROOT / "scripts" / "modules_package", project)
+        shutil.copy(ROOT / "LICENSE", project)
+        for name in IN_WHEEL:
+            version = str(RELEASED[name])
+            shutil.copytree(MODULES / name / version, project / MODULES_PACKAGE / name / version)
+        file = f"{IN_WHEEL_AS_ONNX}-{RELEASED[IN_WHEEL_AS_ONNX]}{ONNX_SUFFIX}"
+        shutil.copy(output / file, project / MODULES_PACKAGE)
+        build(project, output, "--wheel")
+    (wheel,) = output.glob(f"{MODULES_PACKAGE}-*.whl")
+    if wheel.stat().st_size >= MAX_WHEEL_BYTES:
+        raise SystemExit(
+            f"The registry takes wheels below 100 MB. Received: {wheel}. Leave one out."
+        )
+
+
+def write_page(output: Path) -> None:
+    """The archive of the page, which `convert-tf demo` downloads outside of a clone."""
+    if missing := missing_files(BUILT_PAGE):
+        print(f"{PAGE_ARCHIVE} is left out: {BUILT_PAGE} has no {missing[0]}. Run make web first.")
+        return
+    write_archive(BUILT_PAGE, output / PAGE_ARCHIVE)
+
+
+def write_sums(output: Path) -> None:
+    """`SHA256SUMS` of a folder's files, as `sha256sum --check` reads it."""
+    files = sorted(path for path in output.iterdir() if path.name != SUMS_FILE)
+    lines = [f"{file_checksum(path)}  {path.name}\n" for path in files]
+    write_file(output / SUMS_FILE, "".join(lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True, help="the folder; it is made anew")
+    output = parser.parse_args().output
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    build(ROOT, output)
+    write_modules(output)
+    write_modules_wheel(output)
+    write_page(output)
+    write_sums(output)
+    for path in sorted(output.iterdir()):
+        print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Installs a release in empty environments outside the repository, and uses it there.
+
+    python scripts/try_release.py --release release/
+
+The environments: the wheel with all that it needs, and a service; the sdist; and the wheel without
+what it needs, with numpy and onnxruntime alone, then with absl-py for commands and the page. Each
+is removed again. It downloads 1 GB, once where pip keeps a cache. `--only light` tries one.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = "page-*.tar.gz"
+
+_USE = """
+import sys
+from pathlib import Path
+import numpy as np
+import convert_tf
+from convert_tf import IntentClassifier, SentenceEncoder, module_path
+
+package = Path(convert_tf.__file__).parent
+assert "site-packages" in package.parts, package
+assert (package / "py.typed").is_file()
+(facts,) = package.parent.glob("convert_tf-*.dist-info")
+assert [*facts.rglob("LICENSE")], facts
+"""
+_USE_MODULES = """
+import tensorflow_hub as hub, tensorflow_text
+assert "site-packages" in module_path("convert")
+r = hub.load(module_path("convert"))(["where is my card?"]).numpy()
+encoder = SentenceEncoder("convert", compute_dtype="float32")
+np.testing.assert_allclose(encoder.encode(["where is my card?"]), r, rtol=1e-3, atol=1e-4)
+texts = ["where is my parcel?", "has my order left?", "I want my money back", "refund, please"]
+classifier = IntentClassifier(encoder).fit(texts, ["delivery", "delivery", "refund", "refund"])
+assert classifier.predict(["my package never came"])[0] == "delivery"
+"""
+_USE_ONNX = """
+encoder = SentenceEncoder(sys.argv[1])
+(best, _), = encoder.rank("How do I reset my password?",
+    ["I had pasta.", "You can change it under Settings, Security."], top_k=1)
+assert best.startswith("You can change it"), best
+try:
+    import tensorflow
+except ImportError:
+    pass
+else:
+    raise SystemExit("TensorFlow is here")
+"""
+
+
+class Environment:
+    """An empty environment of its own, with its folder as the working one.
+
+    Args:
+      folder: where it is made; nothing of the repository is on its path.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        self.bin = folder / "venv" / "bin"
+
+    def run(self, *command: object, fails: str = "") -> str:
+        """What a command prints; where it must fail, with one line of error that holds `fails`."""
+        done = subprocess.run(
+            [str(part) for part in command], cwd=self.folder, env=self._variables(), text=True,
+            capture_output=True,
+        )  # fmt: skip
+        said = done.stderr.strip().splitlines()
+        if fails and (done.returncode == 0 or fails not in said[-1] or len(said) > 1):
+            raise SystemExit(f"{command} should fail with {fails!r}; it said {done.stderr}")
+        if not fails and done.returncode:
+            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    @contextlib.contextmanager
+    def serving(self, *command: object, **variables: str) -> Iterator[str]:
+        """The address that a command says it serves at, while the block runs."""
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=self.folder, env=self._variables() | variables,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if match := re.search(r"http://[\w.:]+", line):
+                    yield match[0]
+                    break
+            else:
+                raise SystemExit(f"{command}: {said}")
+        finally:
+            process.terminate()
+            process.wait(30)
+            process.stdout.close()
+
+    def _variables(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        return kept | {"PATH": f"{self.bin}:{kept['PATH']}", "CUDA_VISIBLE_DEVICES": "-1"}
+
+    def install(self, *what: object) -> None:
+        self.run(self.bin / "python", "-m", "pip", "install", "--quiet", *what)
+
+    def python(self, statements: str, *arguments: object) -> str:
+        return self.run(self.bin / "python", "-c", statements, *arguments)
+
+
+def one(release: Path, pattern: str) -> Path:
+    (found,) = release.glob(pattern)
+    return found
+
+
+def _use_all(place: Environment, release: Path) -> None:
+    place.install(one(release, "convert_tf_modules-*.whl"))
+    place.python(_USE + _USE_MODULES)
+    assert "intent train" in place.run("convert-tf", "--help")
+    (place.folder / "train.csv").write_text(
+        "text,label\nwhere is it?,a\nis it there?,a\npay me,b\nmoney please,b\n"
+    )
+    place.run("convert-tf", "intent", "train", "--module", "convert", "--data", "train.csv",
+              "--output", "model", "--epochs", "20")  # fmt: skip
+    pairs = "".join(f"question {i},answer {i}\n" for i in range(600))
+    (place.folder / "faq.csv").write_text(f"question,answer\n{pairs}")
+    place.run("convert-tf", "prepare", "--pairs", "faq.csv", "--output", "data",
+              fails="pip install 'convert_tf[data]'")  # fmt: skip
+    place.run("convert-tf", "export", "--checkpoint", "convert_small", "--output", "x.onnx",
+              fails="pip install 'convert_tf[onnx]'")  # fmt: skip
+
+
+def whole(place: Environment, release: Path) -> None:
+    """The wheel with its dependencies, and a service and a training run with extras."""
+    place.install("--constraint", ROOT / "constraints.txt", one(release, "convert_tf-*.whl"))
+    _use_all(place, release)
+    wheel = one(release, "convert_tf-*.whl")
+    place.run("convert-tf", "serve", "--module", "convert_small",
+              fails="pip install 'convert_tf[serve]'")  # fmt: skip
+    place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[data,onnx,serve]")
+    with place.serving("convert-tf", "serve", "--module", "convert_small", "--intents", "model",
+                       "--port", "0") as url:  # fmt: skip
+        body = json.dumps({"texts": ["is it there?"]}).encode()
+        for path, wanted in (("encode", '"dim": 1024'), ("classify", '"intent": "a"')):
+            asked = urllib.request.Request(
+                f"{url}/{path}", body, headers={"Content-Type": "application/json"}
+            )
+            said = urllib.request.urlopen(asked).read().decode()
+            assert wanted in said, said[:500]
+    place.run("convert-tf", "train", "--data", "faq.csv", "--init_from", "convert_small",
+              "--output", "run", "--steps", "2", "--batch_size", "8", "--eval_every", "2",
+              "--checkpoint_every", "2")  # fmt: skip
+    place.run("convert-tf", "export", "--checkpoint", "run", "--output", "run.onnx")
+    assert len(place.run("convert-tf", "nearest", "--module", "run.onnx", "--candidates",
+                         "faq.csv", "--queries", "question 7").splitlines()) == 4  # fmt: skip
+
+
+def source(place: Environment, release: Path) -> None:
+    """The sdist, from which pip builds a wheel."""
+    place.install("--constraint", ROOT / "constraints.txt", one(release, "convert_tf-*.tar.gz"))
+    _use_all(place, release)
+
+
+def light(place: Environment, release: Path) -> None:
+    """The wheel for inference with .onnx files."""
+    place.install("--no-deps", one(release, "convert_tf-*.whl"))
+    place.install("numpy", "onnxruntime")
+    model = one(release, "convert-*.onnx")
+    place.python(_USE.replace("IntentClassifier, ", "") + _USE_ONNX, model)
+    place.install("absl-py")
+    if [*release.glob(PAGE)]:
+        address = {"CONVERT_TF_MODULES_URL": release.as_uri()}
+        cache = {"CONVERT_TF_CACHE": str(place.folder / "cache")}
+        with place.serving("convert-tf", "demo", "--port", "0", **address, **cache) as url:
+            assert b"convert_tf" in urllib.request.urlopen(url).read()
+    (place.folder / "texts.txt").write_text("where is my card?\nhello\n")
+    place.run("convert-tf", "embed", "--module", model, "--input", "texts.txt", "--output", "v.npy")
+    place.install("--no-deps", one(release, "convert_tf_modules-*.whl"))
+    place.run("convert-tf", "embed", "--module", "convert", "--input", "texts.txt", "--output",
+              "n.npy")  # fmt: skip
+    path = place.python("import convert_tf; print(convert_tf.module_path('convert'))").strip()
+    place.run("convert-tf", "embed", "--module", path, "--input", "texts.txt", "--output", "w.npy",
+              fails="A module needs what pip installs with convert_tf")  # fmt: skip
+
+
+ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, whole, source)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--release", type=Path, required=True, help="what release.py wrote")
+    parser.add_argument("--only", choices=[each.__name__ for each in ENVIRONMENTS])
+    arguments = parser.parse_args()
+    for use in ENVIRONMENTS:
+        if arguments.only in (None, use.__name__):
+            with tempfile.TemporaryDirectory() as folder:
+                use(Environment(Path(folder)), arguments.release.resolve())
+            print(f"{use.__name__}: installs and works", flush=True)
+
+
+if __name__ == "__main__":
+    main()

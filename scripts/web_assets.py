@@ -1,0 +1,53 @@
+"""Writes what the page in `web/` reads of a module: the 8-bit model and the tokenizer, compressed.
+
+    python scripts/web_assets.py --module hub_modules/convert/1 --output web/dist
+
+`make web` runs it, and again where the module or what writes these files has changed.
+"""
+
+import argparse
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+from convert_tf.encoding.backends.onnx import OnnxBackend
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.storage.files import write_file
+from convert_tf.text import unicode_tables
+from convert_tf.text.vocabulary import read_vocabulary
+
+
+def tokenizer_data(module: Path, facts: dict) -> dict:
+    """What `Tokenizer` of web/src/tokenizer.ts is made of."""
+    return {
+        "subwords": read_vocabulary(module / "assets" / "vocab.txt"),
+        "numOovBuckets": facts["num_oov_buckets"],
+        "maxTokens": facts["max_tokens"],
+        "marks": unicode_tables.MARKS,
+        "lower": unicode_tables.LOWER,
+        "cased": unicode_tables.CASED,
+        "ignorable": unicode_tables.IGNORABLE,
+    }
+
+
+def write_assets(module: Path, output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        model = export_onnx(module, Path(work) / "model.onnx")
+        facts = OnnxBackend(model).facts
+        write_file(output / "model.onnx.gz", gzip.compress(model.read_bytes(), 9, mtime=0))
+    text = json.dumps(tokenizer_data(module, facts), ensure_ascii=False)
+    write_file(output / "tokenizer.json.gz", gzip.compress(text.encode("utf-8"), 9, mtime=0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--module", type=Path, required=True, help="folder of a module")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the page")
+    given = parser.parse_args()
+    write_assets(given.module, given.output)
+
+
+if __name__ == "__main__":
+    main()

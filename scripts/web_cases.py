@@ -1,0 +1,90 @@
+"""Writes texts with the ids, and a few with the vectors, that the page's tests must find.
+
+    python scripts/web_cases.py --module hub_modules/convert/1 --output web/build --texts 100000
+
+Half of the texts are those of the sample dumps, half random characters: of all scripts, of those
+that lower-casing and cutting treat apart, and halves of pairs.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from convert_tf import SentenceEncoder
+from convert_tf.corpora.sample import SampleThreads
+from convert_tf.encoding.backends.onnx import OnnxBackend
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.storage.files import write_file
+
+# fmt: off
+_ODD = [
+    "Σ", "ς", "σ", "İ", "ı", "ß", "\ufe4f", "\ufe4e", "\0", " ", "  ", "\u3000", "\u00ad", "\u0307",
+    "'", "-", ".", ",", "\n", "\t", "é", "e\u0301", "½", "👍🏽", "\ud83d", "\udc4d", "1", "0000",
+    "a", "THE",
+]
+_RANGES = [
+    (32, 127), (0, 0x250), (0x370, 0x530), (0, 0x10000), (0x10000, 0x110000), (0x4E00, 0x9FFF),
+]
+# fmt: on
+_VECTORS = 40
+
+
+def sample_texts(seed: int) -> Iterator[str]:
+    """Titles and comments of sample dumps."""
+    for one in itertools.count(seed):
+        for submission, comments in SampleThreads(one).generate(500):
+            yield submission["title"]
+            yield from (comment["body"] for comment in comments)
+
+
+def random_text(generator: random.Random) -> str:
+    """Characters of one range, with odd ones among them."""
+    low, high = generator.choice(_RANGES)
+    parts = []
+    for _ in range(generator.randint(0, 40)):
+        kind = generator.random()
+        parts.append(
+            generator.choice(_ODD) if kind < 0.25 else " " if kind < 0.35
+            else chr(generator.randrange(low, high))
+        )  # fmt: skip
+    if generator.random() < 0.01:  # longer than the network reads
+        parts *= 60
+    # Two halves beside each other are one character in JavaScript.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def write_cases(module: Path, output: Path, *, number: int) -> None:
+    generator = random.Random(0)
+    texts = [*itertools.islice(sample_texts(1), number // 2)]
+    texts += [random_text(generator) for _ in range(number - len(texts))]
+    with tempfile.TemporaryDirectory() as work:
+        path = export_onnx(module, Path(work) / "model.onnx")
+        backend = OnnxBackend(path)
+        ids, splits = backend.token_ids([text.encode("utf-8", "surrogatepass") for text in texts])
+        own = [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
+        some = [text for text in texts[:: len(texts) // _VECTORS] if len(text) < 200]
+        encoder = SentenceEncoder(backend)
+        vectors = {kind: next(encoder.iter_encode(some, kind=kind)).tolist()
+                   for kind in ("sentence", "context", "response")}  # fmt: skip
+    output.mkdir(parents=True, exist_ok=True)
+    # ASCII, so that halves of pairs are kept.
+    write_file(output / "ids.json", json.dumps({"texts": texts, "ids": own}))
+    write_file(output / "vectors.json", json.dumps({"texts": some, "vectors": vectors}))
+    print(f"wrote {output}: ids of {len(texts):,} texts, vectors of {len(some)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--module", type=Path, required=True, help="folder of a module")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--texts", type=int, default=100_000)
+    given = parser.parse_args()
+    write_cases(given.module, given.output, number=given.texts)
+
+
+if __name__ == "__main__":
+    main()

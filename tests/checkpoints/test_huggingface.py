@@ -1,0 +1,123 @@
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support import naive_bert
+from support.huggingface_folder import (
+    CONFIG,
+    VOCABULARY,
+    random_tensors,
+    write_folder,
+    write_safetensors,
+)
+
+from convert_tf.checkpoints.huggingface import (
+    bert_config_of,
+    load_huggingface,
+    read_safetensors,
+)
+from convert_tf.checkpoints.kinds import Kind, kind_of
+
+
+def test_parity_with_loop(tmp_path):
+    """A pair in which both texts are padded, against BERT as loops over the file's tensors."""
+    tensors = random_tensors()
+    trunk, vocabulary = load_huggingface(write_folder(tmp_path, tensors))
+    assert vocabulary == tmp_path / "vocab.txt"
+    padding = trunk.padding_id
+    contexts = np.array([[7, 8, 9], [10, padding, padding]], "int32")
+    candidates = np.array([[11, padding], [12, 13]], "int32")
+    sequence, mask = trunk.joint_sequence(contexts, candidates)
+    for row, ids, segments in (
+        (0, [3, 7, 8, 9, 4, 11, 4], [0] * 5 + [1] * 2),  # [CLS] is line 3, [SEP] line 4
+        (1, [3, 10, 4, 12, 13, 4], [0] * 3 + [1] * 3),
+    ):
+        expected = naive_bert.bert(ids, segments, tensors, num_layers=2, num_heads=2)
+        np.testing.assert_array_equal(np.asarray(mask[row]), np.arange(8) < len(ids))
+        np.testing.assert_allclose(np.asarray(sequence[row])[: len(ids)], expected, atol=2e-5)
+
+
+def test_other_spellings_and_precisions(tmp_path):
+    """Tensors of `BertForPreTraining`, old names of layer norms, half precision."""
+    tensors = random_tensors()
+    renamed = {
+        "bert."
+        + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor.astype("float16")
+        for name, tensor in tensors.items()
+    }
+    plain, _ = load_huggingface(write_folder(tmp_path / "a", tensors))
+    other, _ = load_huggingface(write_folder(tmp_path / "b", renamed))
+    for variable, expected in zip(other.variables, plain.variables, strict=True):
+        np.testing.assert_allclose(np.asarray(variable), np.asarray(expected), atol=2e-3)
+
+
+def test_safetensors_round_trip(tmp_path):
+    tensors = {
+        "a": np.arange(6, dtype="float32").reshape(2, 3),
+        "b": np.array([1.5], "float64"),
+        "c": np.arange(3),
+    }
+    write_safetensors(tmp_path / "x", tensors)
+    for name, found in read_safetensors(tmp_path / "x").items():
+        np.testing.assert_array_equal(found, tensors[name])
+        assert found.dtype == tensors[name].dtype
+    content = (tmp_path / "x").read_bytes()
+    content = content.replace(b'"I64", "shape": [3]', b'"BF16","shape":[12]')
+    (tmp_path / "x").write_bytes(content)
+    found = read_safetensors(tmp_path / "x")["c"]
+    assert found.dtype == ml_dtypes.bfloat16
+    assert found.tobytes() == tensors["c"].tobytes()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:4], lambda b: b[:-9], lambda b: b"\xff" * 8 + b[8:], lambda b: b""]
+)
+def test_damaged_weights_are_named(tmp_path, damage):
+    path = write_folder(tmp_path) / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"safetensors file must be whole.*model\.safetensors"):
+        load_huggingface(tmp_path)
+
+
+def test_configuration(tmp_path):
+    config = bert_config_of(write_folder(tmp_path))
+    assert config.vocab_size == config.padding_id == config.num_rows == len(VOCABULARY)
+    assert (config.start_id, config.separator_id, config.mask_id) == (3, 4, 5)
+    assert (config.dim, config.num_layers, config.feed_forward_dim) == (8, 2, 12)
+    assert kind_of(tmp_path) is Kind.HUGGING_FACE
+    assert kind_of(tmp_path / "nothing") is Kind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"position_embedding_type": "relative"}],
+)
+def test_other_models_are_refused(tmp_path, change):
+    write_folder(tmp_path, **change)
+    with pytest.raises(ValueError, match=r"Only BERT models .*are read\. Received"):
+        bert_config_of(tmp_path)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(ValueError, match="without 'hidden_size'"):
+        bert_config_of(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "intermediate_size": 13}))
+    with pytest.raises(ValueError, match=r"Weights must fit config\.json"):
+        load_huggingface(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
+    with pytest.raises(ValueError, match=r"must hold encoder\.layer\.2"):
+        load_huggingface(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"must hold model\.safetensors"):
+        load_huggingface(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    with pytest.raises(ValueError, match=r"without \['\[CLS\]'"):
+        load_huggingface(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="must hold its WordPiece vocabulary"):
+        load_huggingface(tmp_path)

@@ -1,0 +1,107 @@
+"""What is in a folder: each kind of folder and file, and models of whatever kind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.huggingface_folder import write_folder
+from support.tiny_checkpoint import write_checkpoint
+
+import convert_tf
+from convert_tf.checkpoints.folder import save_checkpoint
+from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.config.bert import BertConfig
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.data import negatives, teacher_vectors, token_arrays
+from convert_tf.data.shards import shard_name
+from convert_tf.intents.folder import MODEL_FILE
+from convert_tf.models.bert import BertTrunk
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.ranker import RankerModel
+from convert_tf.search import cache
+
+MODULES = sorted(Path(__file__).resolve().parents[2].glob("hub_modules/*/1"))
+FILES = [
+    ("config.json", ModelConfig().to_json(), Kind.DUAL_ENCODER),
+    ("config.json", "{", Kind.DUAL_ENCODER),
+    ("config.json", "7", Kind.DUAL_ENCODER),
+    ("config.json", RankerConfig(ModelConfig(), HeadConfig()).to_json(), Kind.RANKER),
+    ("config.json", BertConfig().to_json(), Kind.BERT),
+    ("config.json", json.dumps({"model_type": "bert"}), Kind.HUGGING_FACE),
+    ("saved_model.pb", "", Kind.ENCODER_MODULE),
+    (MODEL_FILE, "{}", Kind.INTENT),
+    (token_arrays.FACTS_FILE, "{}", Kind.TOKEN_IDS),
+    (negatives.FACTS_FILE, "{}", Kind.NEGATIVES),
+    (teacher_vectors.FACTS_FILE, "{}", Kind.TEACHER_VECTORS),
+    (cache.FACTS_FILE, "{}", Kind.CANDIDATE_CACHE),
+    (shard_name("dev", 0, 1), "", Kind.RECORDS),
+    ("notes.txt", "", Kind.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "kind"), FILES)
+def test_each_kind_is_told_by_one_file(tmp_path, name, content, kind):
+    (tmp_path / name).write_text(content)
+    assert kind_of(tmp_path) is kind
+    assert kind_of(str(tmp_path), kind) is kind
+
+
+def test_every_kind_is_told(tmp_path):
+    told = {kind for _, _, kind in FILES} | {Kind.RANKER_MODULE}  # tests/export have one
+    assert kind_of(tmp_path / "small.onnx") is Kind.ONNX
+    assert told | {Kind.ONNX} == set(Kind)
+    assert kind_of(tmp_path / "nothing") is kind_of(tmp_path) is Kind.UNKNOWN
+
+
+def test_a_module_is_one_whatever_lies_beside_its_graph():
+    assert MODULES
+    assert {kind_of(folder) for folder in MODULES} == {Kind.ENCODER_MODULE}
+
+
+def test_a_module_without_its_graph_is_no_run(tmp_path):
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "config.json").write_text(ModelConfig().to_json())
+    assert kind_of(tmp_path) is Kind.ENCODER_MODULE
+
+
+def test_another_kind_is_named_in_one_line(tmp_path):
+    (tmp_path / "arrays.json").write_text("{}")
+    expected = (
+        r"^The path must hold the folder of a ranker.*, or an \.onnx file.*\. Received: '.*', "
+        r"token ids, which convert-tf tokenize wrote \(arrays\.json\)\. Name another one\.$"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        kind_of(tmp_path, Kind.RANKER, Kind.ONNX)
+    with pytest.raises(CheckpointError, match=r"'.*nowhere', which is not there, or none of what"):
+        convert_tf.load_model(tmp_path / "nowhere")
+
+
+def test_models_of_every_kind_are_loaded(tmp_path):
+    encoder = write_checkpoint(tmp_path / "encoder")
+    ranker, vocabulary = initial_ranker(encoder, HeadConfig())
+    save_checkpoint(tmp_path / "ranker", ranker, vocabulary=vocabulary, training={})
+    bert, words = convert_tf.load_model(write_folder(tmp_path / "published"))
+    save_checkpoint(tmp_path / "bert", bert, vocabulary=words, training={})
+    expected = {
+        "encoder": DualEncoder,
+        "ranker": RankerModel,
+        "published": BertTrunk,
+        "bert": BertTrunk,
+    }
+    for name, model_class in expected.items():
+        model, vocabulary = convert_tf.load_model(tmp_path / name)
+        assert isinstance(model, model_class), name
+        assert vocabulary == tmp_path / name / "vocab.txt"
+    model, vocabulary = convert_tf.load_model(MODULES[0])
+    assert isinstance(model, DualEncoder)
+    assert vocabulary == MODULES[0] / "assets" / "vocab.txt"
+
+
+def test_what_a_killed_run_put_aside_is_named(tmp_path):
+    (tmp_path / ".run.new").mkdir()
+    (tmp_path / ".run.new" / "moves.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"killed is in '.*\.run\.new/replaced'"):
+        kind_of(tmp_path / "run", Kind.DUAL_ENCODER)

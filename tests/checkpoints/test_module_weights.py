@@ -1,0 +1,207 @@
+"""Modules read as checkpoints: the encoder that comes back encodes as the module does."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.tiny_checkpoint import write_checkpoint
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoints.folder import (
+    CheckpointError,
+    load_checkpoint,
+    load_config,
+    load_initial_weights,
+    save_checkpoint,
+    shown_name,
+    training_facts,
+)
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.export.hub.writing import export_module
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.training.encoder.run import train
+from convert_tf.training.run import only_run_in
+
+TEXTS = ["where is my card?", "how do i reset my password please", "", "thanks", "zebra?!"]
+EARLIER = ["the train is late", "", "what time is it", "", "yes"]
+
+
+def context_encodings(folder, *, earlier=None) -> np.ndarray:
+    encoder, vocabulary = load_checkpoint(folder)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
+
+    def ids(texts):
+        return tokenizer.token_ids(tf.constant(texts)).to_tensor(tokenizer.padding_id)
+
+    if earlier is None:
+        return np.asarray(encoder.encode_context(ids(TEXTS)))
+    return np.asarray(encoder.encode_both(ids(TEXTS), ids(earlier)))
+
+
+def encoded_by(module, *, earlier=None) -> np.ndarray:
+    encode = module.signatures["encode_context"]
+    if earlier is None:
+        return encode(tf.constant(TEXTS))["default"].numpy()
+    return encode(context=tf.constant(TEXTS), extra_context=tf.constant(earlier))["default"].numpy()
+
+
+@pytest.fixture(scope="module")
+def in_bytes(tmp_path_factory):
+    """A wide enough network that matrices are stored in bytes, and its module."""
+    folder = tmp_path_factory.mktemp("bytes")
+    checkpoint = write_checkpoint(folder / "run", embedding_dim=64, feed_forward_dim=128)
+    return export_module(checkpoint, folder / "module", network_bits=8)
+
+
+def test_the_encoder_of_a_module_encodes_as_it_does(tiny_modules):
+    _, folder = tiny_modules["single"]
+    expected = encoded_by(tf.saved_model.load(str(folder)))
+    np.testing.assert_allclose(context_encodings(folder), expected, atol=1e-5)
+    checkpoint, _ = tiny_modules["single"]
+    assert load_config(folder) == load_config(checkpoint)
+
+
+def test_so_does_that_of_a_multi_context_module(tiny_modules):
+    _, folder = tiny_modules["multi"]
+    expected = encoded_by(tf.saved_model.load(str(folder)), earlier=EARLIER)
+    np.testing.assert_allclose(context_encodings(folder, earlier=EARLIER), expected, atol=1e-5)
+
+
+def test_so_does_that_of_a_module_in_bytes(in_bytes):
+    expected = encoded_by(tf.saved_model.load(str(in_bytes)))
+    np.testing.assert_allclose(context_encodings(in_bytes), expected, atol=1e-5)
+
+
+def test_a_table_in_16_bits_comes_back(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "run", embedding_bits=32)
+    folder = export_module(checkpoint, tmp_path / "module")
+    expected = encoded_by(tf.saved_model.load(str(folder)))
+    np.testing.assert_allclose(context_encodings(folder), expected, atol=1e-5)
+
+
+def test_trained_weights_of_a_module_come_back(tiny_modules, tmp_path):
+    _, folder = tiny_modules["single"]
+    module = tf.saved_model.load(str(folder))
+    encoded_by(module)  # whose first call unpacks
+    for variable in module.trainable_variables:
+        variable.assign_add(0.05 * tf.random.stateless_normal(variable.shape, seed=(1, 2)))
+    again = tmp_path / "again"
+    tf.saved_model.save(module, str(again), signatures=module.signatures)
+    shutil.copy(folder / "config.json", again)
+    expected = encoded_by(module)
+    assert np.abs(expected - context_encodings(folder)).max() > 0.01
+    np.testing.assert_allclose(context_encodings(again), expected, atol=1e-5)
+
+
+def test_models_of_other_kinds_start_from_a_module(tiny_modules):
+    single, multi = (load_checkpoint(tiny_modules[kind][1])[0] for kind in ("single", "multi"))
+    ids = np.array([[1, 2, 3, single.config.num_ids]], "int32")
+    for source, target in ((single, multi), (multi, single)):
+        folder = tiny_modules["single" if source is single else "multi"][1]
+        fresh = DualEncoder(target.config)
+        load_initial_weights(fresh, folder)
+        np.testing.assert_array_equal(fresh.encode_response(ids), source.encode_response(ids))
+        np.testing.assert_array_equal(fresh.encode_context(ids), source.encode_context(ids))
+
+
+def test_a_deeper_model_starts_from_a_module(tiny_modules):
+    _, folder = tiny_modules["single"]
+    source, _ = load_checkpoint(folder)
+    reaches = (*source.config.max_relative_attention, 5)
+    deeper = DualEncoder(dataclasses.replace(source.config, max_relative_attention=reaches))
+    load_initial_weights(deeper, folder)
+    for own, known in zip(deeper.trunk.blocks, source.trunk.blocks, strict=False):
+        for value, expected in zip(own.get_weights(), known.get_weights(), strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize(("own", "other"), [(32, 8), (8, 32)])
+def test_a_table_of_other_bits_is_refused(tiny_modules, tmp_path, own, other):
+    folder = tiny_modules["single"][1]
+    if other == 32:
+        folder = export_module(
+            write_checkpoint(tmp_path / "run", embedding_bits=32), tmp_path / "module"
+        )
+    encoder = DualEncoder(dataclasses.replace(load_config(folder), embedding_bits=own))
+    with pytest.raises(CheckpointError, match="other embedding_bits"):
+        load_initial_weights(encoder, folder)
+
+
+def test_nothing_is_written_into_a_module(tiny_modules, tmp_path):
+    checkpoint, module = tiny_modules["single"]
+    copy = Path(shutil.copytree(module, tmp_path / "module"))
+    before = sorted(path.name for path in copy.rglob("*"))
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    with pytest.raises(CheckpointError, match="a folder of its own"):
+        save_checkpoint(copy, encoder, vocabulary=vocabulary, training={})
+    with pytest.raises(ValueError, match="a folder of its own"), only_run_in(copy):
+        raise AssertionError
+    assert sorted(path.name for path in copy.rglob("*")) == before
+
+
+def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
+    checkpoint, module = tiny_modules["single"]
+    facts, own = training_facts(checkpoint), training_facts(module)
+    assert own["train"] == facts["train"]
+    assert own["vocabulary_sha256"] == facts["vocabulary_sha256"]
+    assert "someone" not in (module / "training.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/home/somebody/runs/small", "small"),
+        ("hub_modules/convert/1", "convert/1"),
+        ("runs/small/checkpoints/step-00000800", "checkpoints/step-00000800"),
+        ("", ""),
+    ],
+)
+def test_names_of_folders_in_cards(path, shown):
+    assert shown_name(path) == shown
+
+
+@pytest.mark.slow
+def test_training_starts_from_a_module(tmp_path):
+    corpus = write_corpus(tmp_path, num_train=60)
+    config = TrainConfig(
+        steps=4, batch_size=8, precision="float32", eval_examples=100, eval_every=4,
+        checkpoint_every=4, optimizer="adam", learning_rate=1e-30, final_learning_rate=0.0,
+        quantizer_update_steps=1,
+    )  # fmt: skip
+    data = DataConfig(data=corpus.arrays, shuffle_buffer=64)
+    model = model_preset("tiny", num_oov_buckets=NUM_OOV_BUCKETS)
+    first = train(model, config, data, output=str(tmp_path / "first"))
+    module = export_module(first, tmp_path / "module")
+    tuned = train(None, config, data, output=str(tmp_path / "tuned"), init_from=str(module))
+    assert (tuned / "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
+    weights = [load_checkpoint(folder)[0].get_weights() for folder in (tuned, module)]
+    for own, known in zip(*weights, strict=True):
+        np.testing.assert_allclose(own, known, atol=1e-6)
+
+
+def test_what_is_no_whole_module_is_refused(tiny_modules, tmp_path):
+    copy = Path(shutil.copytree(tiny_modules["single"][1], tmp_path / "module"))
+    (copy / "sha256.json").unlink()  # as modules of earlier versions are
+    (copy / "config.json").rename(copy / "other.json")
+    with pytest.raises(CheckpointError, match=r"without config.json.*with this version"):
+        load_checkpoint(copy)
+    own = json.loads((copy / "other.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**own, "feed_forward_dim": 3}))
+    with pytest.raises(CheckpointError, match=r"match config.json"):
+        load_checkpoint(copy)
+    (copy / "other.json").rename(copy / "config.json")
+    shards = sorted((copy / "variables").glob("*.data*"))
+    content = shards[0].read_bytes()
+    shards[0].write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"weights must be whole"):
+        load_checkpoint(copy)
+    for file in (copy / "variables").iterdir():
+        file.unlink()
+    with pytest.raises(CheckpointError, match=r"no variables can be read"):
+        load_checkpoint(copy)

@@ -1,0 +1,145 @@
+"""Released modules by name: on this machine, in a package, from a web server."""
+
+import shutil
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.web_server import serving
+
+import convert_tf
+from convert_tf.checkpoints import released
+from convert_tf.checkpoints.released import RELEASED, ModuleNameError, model_path, module_path
+from convert_tf.storage.checksums import file_checksum
+
+TEXTS = ["where is my card?", "hello"]
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """A machine without modules, with an empty cache."""
+    monkeypatch.setattr(released, "_local_folders", list)
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONVERT_TF_MODULES_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def release(tiny_modules, tmp_path_factory):
+    """A release whose `convert` is a tiny module."""
+    folder = tmp_path_factory.mktemp("release")
+    module = tiny_modules["single"][1]
+    shutil.make_archive(str(folder / "convert-1"), "gztar", module)
+    path = folder / "convert-1.tar.gz"
+    (folder / "SHA256SUMS").write_text(f"{file_checksum(path)}  {path.name}\n")
+    return folder
+
+
+def test_the_released_modules_are_those_of_the_repository():
+    folder = released.Path(released.__file__).parents[2] / "hub_modules"
+    there = {path.parent.parent.name for path in folder.glob("*/*/saved_model.pb")}
+    assert {*RELEASED} == there
+    for name, version in RELEASED.items():
+        assert module_path(name) == module_path(f"{name}/{version}")
+        assert released.Path(module_path(name), "saved_model.pb").is_file()
+
+
+def test_a_folder_of_the_current_one_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hub_modules" / "convert" / "1").mkdir(parents=True)
+    (tmp_path / "hub_modules" / "convert-1.onnx").touch()
+    assert module_path("convert") == "hub_modules/convert/1"
+    assert module_path("convert.onnx") == "hub_modules/convert-1.onnx"
+    assert module_path("convert/1") == module_path("convert")
+
+
+def test_the_installed_package_is_found(tmp_path, monkeypatch):
+    package = tmp_path / "convert_tf_modules"
+    (package / "convert" / "1").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(released, "__file__", str(tmp_path / "x" / "y" / "z" / "released.py"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert module_path("convert") == str(package / "convert" / "1")
+
+
+@pytest.mark.parametrize(
+    "name", ["convertt", "convert/0", "convert/x", "hub_modules/convert/1", ""]
+)
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ModuleNameError, match=r"one of convert_small, convert.*Received"):
+        module_path(name)
+
+
+def test_paths_stay_as_they_are(tmp_path, monkeypatch):
+    for path in ("runs/convert", "x.onnx", "https://example.com/convert", str(tmp_path)):
+        assert model_path(path) == path
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "convert").mkdir()
+    assert model_path("convert") == "convert"
+
+
+def test_offline_the_message_says_what_to_do(nowhere, monkeypatch):
+    with pytest.raises(ModuleNameError, match=r"CONVERT_TF_MODULES_URL is not set\. Without"):
+        module_path("convert")
+    with serving(nowhere) as served:
+        pass
+    monkeypatch.setenv("CONVERT_TF_MODULES_URL", served.url)
+    with pytest.raises(ModuleNameError, match=r"127\.0\.0\.1.*refused.*install the wheel convert_"):
+        module_path("convert")
+
+
+def test_without_tensorflow_a_name_is_the_onnx_file(nowhere, monkeypatch):
+    (nowhere / "convert-1.onnx").touch()
+    monkeypatch.setattr(released, "_local_folders", lambda: [nowhere])
+    find = released.importlib.util.find_spec
+    hidden = lambda name: None if name == "tensorflow" else find(name)  # noqa: E731
+    monkeypatch.setattr(released.importlib.util, "find_spec", hidden)
+    assert model_path("convert") == str(nowhere / "convert-1.onnx")
+
+
+@pytest.mark.slow
+def test_names_are_downloaded(nowhere, release, tiny_modules, monkeypatch):
+    from convert_tf import IntentClassifier, SentenceEncoder
+
+    expected = SentenceEncoder(tiny_modules["single"][1]).encode(TEXTS)
+    with serving(release) as served:
+        monkeypatch.setenv("CONVERT_TF_MODULES_URL", served.url)
+        folder = convert_tf.module_path("convert")
+        np.testing.assert_array_equal(SentenceEncoder("convert").encode(TEXTS), expected)
+        (nowhere / "texts.txt").write_text("\n".join(TEXTS))
+        call_command("embed", "--module", "convert", "--input", "texts.txt", "--output", "v.npy")
+        np.testing.assert_array_equal(np.load("v.npy"), expected)
+        call_command("index", "build", "--module=convert", "--input=texts.txt", "--output=cache2")
+        classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], "aabb")
+        assert classifier.encoder == "convert"  # as scikit-learn wants it
+        classifier.save("intents")
+        assert IntentClassifier.load("intents").encoder == folder
+        assert served.requests == ["/SHA256SUMS", "/convert-1.tar.gz"]
+
+
+def test_models_to_start_from_have_names(nowhere, release, monkeypatch, tiny_modules):
+    from convert_tf.checkpoints.loading import load_model
+
+    monkeypatch.setenv("CONVERT_TF_MODULES_URL", release.as_uri())
+    encoder, _ = load_model("convert")
+    assert encoder.config == load_model(tiny_modules["single"][1])[0].config
+    pairs = "".join(f"where {i},here {i}\n" for i in range(100))
+    (nowhere / "faq.csv").write_text(f"question,answer\n{pairs}")
+    call_command(
+        "train", "--data=faq.csv", "--init_from=convert", "--output=run", "--steps=1",
+        "--batch_size=4", "--eval_every=1", "--checkpoint_every=1",
+    )  # fmt: skip
+    assert (nowhere / "run" / "config.json").is_file()
+
+
+def test_an_archive_loads_through_tensorflow_hub(nowhere, release, tiny_modules, monkeypatch):
+    import tensorflow as tf
+    import tensorflow_hub as hub
+
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(nowhere / "tfhub"))
+    with serving(release) as served:
+        module = hub.load(f"{served.url}/convert-1.tar.gz")
+    expected = tf.saved_model.load(tiny_modules["single"][1])(TEXTS)
+    np.testing.assert_array_equal(module(TEXTS), expected)

@@ -1,0 +1,251 @@
+"""`convert-tf embed`: lines of a file to an array, row by row."""
+
+import bz2
+import gzip
+import io
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import zstandard
+from support.commands import call_command, run_command
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+import convert_tf.cli.embed
+from convert_tf.cli.embed import write_vectors
+from convert_tf.storage.files import FileWriteError, only_writer
+from convert_tf.storage.lines import TextLines
+from convert_tf.storage.mapped import GrowingArray
+
+
+class Lengths:
+    """A backend: lengths in bytes, and which signature was asked for."""
+
+    reads_history = False
+    outputs = ("default", "encode_context", "encode_response")
+    batch_sizes = ()
+
+    def run(self, output, columns):
+        number = self.outputs.index(output)
+        Lengths.batch_sizes = (*self.batch_sizes, len(columns[0]))
+        rows = [[len(text), number, 0.1] for text in columns[0]]
+        return np.array(rows, np.float32).reshape(-1, 3)
+
+
+@pytest.fixture
+def embed(monkeypatch, tmp_path):
+    """Calls the command on text; returns the array."""
+
+    def open_backend(path, *, compute_dtype):
+        open_backend.options = path, compute_dtype
+        return Lengths()
+
+    monkeypatch.setattr("convert_tf.encoding.sentence_encoder.open_backend", open_backend)
+
+    def call(content, *arguments, name="texts.txt"):
+        (tmp_path / name).write_bytes(content)
+        output = tmp_path / "vectors.npy"
+        call_command(
+            "embed", "--module=m", f"--input={tmp_path / name}",
+            f"--output={output}", "--overwrite", *arguments,
+        )  # fmt: skip
+        return np.load(output)
+
+    call.open_backend = open_backend
+    return call
+
+
+@pytest.mark.slow
+def test_round_trip_in_a_fresh_process(tmp_path):
+    from convert_tf import SentenceEncoder
+    from convert_tf.export.hub.writing import export_module
+
+    module = str(export_module(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "module"))
+    texts = [*random_texts(100), "", "Größe", *random_texts(20)]
+    content = "".join(f"{text}\n" for text in texts).encode()
+    done = run_command(
+        "embed", f"--module={module}", "--input=-", f"--output={tmp_path / 'h.npy'}",
+        "--kind=context", "--compute_dtype=float32", input=gzip.compress(content), text=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "h.npy: 122 × 64 float32" in done.stdout.decode()
+    expected = SentenceEncoder(module, compute_dtype="float32").encode_contexts(texts)
+    np.testing.assert_allclose(np.load(tmp_path / "h.npy"), expected, atol=1e-5)
+    assert {path.name for path in tmp_path.glob("*.npy*")} == {"h.npy"}
+
+
+@pytest.mark.parametrize(
+    ("content", "lengths"),
+    [
+        (b"one\nthree\n", [3, 5]),
+        (b"one\nthree", [3, 5]),
+        (b"\n\none\n\n", [0, 0, 3, 0]),
+        (b"\r\none\r\n two \r\n", [0, 3, 5]),
+        (b"\xef\xbb\xbfone\n", [3]),
+        ("é\n".encode(), [2]),
+        (b"a\rb\x0bc\xe2\x80\xa8d\n", [9]),  # only \n ends a line
+        (b"", []),
+        (b"\n", [0]),
+    ],
+)
+def test_each_line_is_a_row(embed, content, lengths):
+    vectors = embed(content)
+    assert vectors.shape == (len(lengths), 3)
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors[:, 0], lengths)
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [
+        ("t.gz", gzip.compress),
+        ("t.zst", zstandard.ZstdCompressor().compress),
+        ("t.bz2", bz2.compress),
+        ("no_suffix", gzip.compress),
+    ],
+)
+def test_compressed_files(embed, name, compress):
+    content = b"".join(b"x" * (i % 7) + b"\n" for i in range(5000))
+    vectors = embed(compress(content), name=name)
+    np.testing.assert_array_equal(vectors[:, 0], np.arange(5000) % 7)
+
+
+def test_standard_input(embed, monkeypatch, tmp_path):
+    for content in (b"one\n\nthree\n", gzip.compress(b"one\n\nthree\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        output = tmp_path / "vectors.npy"
+        call_command(
+            "embed", "--module=m", "--input=-", f"--output={output}",
+            "--overwrite",
+        )  # fmt: skip
+        np.testing.assert_array_equal(np.load(output)[:, 0], [3, 0, 5])
+
+
+def test_options(embed):
+    assert embed(b"a\n").dtype == np.float32
+    half = embed(b"a\nbc\n", "--dtype=float16")
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, np.array([[1, 0, 0.1], [2, 0, 0.1]], np.float16))
+    for number, kind in enumerate(("sentence", "context", "response")):
+        assert embed(b"a\n", f"--kind={kind}")[0, 1] == number
+    for size in (1, 3):
+        Lengths.batch_sizes = ()
+        embed(b"a\nbc\ndef\n", f"--batch_size={size}")
+        assert Lengths.batch_sizes == (size,) * (3 // size)
+    assert embed.open_backend.options == ("m", "auto")
+    embed(b"a\n", "--compute_dtype=bfloat16")
+    assert embed.open_backend.options == ("m", "bfloat16")
+
+
+def test_one_process_writes_a_file(embed, tmp_path):
+    with only_writer(tmp_path / "vectors.npy"), pytest.raises(SystemExit, match="One process"):
+        embed(b"one\n")
+    assert not (tmp_path / "vectors.npy").exists()
+
+
+def test_a_file_that_is_there_is_kept(embed, tmp_path):
+    embed(b"a\n")
+    output = tmp_path / "vectors.npy"
+    before = output.read_bytes()
+    arguments = ("--module=m", f"--input={tmp_path / 'texts.txt'}", f"--output={output}")
+    with pytest.raises(SystemExit, match=r"file that is there is kept.*Pass --overwrite"):
+        call_command("embed", *arguments)
+    assert output.read_bytes() == before
+    call_command("embed", *arguments, "--overwrite")
+    output.write_text("mine")
+    with pytest.raises(SystemExit, match=r"--overwrite replaces what the same command wrote"):
+        call_command("embed", *arguments, "--overwrite")
+    assert output.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"ok\nok\n\xff\xfe\n", "t.txt", r"t\.txt, line 3 \('utf-8' codec can't decode byte 0xff"),
+        ("one\n".encode("utf-16"), "t.txt", "line 1 "),
+        (gzip.compress(b"one\ntwo\n" * 9999)[:-30], "t.gz", "archive is truncated or damaged"),
+        (b"x" * 19 + b"\n" + b"y" * 21 + b"\nz\n", "t.txt", r"line 2 \(longer than 20 bytes"),
+    ],
+)
+def test_lines_that_are_no_text(embed, monkeypatch, tmp_path, content, name, message):
+    embed(b"before\n")
+    monkeypatch.setattr("convert_tf.storage.lines.MAX_LINE_BYTES", 20)
+    with pytest.raises(SystemExit, match=message) as caught:
+        embed(content, name=name)
+    assert caught.value.code.startswith("convert-tf embed: Texts are the lines of a UTF-8 file")
+    assert np.load(tmp_path / "vectors.npy")[0, 0] == 6  # as it was
+    assert {path.name for path in tmp_path.glob("*npy*")} == {"vectors.npy"}
+
+
+def test_missing_places(embed, tmp_path):
+    arguments = ("--module=m", f"--input={tmp_path / 'nowhere'}", "--output=v.npy")
+    with pytest.raises(
+        SystemExit, match=r"^convert-tf embed: .*No such file or directory: .*nowhere"
+    ):
+        call_command("embed", *arguments)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"Received: .*, at .*file/v\.npy"):
+        embed(b"a\n", f"--output={tmp_path / 'file' / 'v.npy'}")
+
+
+def test_errors_in_the_middle_leave_nothing(tmp_path):
+    def pieces():
+        yield np.ones((2, 3))
+        raise OSError(5, "Input/output error", "texts.txt")
+
+    with pytest.raises(OSError, match=r"Input/output error: 'texts\.txt'") as caught:
+        write_vectors(tmp_path / "v.npy", pieces())
+    assert not isinstance(caught.value, FileWriteError)
+    with pytest.raises(ValueError, match="numbers that float16 holds"):
+        write_vectors(tmp_path / "v.npy", [np.full((1, 2), 1e6)], dtype="float16")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_full_disks(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(GrowingArray, "append", full)
+    with pytest.raises(FileWriteError, match=r"No space left on device, at .*v\.npy"):
+        write_vectors(tmp_path / "v.npy", [np.ones((1, 2))])
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(embed, tmp_path):
+    """Of 60,000 lines, 4,096 are held at a time."""
+    content = b"".join(b"%06d" % i + b"x" * 300 + b"\n" for i in range(60_000))
+    path = tmp_path / "big.txt"
+    path.write_bytes(content)
+    del content
+    tracemalloc.start()
+    assert sum(1 for _ in TextLines(str(path))) == 60_000
+    embed(path.read_bytes()[:0])
+    tracemalloc.reset_peak()
+    shape = convert_tf.cli.embed.embed("m", TextLines(str(path)), str(tmp_path / "v.npy"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shape == (60_000, 3)
+    assert peak < 12e6  # of 18 MB of text; the reader holds a piece of 1 MB
+
+
+def test_progress(embed, monkeypatch, capsys):
+    monkeypatch.setattr("convert_tf.storage.progress._SECONDS_IN_LOG", 0.0)
+    content = b"".join(b"%d\n" % i for i in range(10_000))
+    for compress in (bytes, gzip.compress):
+        embed(compress(content))
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("4,096 lines, ")
+        assert "left" in lines[0]
+        assert lines[-1].startswith("10,000 lines, ")
+
+
+def test_arrays_of_rows_that_grow(tmp_path):
+    array = GrowingArray(tmp_path / "a.npy", "float16", row_shape=(3, 2))
+    values = np.arange(30.0).reshape(5, 3, 2)
+    array.append(values[:2])
+    array.append(values[2:])
+    array.close()
+    assert array.size == 5
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), values)

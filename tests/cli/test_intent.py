@@ -1,0 +1,310 @@
+"""`convert-tf intent`: train, evaluate, predict, benchmark and their messages."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, write_csv
+
+import convert_tf.encoding.sentence_encoder
+from convert_tf.intents.benchmark import (
+    BenchmarkData,
+    Regime,
+    encoder_row,
+    run_benchmark,
+    tfidf_row,
+)
+from convert_tf.intents.benchmark_report import benchmark_table, merged, write_benchmark
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
+from convert_tf.storage.files import only_writer
+
+DATA = LabelledTexts(TEXTS, LABELS)
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Data files, and a folder and a file that stand for modules, which WordEncoder encodes."""
+
+    class StandIn:
+        def __init__(self, path):
+            self.encode = WordEncoder(seed=len(str(path)) % 2)
+
+    monkeypatch.setattr(convert_tf.encoding.sentence_encoder, "SentenceEncoder", StandIn)
+    for name in ("module", "other_"):
+        (tmp_path / name / "variables").mkdir(parents=True)
+        (tmp_path / name / "variables" / "v").write_text(name)
+    write_csv(tmp_path / "train.csv")
+    write_csv(tmp_path / "test.csv", [*TEXTS, *OUTSIDE], [*LABELS, "oos", "oos", "oos"])
+    write_csv(tmp_path / "rare.csv", ["a text"], ["rare"])
+    return tmp_path
+
+
+def call(*arguments):
+    call_command("intent", *arguments)
+
+
+def train(files, *arguments, output="model"):
+    quick = () if "--head=logistic" in arguments else ("--epochs=40", "--hidden_dim=16")
+    call("train", f"--data={files / 'train.csv'}", f"--module={files / 'module'}",
+         f"--output={files / output}", *quick, *arguments)  # fmt: skip
+
+
+def test_a_model_is_trained_evaluated_and_used(files, capsys):
+    test = files / "test.csv"
+    train(files, "--out_of_scope=distance", f"--validation={test}")
+    assert re.search(
+        r"3 intents, 12 examples, (words count \d+%, )?threshold", capsys.readouterr().out
+    )
+    call("evaluate", f"--model={files / 'model'}", f"--data={test}",
+         f"--output={files / 'results'}")  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "out-of-scope recall 100.00%, 3 examples" in printed
+    report = json.loads((files / "results" / "evaluation.json").read_text())
+    assert report["examples"] == 12
+    assert (files / "results" / "confusions.png").read_bytes().startswith(PNG)
+    (files / "queries.txt").write_text(f"forgot the password\n\n{OUTSIDE[0]}\n", "utf-8")
+    call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}",
+         "--top_k=2")  # fmt: skip
+    first, empty, outside = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["text"] == "forgot the password"
+    assert first["intent"] == "reset" == next(iter(first["intents"]))
+    assert len(first["intents"]) == 2
+    assert first["confidence"] == first["intents"]["reset"]
+    assert empty == {"text": "", "intent": None, "confidence": 0.0}
+    assert outside["intent"] == "oos"
+
+
+def test_standard_input_is_read(files, capsys, monkeypatch):
+    train(files, "--head=logistic", "--logistic_c=3")
+    capsys.readouterr()
+    (files / "queries.txt").write_text("hello\nwhere is it\n")
+    with open(files / "queries.txt") as source:
+        monkeypatch.setattr("sys.stdin", source)
+        call("predict", f"--model={files / 'model'}")
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in found] == ["hello", "where is it"]
+    assert set(found[0]) == {"text", "intent", "confidence"}
+
+
+def test_tuning_says_what_it_chose(files, capsys):
+    train(files, "--head=logistic", "--tune")
+    assert "chosen {'logistic_c':" in capsys.readouterr().out
+
+
+def test_a_training_that_diverges_writes_nothing(files):
+    with pytest.raises(SystemExit, match="Nothing was written"):
+        train(files, "--learning_rate=1e9", "--hidden_dim=64")
+    assert not (files / "model").exists()
+
+
+def test_words_can_be_left_out(files, capsys):
+    train(files, "--head=logistic")
+    assert "words count" in capsys.readouterr().out
+    train(files, "--head=logistic", "--lexical=none", output="other")
+    assert "words count" not in capsys.readouterr().out
+
+
+def test_notes_go_to_standard_error(files, capsys):
+    write_csv(files / "train.csv", [*TEXTS, TEXTS[0]], [*LABELS, "order"])
+    train(files)
+    assert "note: Texts with different labels: 'hello there'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "--data and --output must be given"),
+        (["train", "--data=D", "--output=O", "--top_k=3"], "There is no flag --top_k"),
+        (["train", "--data=D", "--output=O", "--module=M", "--logistic_c=1"], "--logistic_c"),
+        (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
+        (["train", "--data=D", "--output=O", "--module=M", "--checkpoint=C"], "--checkpoint"),
+        (["train", "--data=D", "--output=O"], "0 modules"),
+        (["train", "--data=D", "--output=O", "--module=M", "--finetune"], "with --finetune a"),
+        (["train", "--data=D", "--output=D", "--module=M"], "output is a folder"),
+        (["train", "--data=D", "--output=M", "--module=M", "--overwrite"], "something else, as v"),
+        (["train", "--data=D", "--output=O", "--module=M", "--serving_module=M"], "is kept"),
+        (["train", "--data=D", "--output=O", "--module=D", "--serving_module=N"], "is no folder"),
+        (["evaluate", "--model=N", "--data=D"], "intent model is a folder"),
+        (["predict", "--model=N"], "intent model is a folder"),
+        (["benchmark", "--train=D", "--test=D", "--shots=x,1"], "Received: x"),
+        (["benchmark", "--train=D", "--test=D", "--shots_file=1"], "NAME=FILE"),
+        (["benchmark", "--train=D", "--test=D", "--shots_file=7=D"], "Received: 7"),
+        (["benchmark", "--train=D", "--test=D", "--heads=tree"], "Received: tree"),
+        (["benchmark", "--train=D", "--test=D"], "There must be a row"),
+        (["benchmark", "--train=D", "--test=D", "--vectors=v=D"], "texts and vectors"),
+        (["benchmark", "--train=D", "--test=D", "--tfidf", "--shots=5"], "5 examples to draw"),
+        (["benchmark", "--train=D", "--test=R", "--tfidf"], "'rare' in --test alone"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_wrong_commands_say_what_is_wrong(files, arguments, message):
+    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing", "R": "rare.csv"}
+    parts = [argument.rpartition("=") for argument in arguments]
+    called = [a + b + str(files / names[c]) if c in names else a + b + c for a, b, c in parts]
+    with pytest.raises(SystemExit, match=message):
+        call(*called)
+
+
+def test_one_process_trains_a_model(files, tmp_path):
+    """The second is refused when it begins, not when both are done."""
+    with only_writer(tmp_path / "model"), pytest.raises(SystemExit, match="One process writes"):
+        train(files)
+    assert not (tmp_path / "model").exists()
+
+
+def test_unseen_intents_are_named_in_an_evaluation():
+    classifier = IntentClassifier(WordEncoder(), epochs=5).fit(*DATA)
+    data = LabelledTexts([*TEXTS, "bye", "see you"], [*LABELS, "bye", "bye"])
+    with pytest.raises(ValueError, match=r"Received: 'bye' \(2\).*leave them out, or label"):
+        evaluate_classifier(classifier, data)
+    with pytest.raises(ValueError, match="Received: none"):
+        evaluate_classifier(classifier, LabelledTexts([], []))
+
+
+class Fixed:
+    """Answers from a list."""
+
+    classes_ = np.array(["a", "b", "c"])
+    out_of_scope_label = "oos"
+    threshold_ = 0.5
+
+    def predict(self, texts):
+        return np.array(["a", "b", "b", "b", "oos", "c", "oos", "a"])
+
+    def predict_proba(self, texts):
+        return np.tile([0.7, 0.2, 0.1], (len(texts), 1))
+
+
+def test_scores_are_those_of_scikit_learn():
+    from sklearn.metrics import classification_report
+
+    labels = ["a", "a", "a", "b", "b", "c", "oos", "oos"]
+    texts = [f"text {i}" for i in range(8)]
+    report = evaluate_classifier(Fixed(), LabelledTexts(texts, labels))
+    found = [str(x) for x in Fixed().predict(texts)]
+    expected = classification_report(
+        labels, found, labels=["a", "b", "c"], output_dict=True, zero_division=0
+    )
+    assert report["accuracy"] == 3 / 6
+    assert report["calibration_error"] == pytest.approx(0.7 - 3 / 6), "Three of six are an a."
+    assert report["macro_f1"] == pytest.approx(expected["macro avg"]["f1-score"])
+    for row in report["intents"]:
+        theirs = expected[row["intent"]]
+        assert row["f1"] == pytest.approx(theirs["f1-score"])
+        assert row["precision"] == pytest.approx(theirs["precision"])
+        assert row["recall"] == pytest.approx(theirs["recall"])
+        assert row["examples"] == theirs["support"]
+    assert report["out_of_scope"] == {"examples": 2, "recall": 0.5}
+    assert report["confusions"][0] == {
+        "intent": "a", "predicted": "b", "number": 2, "texts": ["text 1", "text 2"],
+    }  # fmt: skip
+    assert report["labels"] == ["a", "b", "c", "(out of scope)"]
+    assert report["matrix"] == [[1, 2, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1]]
+    text = report_text(report)
+    assert "2 × a → b" in text
+    assert "b → (out of scope)" not in text
+    assert confusion_chart(report).startswith(PNG)
+
+
+def test_the_chart_grows_with_the_intents():
+    import matplotlib.image
+
+    sizes = []
+    for number in (2, 25):
+        labels = [*(f"a_long_name_of_an_intent_{i}" for i in range(number)), "(out of scope)"]
+        matrix = np.eye(number + 1, dtype=int) * 9 + np.eye(number + 1, k=1, dtype=int)
+        chart = confusion_chart({"labels": labels, "matrix": matrix.tolist()})
+        sizes.append(matplotlib.image.imread(io.BytesIO(chart)).shape[0])
+    assert sizes[0] < 700
+    assert sizes[1] > 25 * 17  # pixels of a line of labels
+
+
+def test_a_benchmark_compares_rows_and_adds_to_what_is_there(files, capsys):
+    vectors = WordEncoder()([*TEXTS, *OUTSIDE])
+    np.savez(files / "vectors.npz", texts=np.array([*TEXTS, *OUTSIDE]), vectors=vectors)
+    common = (
+        "benchmark", f"--train={files / 'train.csv'}", f"--test={files / 'test.csv'}",
+        f"--validation={files / 'test.csv'}", "--shots=2,full", f"--output={files / 'results'}",
+        f"--cache={files / 'cache'}", "--heads=logistic",
+    )  # fmt: skip
+    call(*common, "--tfidf", "--lexical", f"--module={files / 'module'}", "--seeds=2")
+    call(*common, f"--vectors=words={files / 'vectors.npz'}", "--seeds=1")
+    printed = capsys.readouterr().out
+    assert "2-shot" in printed
+    report = json.loads((files / "results" / "benchmark.json").read_text())
+    tfidf, module, mixed, words = report["rows"]
+    assert mixed["name"] == f"{module['name']} + words"
+    assert mixed["regimes"]["full"]["runs"] != module["regimes"]["full"]["runs"]
+    assert words["name"] == "words + logistic"
+    assert len(tfidf["regimes"]["2"]["runs"]) == len(module["regimes"]["2"]["runs"]) == 2
+    assert len(module["regimes"]["full"]["runs"]) == 1, "No seed changes it."
+    means = module["regimes"]["2"]["mean"]
+    accuracies = [run["accuracy"] for run in module["regimes"]["2"]["runs"]]
+    assert means["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert module["regimes"]["2"]["std"]["accuracy"] == pytest.approx(np.std(accuracies))
+    assert {"macro_f1", "in_scope_accuracy", "out_of_scope_recall"} < set(means)
+    assert (files / "results" / "benchmark.png").read_bytes().startswith(PNG)
+    assert "| accuracy | 2-shot | full |" in (files / "results" / "benchmark.md").read_text()
+    with np.load(next((files / "cache").iterdir())) as kept:
+        assert {*TEXTS, *OUTSIDE} <= set(kept["texts"].tolist())
+    with pytest.raises(SystemExit, match="one set of examples"):
+        call(*common, "--tfidf", f"--train={files / 'test.csv'}")
+
+
+def test_missing_vectors_are_named(files):
+    np.savez(files / "vectors.npz", texts=np.array(TEXTS[1:]), vectors=np.ones((11, 2)))
+    with pytest.raises(SystemExit, match=r"without 1 of .*'hello there' the first"):
+        call("benchmark", f"--train={files / 'train.csv'}",
+             f"--test={files / 'train.csv'}", f"--vectors=v={files / 'vectors.npz'}")  # fmt: skip
+
+
+def test_given_examples_take_the_place_of_drawn_ones():
+    seen = []
+
+    class Recorder:
+        classes_ = np.array(sorted(set(LABELS)))
+
+        def __init__(self, seed):
+            self.seed = seed
+
+        def fit(self, texts, labels):
+            seen.append((self.seed, len(texts)))
+
+        def predict_proba(self, texts):
+            return np.eye(3)[[sorted(set(LABELS)).index(label) for label in LABELS]]
+
+    row = tfidf_row()._replace(name="r", make=Recorder)
+    data = BenchmarkData(DATA, DATA, None, "oos")
+    given = LabelledTexts(TEXTS[:5], LABELS[:5])
+    report = run_benchmark(
+        [row], data, [Regime("1", given), Regime("2", None), Regime("full", None)], seeds=2,
+        task={"test_examples": 12},
+    )  # fmt: skip
+    # What no seed changes is run once.
+    assert seen == [(0, 5), (0, 6), (1, 6), (0, 12)]
+    assert report["rows"][0]["regimes"]["full"]["mean"]["accuracy"] == 1
+    assert set(report["rows"][0]["regimes"]["1"]["mean"]) == {"accuracy", "macro_f1", "seconds"}
+    assert "100.0 ± 0.0" in benchmark_table(report)
+    with pytest.raises(ValueError, match="different names"):
+        run_benchmark([row, row], data, [Regime("full", None)], seeds=1, task={})
+
+
+def test_seeds_reach_the_network():
+    row = encoder_row("words", WordEncoder(), "network", epochs=3)
+    one, two = (row.make(seed).fit(*DATA).predict_proba(TEXTS) for seed in (0, 1))
+    assert np.abs(one - two).max() > 1e-4
+
+
+def test_a_damaged_report_is_not_added_to(tmp_path):
+    report = {"task": {"test_examples": 1}, "rows": []}
+    (tmp_path / "benchmark.json").write_text("{}")
+    with pytest.raises(ValueError, match="what a benchmark wrote"):
+        merged(report, tmp_path / "benchmark.json")
+    with pytest.raises(ValueError, match="what a benchmark wrote"):
+        write_benchmark(report, tmp_path)

@@ -1,0 +1,200 @@
+"""What all commands share: the list, help, wrong usage, and how errors are told."""
+
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+from absl import flags
+from support.commands import ROOT, call_command, own_environment, run_command
+
+import convert_tf
+from convert_tf.cli import main as main_module
+from convert_tf.cli import sample
+from convert_tf.cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_commands_are_listed_in_the_order_of_the_road(arguments):
+    done = run_command(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = [line[2:20].strip() for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert listed == list(COMMANDS)
+    assert listed[:2] == ["sample", "prepare"]
+
+
+def test_commands_of_a_group_are_listed():
+    done = run_command("index", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "index build" in done.stdout
+    assert "embed" not in done.stdout
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"convert_tf {convert_tf.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_starts_with_an_example_and_loads_nothing_heavy(name):
+    code = (
+        "import sys; from convert_tf.cli.main import main; status = main(sys.argv[1:])\n"
+        "print(*{'tensorflow', 'keras', 'jax', 'duckdb', 'sklearn', 'matplotlib'} & {*sys.modules})"
+        "\nsys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *name.split(), "--help"],
+        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"convert-tf {name} --") or name in ("teach", "similarity")
+    assert f"Flags of convert-tf {name}:" in lines
+    assert any(line.endswith(", needed") for line in lines) or name in ("evaluate", "demo")
+    assert lines[-1] == ""
+    assert max(map(len, lines)) <= 100
+
+
+def test_flags_have_their_defaults_and_no_other_commands_flags():
+    help_of = run_command("intent", "predict", "--help").stdout
+    assert "  --top_k=1\n      Intents listed with probabilities." in help_of
+    assert "  --model=, needed" in help_of
+    assert "  --module=, repeatable" in help_of
+    assert "--shots" not in help_of
+    assert (
+        "  --kind=sentence (sentence, context, response, similarity)"
+        in run_command("embed", "--help").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["smaple"], "convert-tf: There is no command 'smaple'. Did you mean sample?"),
+        (["index", "serch"], "There is no command 'index serch'. Did you mean index search"),
+        (["xyz"], "convert-tf: There is no command 'xyz'. convert-tf --help lists"),
+        (["sample", "--outputs=x"], "convert-tf sample: There is no flag --outputs. Did you mean "),
+        (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
+        (["sample"], "convert-tf sample: --output must be given. convert-tf sample --help lists"),
+        (["nearest", "--queries=a"], "convert-tf nearest: --module must be given."),
+        (["sample", "--output=x", "y"], "Received: 'y'."),
+        (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),
+        (["sample", "--flagfile=/nowhere"], "No such file or directory: '/nowhere'."),
+        (["embed", "--kind=poem"], "should be one of <sentence|context|response|similarity>."),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(capsys, arguments, message):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert not printed.out
+
+
+def test_wrong_usage_in_a_process_of_its_own():
+    done = run_command("sample", "--outputs=x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("convert-tf sample: There is no flag --outputs. Did you mean")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("of two\n lines"), FileNotFoundError(2, "No", "x"), FloatingPointError("NaN"),
+     ImportError("Run pip install"), MemoryError("all")],
+)  # fmt: skip
+def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(sample, "write_sample", fail)
+    assert main(["sample", "--output=x"]) == 1
+    message = " ".join(str(error).split())
+    assert capsys.readouterr().err == f"convert-tf sample: {message}\n"
+    assert main(["sample", "--output=x", "--verbosity=1"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback ")
+    assert told.endswith(f"\nconvert-tf sample: {message}\n")
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(sample, "write_sample", fail)
+    with pytest.raises(RuntimeError, match="of ours"):
+        main(["sample", "--output=x"])
+
+
+def test_interrupts(monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sample, "run", interrupt)
+    assert main(["sample", "--output=x"]) == 1
+    assert capsys.readouterr().err == "convert-tf sample: interrupted\n"
+    from convert_tf.cli import train
+
+    monkeypatch.setattr(train, "run", interrupt)
+    assert main(["train", "--output=x"], program="train.py") == 1
+    assert "train.py: interrupted; the same command goes on" in capsys.readouterr().err
+
+
+def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):
+    def warn(_):
+        warnings.warn_explicit("own", UserWarning, "x.py", 1, module="convert_tf.intents.x")
+        warnings.warn_explicit("other", UserWarning, "x.py", 1, module="keras.x")
+
+    monkeypatch.setattr(sample, "run", warn)
+    call_command("sample", "--output=x")
+    assert capsys.readouterr().err == "note: own\n"
+
+
+def test_flags_from_a_file(tmp_path, capsys):
+    (tmp_path / "flags").write_text(f"# a comment\n--output={tmp_path}\n--num_threads=3\n")
+    call_command("sample", f"--flagfile={tmp_path / 'flags'}", "--seed=4")
+    assert "RC_sample.zst" in capsys.readouterr().out
+
+
+def test_global_flags_are_left_alone():
+    before = {*flags.FLAGS}
+    for name in COMMANDS:
+        assert main([*name.split(), "--help"]) == 0
+    assert {*flags.FLAGS} == before
+
+
+def test_readers_that_end_early_are_no_error():
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait()
+    done = run_command("train", "--help", capture_output=False, stdout=reader.stdin,
+                       stderr=subprocess.PIPE)  # fmt: skip
+    reader.stdin.close()
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("name", ["train", "export"])
+def test_scripts_are_the_commands(name, tmp_path):
+    def said(*command):
+        done = subprocess.run(
+            [sys.executable, *command, "--help"],
+            cwd=tmp_path, env=own_environment(), capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    script, command = said(ROOT / f"{name}.py"), said("-m", "convert_tf", name)
+    assert script.replace(f"Flags of {name}.py", f"Flags of convert-tf {name}") == command
+
+
+def test_files_of_the_same_names_are_not_imported(tmp_path):
+    for name in ("train", "export", "sample", "main", "flags"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    done = run_command("train", "--output=x", cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert "--data must name a folder" in done.stderr
+
+
+def test_the_console_script_is_main():
+    setup = (ROOT / "setup.py").read_text()
+    assert "convert-tf=convert_tf.cli.main:main" in setup
+    assert main_module.main is main

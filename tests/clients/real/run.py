@@ -1,0 +1,132 @@
+"""Tries modules in the real programs of others, each in an environment with its own old pins.
+
+`make test-clients`, or for one module and some clients:
+
+    python tests/clients/real/run.py --module hub_modules/convert_small/1 --only rasa_3.6,whatlies
+
+Environments are made once, under `.clients/`, with the newest installed patch of each Python; what
+has none is left out and said. They download 5 GB and take 12 GB. It prints a table in Markdown, the
+one of `docs/deployment.md`, and what failed; the exit status is the number of failures.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+MODULES = ("convert_small", "convert", "convert_multi_context")
+
+
+class Client(NamedTuple):
+    """A program of others.
+
+    Attributes:
+      requirements: name of its file of pins, and of its environment.
+      python: version that it needs.
+      probes: script and options; `{vectors}` is a file of expected vectors.
+    """
+
+    requirements: str
+    python: str
+    probes: tuple[tuple[str, ...], ...]
+
+
+_SIGNATURES = ("module_probe.py", "{vectors}")
+CLIENTS = (
+    Client("tensorflow_2.6", "3.8", (_SIGNATURES,)),
+    Client("tensorflow_2.8", "3.8", (_SIGNATURES, ("keras_probe.py",))),
+    Client("tensorflow_2.12", "3.10", (_SIGNATURES, ("keras_probe.py", "--train"))),
+    Client(
+        "tensorflow_2.15",
+        "3.11",
+        (_SIGNATURES, ("keras_probe.py", "--train"), ("litert_probe.py", "{vectors}")),
+    ),
+    Client("rasa_2.8", "3.8", (("rasa_probe.py",),)),
+    Client("rasa_3.6", "3.10", (("rasa_probe.py",), ("nlu_probe.py",))),
+    Client("whatlies", "3.8", (_SIGNATURES, ("whatlies_probe.py",))),
+)
+
+
+def python_of(version: str) -> str | None:
+    """The newest installed Python of a version: on the path, or where pyenv keeps them."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    kept = sorted(
+        versions.glob(f"{version}.*/bin/python"), key=lambda path: int(path.parts[-3].split(".")[2])
+    )
+    return str(kept[-1]) if kept else shutil.which(f"python{version}")
+
+
+def environment(client: Client, folder: Path) -> Path | None:
+    """The interpreter of a client's environment, which is made where it is not there."""
+    python = folder / client.requirements / "bin" / "python"
+    if python.exists():
+        return python
+    base = python_of(client.python)
+    if base is None:
+        return None
+    place = python.parents[1]
+    pins = HERE / "requirements" / f"{client.requirements}.txt"
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    try:
+        subprocess.run([base, "-m", "venv", str(place)], check=True)
+        subprocess.run([*pip, "--upgrade", "pip<25", "wheel", "setuptools<70"], check=True)
+        subprocess.run([*pip, "--no-cache-dir", "--requirement", str(pins)], check=True)
+    except subprocess.CalledProcessError:
+        shutil.rmtree(place)
+        raise
+    return python
+
+
+def ran(command: list[str]) -> tuple[dict[str, object] | None, str]:
+    """The facts that a probe printed last, or None; and the end of all it said."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with tempfile.TemporaryDirectory() as folder:  # nothing of this project is on the path there
+        done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    return (json.loads(lines[-1]) if done.returncode == 0 else None), (done.stdout + done.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--module", action="append", help="folder; the released ones by default")
+    parser.add_argument("--environments", default=str(ROOT / ".clients"))
+    parser.add_argument("--only", help="names of clients, separated by commas")
+    arguments = parser.parse_args()
+    modules = arguments.module or [str(ROOT / "hub_modules" / name / "1") for name in MODULES]
+    wanted = arguments.only.split(",") if arguments.only else [c.requirements for c in CLIENTS]
+    failures = 0
+    print("| module | client | probe | found |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for module in map(os.path.abspath, modules):
+            vectors = str(Path(folder) / f"{len(os.listdir(folder))}.npz")
+            write = [str(HERE / "module_probe.py"), module, vectors, "--write"]
+            facts, said = ran([sys.executable, *write])
+            if facts is None:
+                sys.exit(f"{module} does not load in this environment:\n{said[-3000:]}")
+            for client in (each for each in CLIENTS if each.requirements in wanted):
+                python = environment(client, Path(arguments.environments))
+                for script, *options in client.probes:
+                    options = [vectors if each == "{vectors}" else each for each in options]
+                    place = "/".join(Path(module).parts[-2:])
+                    row = f"| {place} | {client.requirements} | {script} {' '.join(options[1:])}"
+                    if python is None:
+                        print(f"{row} | not run: no Python {client.python} |")
+                        continue
+                    facts, said = ran([str(python), str(HERE / script), module, *options])
+                    shown = ", ".join(f"{k} {v}" for k, v in (facts or {"FAILED": ""}).items())
+                    print(f"{row} | {shown} |", flush=True)
+                    if facts is None:
+                        failures += 1
+                        print(said[-3000:], file=sys.stderr)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from support.model_cases import packed_batch, random_texts
+
+from convert_tf.checkpoints.folder import vocabulary_path
+from convert_tf.config.bert import BertConfig
+from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
+from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.config.train import DataConfig, TrainConfig
+
+CONFIGS = (ModelConfig, TrainConfig, DataConfig, BertConfig, PretrainConfig)
+
+# Another value for each field of ModelConfig. A new field without one fails the tests below.
+OTHER_MODEL_VALUES = {
+    "vocab_size": 21,
+    "num_oov_buckets": 4,
+    "tokenizer": "sentencepiece",
+    "embedding_dim": 10,
+    "position_table_sizes": (5, 4),
+    "max_relative_attention": (1, 5),
+    "num_heads": 2,
+    "attention_dim": 5,
+    "use_value_projection": True,
+    "use_relative_bias": False,
+    "feed_forward_dim": 13,
+    "reduction_heads": 3,
+    "reduction_dim": 4,
+    "side_layers": 1,
+    "side_hidden_dim": 17,
+    "use_side_skip": False,
+    "encoding_dim": 7,
+    "embedding_bits": 32,
+    "max_tokens": 11,
+    "multi_context": True,
+}
+# These two are read where texts become tokens.
+READ_OUTSIDE_THE_ENCODER = {"tokenizer", "max_tokens"}
+
+
+def _field_names(config_class) -> set[str]:
+    return {field.name for field in dataclasses.fields(config_class)}
+
+
+def test_every_model_field_is_tried():
+    assert set(OTHER_MODEL_VALUES) == _field_names(ModelConfig)
+
+
+def _shapes_and_output(config, make_encoder) -> tuple[list, np.ndarray]:
+    encoder = make_encoder(config)
+    texts = [text % 20 for text in random_texts(config, [3, 12, 7, 2])]
+    batch = packed_batch(texts[:2], texts[2:], config.num_ids, row_tokens=12)
+    batch["extra_context_slots"] = batch["response_slots"]
+    shapes = [(v.path, tuple(v.shape)) for v in encoder.variables]
+    return shapes, np.asarray(encoder(batch)["context_encoding"])
+
+
+@pytest.mark.parametrize("name", sorted(set(OTHER_MODEL_VALUES) - READ_OUTSIDE_THE_ENCODER))
+def test_every_model_option_changes_the_network(small_config, make_encoder, name):
+    other = ModelConfig(**{**small_config.to_dict(), name: OTHER_MODEL_VALUES[name]})
+    assert list(small_config.differences(other)) == [name]
+    shapes, output = _shapes_and_output(small_config, make_encoder)
+    other_shapes, other_output = _shapes_and_output(other, make_encoder)
+    if shapes == other_shapes:
+        assert np.abs(output - other_output).max() > 1e-3
+
+
+def test_a_run_may_go_on_from_options_that_are_refused_now():
+    before = {"steps": 3, "final_learning_rate": 5.0}
+    assert TrainConfig(steps=4).changes_since(before) == {
+        "steps": (3, 4),
+        "final_learning_rate": (5.0, 0.001),
+    }
+    data = DataConfig(eval_splits=("dev", "test"))
+    assert data.changes_since({"eval_splits": ["dev", "test"], "gone": 1}) == {}
+
+
+def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):
+    other = ModelConfig(**{**small_config.to_dict(), "tokenizer": "sentencepiece"})
+    assert vocabulary_path("x", small_config) != vocabulary_path("x", other)
+
+
+@pytest.mark.parametrize("config_class", [ModelConfig, BertConfig])
+def test_sizes_beyond_any_machine_are_refused(config_class):
+    """Which would end in an error of TensorFlow, of hundreds of lines."""
+    for values, message in (
+        ({"feed_forward_dim": 10**12}, "feed_forward_dim must be at most 16,777,216"),
+        ({"feed_forward_dim": 2**24}, r"feed_forward_dim.* must make at most 1,073,741,824 weigh"),
+        ({"vocab_size": 2**24}, r"vocab_size.* must make at most"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            config_class(**values)
+    name = {ModelConfig: "max_relative_attention", BertConfig: "num_layers"}[config_class]
+    with pytest.raises(ValueError, match="at most 1,000 layers"):
+        config_class(**{name: 1_001 if config_class is BertConfig else (3,) * 1_001})
+
+
+def test_the_defaults_are_the_papers():
+    """arXiv 1911.03688 §2.1 and §3.1."""
+    model, train = ModelConfig(), TrainConfig()
+    assert model.num_ids == 31_476 + 1_000
+    assert (model.embedding_dim, model.position_table_sizes) == (512, (47, 11))
+    assert model.max_relative_attention == (3, 5, 48, 48, 48, 48)
+    assert (model.num_heads, model.attention_dim, model.feed_forward_dim) == (1, 64, 2048)
+    assert (model.reduction_heads, model.reduced_dim) == (2, 1024)
+    assert (model.side_layers, model.side_hidden_dim, model.encoding_dim) == (3, 1024, 512)
+    assert (model.embedding_bits, model.max_tokens) == (8, 60)
+    assert (train.optimizer, train.adadelta_rho, train.batch_size) == ("adadelta", 0.9, 512)
+    assert (train.learning_rate, train.final_learning_rate) == (1.0, 0.001)
+    assert (train.scale_start, train.scale_end, train.scale_anneal_steps) == (1.0, 0.0, 10_000)
+    assert (train.label_smoothing, train.l2, train.embedding_clip) == (0.2, 1e-5, 1.0)
+    assert train.loss_scale == 128.0
+
+
+def test_presets():
+    assert model_preset("convert") == ModelConfig()
+    assert model_preset("tiny", vocab_size=7).vocab_size == 7
+    assert model_preset("tiny").embedding_dim < 512
+    assert model_preset("convert_multi_context") == ModelConfig(multi_context=True)
+    for name in MODEL_PRESETS:
+        assert ModelConfig.from_json(model_preset(name).to_json()) == model_preset(name)
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_json_round_trip(config_class):
+    config = config_class()
+    assert config_class.from_json(config.to_json()) == config
+    assert set(json.loads(config.to_json())) == _field_names(config_class)
+    assert hash(config_class.from_json(config.to_json())) == hash(config)  # lists became tuples
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_unknown_keys_are_named_with_the_valid_ones(config_class):
+    with pytest.raises(ValueError, match=r"Received: \['nonsense'\]. Valid keys: \["):
+        config_class.from_dict({"nonsense": 1})
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3", ""])
+def test_what_is_not_a_json_object_is_an_error(text):
+    with pytest.raises(ValueError, match="A ModelConfig file must hold"):
+        ModelConfig.from_json(text)
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_configs_are_frozen(config_class):
+    name = dataclasses.fields(config_class)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(config_class(), name, 1)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "values"),
+    [
+        (ModelConfig, {"vocab_size": 0}),
+        (ModelConfig, {"tokenizer": "words"}),
+        (ModelConfig, {"position_table_sizes": (4, 6)}),
+        (ModelConfig, {"position_table_sizes": (4, 5, 7)}),
+        (ModelConfig, {"max_relative_attention": ()}),
+        (ModelConfig, {"max_relative_attention": (3, 0)}),
+        (ModelConfig, {"num_heads": 0}),
+        (ModelConfig, {"side_layers": -1}),
+        (ModelConfig, {"embedding_bits": 16}),
+        (TrainConfig, {"batch_size": 1}),
+        (TrainConfig, {"optimizer": "sgd"}),
+        (TrainConfig, {"precision": "float16"}),
+        (TrainConfig, {"learning_rate": 0.0}),
+        (TrainConfig, {"label_smoothing": 1.0}),
+        (TrainConfig, {"embedding_dropout": -0.1}),
+        (TrainConfig, {"l2": -1.0}),
+        (TrainConfig, {"steps": 0}),
+        (TrainConfig, {"eval_examples": 99}),
+        (DataConfig, {"row_tokens": 0}),
+    ],
+    ids=str,
+)
+def test_values_out_of_range_are_named(config_class, values):
+    (name,) = values
+    with pytest.raises(ValueError, match=rf"{name} must .*Received: "):
+        config_class(**values)

@@ -1,0 +1,187 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.dump_files import COMPRESSORS
+
+from convert_tf.corpora.amazon_qa import read
+from convert_tf.corpora.conversations import Conversation, Turn
+from convert_tf.corpora.dumps import BadLines, DumpStats
+
+
+def _read(path, **options):
+    stats = DumpStats(path)
+    return list(read(path, stats, **options)), stats
+
+
+def _lines(*objects):
+    """Objects as the corpus holds them: Python's notation."""
+    return "".join(f"{one!r}\n" for one in objects).encode("utf-8")
+
+
+def _pairs(conversations):
+    return [(one.id, one.turns[0].text, one.turns[1].text) for one in conversations]
+
+
+FOUR = "does it fit mine"
+FIVE = 'it\'s as "large" as yours'
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_single_answers(write_dump, suffix):
+    one = {
+        "questionType": "yes/no",
+        "asin": "B0017",
+        "unixTime": 1394265600,
+        "question": FOUR,
+        "answerType": "?",
+        "answer": FIVE,
+    }
+    conversations, stats = _read(write_dump(f"qa_Tools.json{suffix}", _lines(one, one)))
+    expected = Conversation("B0017", "amazon_qa", (Turn(FOUR), Turn(FIVE)))
+    # Of equal pairs one is kept by the engine, which sees all files.
+    assert conversations == [expected, expected]
+    assert (stats.lines, stats.objects) == (2, 2)
+    assert not stats.skipped
+
+
+def test_several_answers(write_dump):
+    line = {
+        "asin": "B1",
+        "questions": [
+            {
+                "questionText": "one two three four",
+                "answers": [
+                    {"answerText": "a b c d", "helpful": [0, 2], "answerScore": None},
+                    {"answerText": "too short here"},
+                    {"answerText": "e f g h"},
+                ],
+            },
+            {"questionText": "short", "answers": [{"answerText": "a b c d"}]},
+            {"questionText": "five six seven eight", "answers": []},
+            {"questionText": "nine ten eleven twelve", "answers": [{"answerText": "i j k l"}]},
+        ],
+    }
+    conversations, stats = _read(write_dump("qa.json.gz", _lines(line)))
+    assert _pairs(conversations) == [
+        ("B1", "one two three four", "a b c d"),
+        ("B1", "one two three four", "e f g h"),
+        ("B1", "nine ten eleven twelve", "i j k l"),
+    ]
+    assert stats.skipped == {"answer_too_short": 1, "question_too_short": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_used"),
+    [
+        ("a b c", False),
+        ("a b c d", True),
+        (" ".join("x" * 59), True),
+        (" ".join("x" * 60), False),
+        ("a  b c", True),  # two spaces: an empty word
+        ("a b\tc\nd e", False),  # only spaces part words
+        ("a b c ", True),
+        ("    ", False),
+        ("x" * 1000 + " b c d", True),  # no limit in characters
+    ],
+)
+@pytest.mark.parametrize("role", ["question", "answer"])
+def test_numbers_of_words(write_dump, text, is_used, role):
+    line = {"asin": "B1", "question": FOUR, "answer": FIVE} | {role: text}
+    conversations, stats = _read(write_dump("qa.json", _lines(line)))
+    assert bool(conversations) == is_used
+    if is_used:
+        assert text in [turn.text for turn in conversations[0].turns]  # as it is
+    else:
+        length = "long" if "x" in text else "short"
+        assert stats.skipped == {f"{role}_too_{length}": 1}
+        assert not stats.bad_lines.count
+
+
+def test_a_question_comes_before_questions(write_dump):
+    line = {"asin": "B1", "question": FOUR, "answer": FIVE, "questions": [{}]}
+    conversations, stats = _read(write_dump("qa.json", _lines(line)))
+    assert len(conversations) == 1 and not stats.skipped
+
+
+@pytest.mark.parametrize(
+    ("line", "reasons"),
+    [
+        ("{'asin': 'B1', 'question': 'a b c d'", {"not_a_dictionary": 1}),
+        ("['asin', 'B1']", {"not_a_dictionary": 1}),
+        ("7", {"not_a_dictionary": 1}),
+        ("{[]: 1}", {"not_a_dictionary": 1}),
+        ("{'asin': '\\x0'}", {"not_a_dictionary": 1}),
+        ("{'asin': 'B\0'}", {"not_a_dictionary": 1}),
+        ("-" * 60_000 + "1", {"not_a_dictionary": 1}),
+        ("[" * 60_000, {"not_a_dictionary": 1}),
+        ("1+" * 60_000 + "1j", {"not_a_dictionary": 1}),
+        ("9" * 6000, {"not_a_dictionary": 1}),
+        ("{'question': 'a b c d', 'answer': 'a b c d'}", {"missing_asin": 1}),
+        ("{'asin': 7, 'question': 'a b c d', 'answer': 'a b c d'}", {"wrong_type_asin": 1}),
+        ("{'asin': '', 'question': 'a b c d', 'answer': 'a b c d'}", {"malformed_asin": 1}),
+        ("{'asin': 'B1', 'question': 'a b c d'}", {"missing_answer": 1}),
+        ("{'asin': 'B1', 'question': b'a', 'answer': 'a'}", {"wrong_type_question": 1}),
+        ("{'asin': 'B1', 'answer': 'a b c d'}", {"missing_question": 1}),
+        ("{'asin': 'B1', 'questions': 'a b c d'}", {"wrong_type_questions": 1}),
+        (
+            "{'asin': 'B1', 'questions': [1, {}]}",
+            {"wrong_type_questions": 1, "missing_questionText": 1},
+        ),
+        ("{'asin': 'B1', 'questions': [{'questionText': 'a b c d'}]}", {"missing_answers": 1}),
+        (
+            "{'asin': 'B1', 'questions': [{'questionText': 'a b c d', 'answers': [{}, None]}]}",
+            {"missing_answerText": 1, "wrong_type_answers": 1},
+        ),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else None,
+)
+def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
+    good = _lines({"asin": "B2", "question": FOUR, "answer": FIVE})
+    path = write_dump("qa.json", good + line.encode() + b"\n" + good)
+    stats = DumpStats(path, bad_lines=BadLines())
+    assert _pairs(read(path, stats)) == [("B2", FOUR, FIVE)] * 2
+    assert stats.skipped == reasons
+    assert stats.bad_lines.first[0].startswith(f"{path}:2 ")
+
+
+def test_nothing_is_run(write_dump, tmp_path):
+    trace = tmp_path / "trace"
+    line = f"{{'asin': open({str(trace)!r}, 'w').name, 'question': 'a b c d'}}"
+    conversations, stats = _read(write_dump("qa.json", line.encode()))
+    assert not conversations and not trace.exists()
+    assert stats.skipped == {"not_a_dictionary": 1}
+
+
+def test_invalid_utf8(write_dump):
+    stats = _read(write_dump("qa.json", b"{'asin': 'B1', 'question': '\xff'}\n"))[1]
+    assert stats.skipped == {"invalid_utf8": 1}
+
+
+def test_escaped_lone_surrogates_in_ids(write_dump):
+    line = b"{'asin': 'B\\ud800', 'question': 'a b c d', 'answer': 'caf\\xe9 b c d'}\n"
+    assert _pairs(_read(write_dump("qa.json", line))[0]) == [("B\ufffd", "a b c d", "café b c d")]
+
+
+@pytest.mark.parametrize(("limit", "number"), [(2**20, 1), (3 * 2**20, 2), (2**30, 2)])
+def test_long_lines_are_dropped(write_dump, limit, number):
+    lines = [
+        {"asin": "B1", "question": FOUR, "answer": FIVE, "asker": "x" * size}
+        for size in (1, 3 * 2**19, 2**21)
+    ]
+    conversations, stats = _read(write_dump("qa.json", _lines(*lines)), max_line_bytes=limit)
+    assert len(conversations) == number
+    assert stats.skipped == {"line_too_long": 3 - number}
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    questions=st.lists(st.tuples(st.text("ab '\"\\\n😀é", max_size=30), st.text(max_size=30))),
+)
+def test_texts_come_back_as_they_were_written(tmp_path_factory, questions):
+    path = tmp_path_factory.mktemp("qa") / "qa.json"
+    objects = [{"asin": "B", "question": q, "answer": a} for q, a in questions]
+    path.write_bytes(_lines(*objects))
+    kept = [
+        pair for pair in questions if all(t.strip() and t.count(" ") in range(3, 59) for t in pair)
+    ]
+    assert [(q, a) for _, q, a in _pairs(_read(str(path))[0])] == kept

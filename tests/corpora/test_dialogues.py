@@ -1,0 +1,187 @@
+import hashlib
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.dump_files import COMPRESSORS
+
+from convert_tf.corpora import dumps
+from convert_tf.corpora.conversations import Conversation, Turn
+from convert_tf.corpora.dialogues import read
+from convert_tf.corpora.dumps import BadLines, DumpStats
+
+REAL_DIALOGUES = Path(__file__).parents[3] / "shared" / "data" / "dialogs"
+
+
+def _read(path, **options):
+    stats = DumpStats(path)
+    return list(read(path, stats, **options)), stats
+
+
+def _turns(*texts):
+    return tuple(Turn(text) for text in texts)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_turns_are_texts_or_objects(write_dump, suffix):
+    path = write_dump(
+        f"hotel.jsonl{suffix}",
+        [
+            {"turns": ["Is the pool open?", "Until nine."], "source": "desk", "id": "17"},
+            {
+                "turns": [
+                    {"text": "Hello", "speaker": "guest"},
+                    {"text": "Hi", "author": "clerk"},
+                    {"text": "Room 4, please", "speaker": 0, "time": "9:00"},
+                    {"text": "Here", "speaker": None, "author": 1},
+                    {"text": "Bye", "speaker": ["guest"]},
+                ],
+                "id": 18,
+            },
+        ],
+    )
+    conversations, stats = _read(path)
+    assert conversations == [
+        Conversation("desk/17", "desk", _turns("Is the pool open?", "Until nine.")),
+        Conversation(
+            "hotel/18",
+            "hotel",
+            (
+                Turn("Hello", "guest"),
+                Turn("Hi", "clerk"),
+                Turn("Room 4, please", "0"),
+                Turn("Here", "1"),
+                Turn("Bye"),
+            ),
+        ),
+    ]
+    assert (stats.lines, stats.objects) == (2, 2)
+    assert not stats.skipped
+
+
+def test_id_without_an_id_is_a_hash_of_the_texts(write_dump):
+    path = write_dump("a.jsonl", [{"turns": ["one", "två"]}])
+    expected = hashlib.md5("one\0två".encode()).hexdigest()
+    assert _read(path)[0][0].id == expected
+
+
+def test_ids_do_not_depend_on_file_order_or_speakers(write_dump):
+    dialogues = [{"turns": [f"question {n}", f"answer {n}"]} for n in range(20)]
+    ids = {one.turns: one.id for one in _read(write_dump("a.jsonl", dialogues))[0]}
+    assert len(set(ids.values())) == 20
+    random.Random(0).shuffle(dialogues)
+    with_speakers = [
+        {"turns": [{"text": text, "speaker": "x"} for text in one["turns"]]} for one in dialogues
+    ]
+    for name, copies in (("sub/b.jsonl.zst", dialogues), ("c.jsonl", with_speakers)):
+        for one in _read(write_dump(name, copies))[0]:
+            assert one.id == ids[_turns(*(turn.text for turn in one.turns))]
+
+
+@pytest.mark.parametrize("unusable", ["", "  \n", None, 3, ["x"], {"text": None}, {"speaker": "x"}])
+def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
+    # `c` did not answer `b`, and `f` not `d`; one id, so that they share their split.
+    turns = ["a", "b", unusable, "c", "d", "e", unusable, unusable, "f"]
+    path = write_dump("a.jsonl", [{"turns": turns, "id": "7"}])
+    conversations, stats = _read(path)
+    assert conversations == [
+        Conversation("a/7", "a", _turns("a", "b")),
+        Conversation("a/7", "a", _turns("c", "d", "e")),
+    ]
+    reason = "empty_turn" if isinstance(unusable, str) else "wrong_type_turn"
+    assert stats.skipped == {reason: 3}
+
+
+@pytest.mark.parametrize(
+    ("line", "reasons"),
+    [
+        ('{"turns": ["a"]}', {"too_few_turns": 1}),
+        ('{"turns": []}', {"too_few_turns": 1}),
+        ('{"turns": ["a", "", "b"]}', {"empty_turn": 1, "too_few_turns": 1}),
+        ('{"turns": "a b"}', {"wrong_type_turns": 1}),
+        ('{"turns": {"0": "a"}}', {"wrong_type_turns": 1}),
+        ('{"turns": null}', {"missing_turns": 1}),
+        ('{"text": "a"}', {"missing_turns": 1}),
+        ('{"turns": ["a", "b"], "id": [1]}', {"wrong_type_id": 1}),
+        ('{"turns": ["a", "b"], "id": true}', {"wrong_type_id": 1}),
+        ('{"turns": ["a", "b"], "source": {}}', {"wrong_type_source": 1}),
+        ('{"turns": ["a", "b"], "id": "%s"}' % ("x" * 201), {"too_long_id": 1}),
+        ('{"turns": ["a", "b"], "source": "%s"}' % ("x" * 201), {"too_long_source": 1}),
+        ('["a", "b"]', {"not_an_object": 1}),
+        ('{"turns": ["a", "b"]', {"not_json": 1}),
+    ],
+)
+def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
+    good = '{"turns": ["good", "line"]}\n'
+    path = write_dump("a.jsonl", f"{good}{line}\n{good}".encode())
+    conversations, stats = _read(path)
+    assert [one.turns for one in conversations] == [_turns("good", "line")] * 2
+    assert stats.skipped == reasons
+
+
+def test_dialogues_that_a_rule_leaves_out_are_not_bad_lines(write_dump):
+    path = write_dump("a.jsonl", [{"turns": ["a", ""]}, {"turns": 3}])
+    stats = DumpStats(path, bad_lines=BadLines())
+    assert list(read(path, stats)) == []
+    assert stats.bad_lines.first == [f"{path}:2 (wrong_type_turns)"]
+
+
+def test_lone_surrogates_in_names_can_be_written(write_dump):
+    line = b'{"turns": ["\\ud800a", "b"], "source": "\\udc00", "id": "\\ud83d\\ude00\\ud83d"}\n'
+    conversations, _ = _read(write_dump("a.jsonl", line + b'{"turns": ["\\ud800a", "b"]}'))
+    assert conversations[0].id == "\ufffd/😀\ufffd"
+    assert conversations[0].source == "\ufffd"
+    assert len(conversations[1].id) == 32
+
+
+def test_long_lines_are_dropped(write_dump):
+    path = write_dump("a.jsonl", [{"turns": ["a", "x" * 200]}, {"turns": ["a", "b"]}])
+    conversations, stats = _read(path, max_line_bytes=100)
+    assert len(conversations) == 1
+    assert stats.skipped == {"line_too_long": 1}
+
+
+def test_other_files_through_their_opener(write_dump):
+    path = write_dump("a.jsonl.gz", [{"turns": ["a", "b"]}])
+    conversations, _ = _read("gs://bucket/b.jsonl.gz", open_file=lambda _: dumps.open_local(path))
+    assert [one.source for one in conversations] == ["b"]
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda values: (
+        st.lists(values, max_size=4)
+        | st.dictionaries(st.sampled_from(["text", "speaker", "author"]), values, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(dialogues=st.lists(st.fixed_dictionaries({"turns": _ANY, "id": _ANY, "source": _ANY})))
+def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
+    path = tmp_path_factory.mktemp("dialogues") / "any.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in dialogues))
+    conversations, stats = _read(str(path))
+    for one in conversations:
+        assert len(one.turns) > 1 and all(turn.text.strip() for turn in one.turns)
+        (one.id + one.source + "".join(turn.author for turn in one.turns)).encode("utf-8")
+    used = {one.id for one in conversations}
+    assert len(used) <= len(dialogues)
+    assert used or stats.skipped or not dialogues
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_DIALOGUES.is_dir(), reason="needs the real data beside the project")
+@pytest.mark.parametrize("path", sorted(REAL_DIALOGUES.glob("*.jsonl.zst")), ids=lambda p: p.name)
+def test_real_dialogues(path):
+    conversations, stats = _read(str(path))
+    assert conversations
+    assert {one.source for one in conversations} == {path.name.removesuffix(".jsonl.zst")}
+    assert stats.objects == stats.lines
+    assert len({one.id for one in conversations}) > 0.9 * len(conversations)
+    unused = stats.skipped.total() - stats.skipped["empty_turn"]
+    assert unused < 0.01 * stats.lines, stats.skipped

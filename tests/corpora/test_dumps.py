@@ -1,0 +1,207 @@
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from support.dump_files import COMPRESSORS, json_lines
+
+from convert_tf.corpora.dumps import DumpStats, find_files, read_lines, read_objects
+from convert_tf.storage.streams import file_kind
+
+ARCHIVES = [".zst", ".bz2", ".gz"]
+
+
+def _read(path, **options):
+    stats = DumpStats(str(path))
+    return list(read_objects(str(path), stats, **options)), stats
+
+
+def _random_text_objects(number):
+    # Hex of random bytes hardly compresses, so that a cut falls into the middle of the lines.
+    return [{"n": n, "text": os.urandom(200).hex()} for n in range(number)]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_reads_every_compression(write_dump, suffix):
+    objects = [{"n": n, "text": "å ﹏ 😀\u2028 line\n"} for n in range(3000)]
+    path = write_dump(f"RC{suffix}", objects)
+    read, stats = _read(path)
+    assert read == objects
+    assert (stats.lines, stats.objects) == (3000, 3000)
+    assert stats.compressed_bytes == Path(path).stat().st_size
+    assert not stats.skipped and not stats.warnings
+
+
+@pytest.mark.parametrize("suffix", ARCHIVES)
+def test_content_decides_before_the_name(tmp_path, suffix):
+    path = tmp_path / "RC_no_suffix"
+    path.write_bytes(COMPRESSORS[suffix](json_lines([{"a": 1}])))
+    assert file_kind(str(path), path.read_bytes()[:64]) == suffix[1:]
+    assert _read(path)[0] == [{"a": 1}]
+
+
+def test_plain_lines_in_a_file_named_as_an_archive(tmp_path):
+    path = tmp_path / "RC.zst"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}')
+    read, stats = _read(path)
+    assert stats.kind == "plain"
+    assert read == [{"a": 1}, {"a": 2}]
+    assert not stats.skipped
+
+
+def test_zstd_with_the_longest_window(tmp_path):
+    parameters = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path = tmp_path / "RC.zst"
+    data = compressor.compress(json_lines([{"n": n} for n in range(1000)])) + compressor.flush()
+    path.write_bytes(data)
+    assert zstandard.get_frame_parameters(data).window_size == 2**31
+    assert len(_read(path)[0]) == 1000
+
+
+@pytest.mark.parametrize("suffix", ARCHIVES)
+def test_several_streams_in_one_file(tmp_path, suffix):
+    compress = COMPRESSORS[suffix]
+    path = tmp_path / f"RC{suffix}"
+    path.write_bytes(compress(b'{"a": 1}\n{"a"') + compress(b": 2}\n") + compress(b'{"a": 3}'))
+    read, stats = _read(path)
+    assert read == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert not stats.warnings
+
+
+@pytest.mark.parametrize("suffix", ARCHIVES)
+def test_truncated_archive_keeps_the_lines_before_the_cut(tmp_path, suffix):
+    # bz2 gives data by blocks of 900 kB: two blocks, the second is cut.
+    objects = _random_text_objects(4000)
+    whole = COMPRESSORS[suffix](json_lines(objects))
+    path = tmp_path / f"RC{suffix}"
+    path.write_bytes(whole[: len(whole) * 9 // 10])
+    read, stats = _read(path)
+    assert 1000 < len(read) < 4000
+    assert read == objects[: len(read)]
+    assert stats.skipped["truncated_archive"] == 1
+    assert "truncated" in stats.warnings[0] and str(path) in stats.warnings[0]
+    assert str(stats.objects) in stats.warnings[0]
+
+
+@pytest.mark.parametrize("suffix", ARCHIVES)
+@pytest.mark.parametrize("size", [2, 5])
+def test_archive_of_a_few_bytes(tmp_path, suffix, size):
+    path = tmp_path / f"RC{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](b'{"a": 1}\n')[:size])
+    read, stats = _read(path)
+    assert read == []
+    assert stats.skipped["truncated_archive"] == 1
+
+
+@pytest.mark.parametrize("suffix", ARCHIVES)
+def test_damaged_archive_keeps_the_lines_before_the_damage(tmp_path, suffix):
+    objects = _random_text_objects(4000)
+    whole = bytearray(COMPRESSORS[suffix](json_lines(objects)))
+    middle = len(whole) * 9 // 10
+    whole[middle:] = b"\xff" * (len(whole) - middle)
+    path = tmp_path / f"RC{suffix}"
+    path.write_bytes(bytes(whole))
+    read, stats = _read(path)
+    # The block with the damage may decode to other letters before an impossible code comes.
+    assert len(read) > 1000
+    assert read[:1000] == objects[:1000]
+    # Damage in gzip's codes may be noticed only as an end that does not come.
+    assert stats.skipped["damaged_archive"] + stats.skipped["truncated_archive"] == 1
+    assert len(stats.warnings) == 1
+
+
+def test_name_of_an_archive_without_its_content(tmp_path):
+    path = tmp_path / "RC.zst"
+    path.write_bytes(b"<html>not found</html>\n" * 10)
+    read, stats = _read(path)
+    assert read == []
+    assert stats.skipped["damaged_archive"] == 1
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_empty_file(tmp_path, suffix):
+    path = tmp_path / f"RC{suffix}"
+    path.write_bytes(b"")
+    read, stats = _read(path)
+    assert read == []
+    assert stats.warnings == [f"{path}: the file is empty"]
+
+
+def test_archive_of_nothing_is_not_truncated(write_dump):
+    read, stats = _read(write_dump("RC.zst", b""))
+    assert read == [] and not stats.warnings and not stats.skipped
+
+
+def test_bad_lines_are_counted_by_reason(write_dump):
+    lines = [
+        b'{"a": 1}',
+        b"not json",
+        b'{"a": "cut off',
+        b"[1, 2]",
+        b"null",
+        b'{"a": "\xff\xfe"}',
+        b"[" * 200_000,
+        b"",
+        b'{"a": 2}',
+    ]
+    read, stats = _read(write_dump("RC.zst", b"\n".join(lines)))
+    assert read == [{"a": 1}, {"a": 2}]
+    assert stats.skipped == {"not_json": 3, "not_an_object": 2, "invalid_utf8": 1}
+    assert (stats.lines, stats.objects) == (9, 2)
+
+
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_overlong_line_is_dropped_alone(write_dump, suffix, is_last):
+    after = b"" if is_last else b'\n{"a": 2}\n'
+    path = write_dump(f"RC{suffix}", b'{"a": 1}\n{"a": "' + b"x" * 3_000_000 + b'"}' + after)
+    read, stats = _read(path, max_line_bytes=1_000_000)
+    assert read == [{"a": 1}] + ([] if is_last else [{"a": 2}])
+    assert stats.skipped == {"line_too_long": 1}
+
+
+def test_line_limit_is_inclusive(write_dump):
+    path = write_dump("RC", b'{"a": 1}\n{"a": 12}\n')
+    stats = DumpStats(path)
+    assert list(read_lines(path, stats, max_line_bytes=8)) == [b'{"a": 1}']
+    assert stats.skipped == {"line_too_long": 1}
+
+
+@pytest.mark.slow
+def test_memory_is_flat_whatever_the_file_holds(tmp_path):
+    # 768 MB of one line in a file of a few kB, then a line that can be used.
+    compressor = zstandard.ZstdCompressor().compressobj()
+    path = tmp_path / "RC.zst"
+    with path.open("wb") as file:
+        for _ in range(768):
+            file.write(compressor.compress(b"x" * 2**20))
+        file.write(compressor.compress(b'\n{"a": 1}\n') + compressor.flush())
+    tracemalloc.start()
+    read, stats = _read(path, max_line_bytes=2**20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read == [{"a": 1}]
+    assert stats.skipped == {"line_too_long": 1}
+    assert peak < 150 * 2**20
+
+
+def test_find_files_sorts_and_removes_doubles(tmp_path):
+    for name in ("RC_2.zst", "RC_1.zst", "RS_1.zst"):
+        (tmp_path / name).touch()
+    (tmp_path / "RC_folder").mkdir()
+    found = find_files([str(tmp_path / "RC_*"), str(tmp_path / "RC_1.zst")])
+    assert found == [str(tmp_path / "RC_1.zst"), str(tmp_path / "RC_2.zst")]
+
+
+def test_name_that_looks_like_a_pattern(tmp_path):
+    for name in ("RC[1].json", "RC1.json"):
+        (tmp_path / name).touch()
+    assert find_files([str(tmp_path / "RC[1].json")]) == [str(tmp_path / "RC[1].json")]
+    assert find_files([str(tmp_path / "RC[12].json")]) == [str(tmp_path / "RC1.json")]
+
+
+def test_pattern_without_files_is_an_error():
+    with pytest.raises(ValueError, match=r"Received: '/nowhere/RC_\*'"):
+        find_files(["/nowhere/RC_*"])

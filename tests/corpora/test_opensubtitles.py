@@ -1,0 +1,203 @@
+import re
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.dump_files import COMPRESSORS
+
+from convert_tf.corpora import opensubtitles
+from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.opensubtitles import clean_line, read
+
+
+def _read(path, **options):
+    stats = DumpStats(path)
+    return list(read(path, stats, **options)), stats
+
+
+def _texts(conversation):
+    return [turn.text for turn in conversation.turns]
+
+
+@pytest.mark.parametrize(
+    ("line", "cleaned"),
+    [
+        ("Where were you?\n", "Where were you?"),
+        ("anna: Where were you?", "Where were you?"),
+        ("R2: beep", "beep"),
+        ("ANNA:", ""),
+        ("Émile: Salut", "Salut"),
+        ("OLD MAN: Two words stay", "OLD MAN: Two words stay"),
+        # With the end of the sentence before it and one white space.
+        ("Hello. ANNA: Hi there", "Hello Hi there"),
+        ("What?! BO: Nothing", "What? Nothing"),
+        ("Wait... BO: Now", "Wait.. Now"),
+        ("It is 12:30", "It is 12:30"),
+        ("12:30 it is", "30 it is"),
+        ("ANNA: BO: Both", "BO: Both"),
+        ("ANNA : No", "ANNA : No"),
+        ("[door slams]", ""),
+        ("(all laughing) Stop (boom!) it", "Stop  it"),
+        ("(one kind] closes the other", "closes the other"),
+        ("(a (b) c) d", "c) d"),
+        ("an open [bracket stays", "an open [bracket stays"),
+        ("a closed] one (x) too (", "a closed] one  too ("),
+        # The speaker is looked for first, at the very start of the line.
+        ("[door] ANNA: Hi", "ANNA: Hi"),
+        ("- ANNA: Hi", "ANNA: Hi"),
+        (" ANNA: Hi", "ANNA: Hi"),
+        ("ANNA: - Hi", "Hi"),
+        ("-- Hi - there --", "Hi - there"),
+        ("- [sighs] -", ""),
+        ("\tHi\t\r\n", "\tHi\t"),
+        ("", ""),
+    ],
+)
+def test_what_is_said(line, cleaned):
+    assert clean_line(line) == cleaned
+
+
+def _naive(line):
+    """The four steps one character at a time, where the script has regular expressions."""
+    said, position = "", 0
+    while position < len(line):
+        for before in ([""] if position == 0 else []) + [line[position : position + 2]]:
+            if before and not re.fullmatch(r"[.!?]\s", before):
+                continue
+            end = position + len(before)
+            while end < len(line) and re.match(r"\w", line[end]):
+                end += 1
+            if end > position + len(before) and line[end : end + 1] == ":":
+                position = end + 1
+                break
+        else:
+            said += line[position]
+            position += 1
+    kept, position = "", 0
+    while position < len(said):
+        closing = [i for i in range(position + 1, len(said)) if said[i] in "])"]
+        if said[position] in "[(" and closing:
+            position = closing[0] + 1
+        else:
+            kept += said[position]
+            position += 1
+    return kept.strip(" -")
+
+
+@settings(deadline=None, max_examples=1000)
+@given(line=st.text("ab1é:.!? -[]()\t", max_size=25))
+def test_steps_against_a_naive_loop(line):
+    assert clean_line(line) == _naive(line)
+
+
+def test_brackets_take_linear_time():
+    # Searching for the end of each of these brackets to the end of the line takes an hour.
+    assert clean_line("(" * 2_000_000) == "(" * 2_000_000
+    assert clean_line("(" * 2_000_000 + ")") == ""
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_one_file_is_one_conversation(write_dump, suffix):
+    # PolyAI's script: a line of any length is history; only what is empty goes.
+    text = "ANNA: Where were you?\n\n[music]\nOut.\n   \n-\nBO: " + "x" * 300 + "\nNo\r\nlast"
+    conversations, stats = _read(write_dump(f"lines-aab{suffix}", text.encode("utf-8")))
+    assert [one.id for one in conversations] == ["lines-aab"]
+    assert conversations[0].source == "opensubtitles"
+    assert _texts(conversations[0]) == ["Where were you?", "Out.", "x" * 300, "No", "last"]
+    assert all(turn.author == "" for turn in conversations[0].turns)
+    assert stats.lines == 9
+    assert stats.skipped == {"nothing_said": 4}
+    assert not stats.bad_lines.count
+
+
+@pytest.mark.parametrize(
+    ("name", "file_id"),
+    [
+        ("input_train.txt", "input_train.txt"),  # with its suffix, as in PolyAI's script
+        ("input_train.txt.gz", "input_train.txt"),
+        ("en/1994/7.txt", "7.txt"),
+    ],
+)
+def test_the_id_is_the_name_of_the_file(write_dump, name, file_id):
+    path = write_dump(name, b"one\ntwo\n")
+    assert [one.id for one in _read(path)[0]] == [file_id]
+
+
+def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
+    # As `split -a 3 -l 4`: empty lines count, and the history ends where a piece does.
+    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
+    lines = ["1", "", "3", "4", "5", "6", "7", "", "", "10", "", "12", *map(str, range(13, 4 * 28))]
+    conversations, _ = _read(write_dump("lines.gz", "\n".join(lines).encode()))
+    assert [_texts(one) for one in conversations[:3]] == [
+        ["1", "3", "4"],
+        ["5", "6", "7"],
+        ["10", "12"],
+    ]
+    ids = [one.id for one in conversations]
+    assert ids[:2] == ["lines-aaa", "lines-aab"]
+    assert ids[25:] == ["lines-aaz", "lines-aba", "lines-abb"]
+    assert _texts(conversations[-1]) == ["109", "110", "111"]
+
+
+@pytest.mark.parametrize(("number", "ids"), [(4, ["lines"]), (5, ["lines-aaa"])])
+def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, number, ids):
+    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
+    assert [one.id for one in _read(write_dump("lines", b"line\n" * number))[0]] == ids
+
+
+def test_a_piece_of_which_nothing_is_left(write_dump, monkeypatch):
+    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 2)
+    conversations, _ = _read(write_dump("lines", b"a\nb\n\n\n\n(x)\nc\nd\n"))
+    assert [(one.id, _texts(one)) for one in conversations] == [
+        ("lines-aaa", ["a", "b"]),
+        ("lines-aad", ["c", "d"]),
+    ]
+
+
+def test_lines_that_are_too_long_count_in_the_cutting(write_dump, monkeypatch):
+    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 2)
+    long = b"x" * 100 + b"\n"
+    conversations, _ = _read(
+        write_dump("lines", b"a\nb\n" + 5 * long + b"c\nd\ne\n"), max_line_bytes=50
+    )
+    assert [(one.id, _texts(one)) for one in conversations] == [
+        ("lines-aaa", ["a", "b"]),
+        ("lines-aae", ["d", "e"]),
+    ]
+
+
+def test_unusable_lines_are_counted_and_stop_nothing(write_dump):
+    data = b"\xef\xbb\xbfANNA: one\n\xff\xfe\n" + b"x" * 50 + b"\ntwo\n" + b"y" * 49 + b"\n"
+    conversations, stats = _read(write_dump("a.txt", data), max_line_bytes=49)
+    assert _texts(conversations[0]) == ["one", "two", "y" * 49]
+    assert stats.skipped == {"invalid_utf8": 1, "line_too_long": 1}
+    assert stats.lines == 5
+
+
+@pytest.mark.parametrize("data", [b"", b"alone\n", b"[x]\n\n"])
+def test_files_without_a_reply(write_dump, data):
+    assert _read(write_dump("a.txt", data))[0] == []
+
+
+def test_truncated_archives_keep_the_lines_before(tmp_path):
+    lines = [f"line {n * 7919**3}" for n in range(50_000)]
+    whole = COMPRESSORS[".gz"]("\n".join(lines).encode())
+    path = tmp_path / "a.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    conversations, stats = _read(str(path))
+    texts = _texts(conversations[0])
+    assert 1000 < len(texts) < 50_000 and texts == lines[: len(texts)]
+    assert stats.skipped == {"truncated_archive": 1, "unfinished_line": 1}
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_one_piece(write_dump, monkeypatch):
+    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 1000)
+    path = write_dump("lines.gz", b"What is it that you want now?\n" * 100_000)
+    tracemalloc.start()
+    number = sum(1 for _ in read(path, DumpStats(path)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert number == 100
+    assert peak < 10 * 2**20  # bytes; 100,000 turns take more than 15 MiB

@@ -1,0 +1,316 @@
+import codecs
+import csv
+import io
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.dump_files import COMPRESSORS
+
+from convert_tf.corpora import pairs
+from convert_tf.corpora.conversations import Turn
+from convert_tf.corpora.dumps import BadLines, DumpStats
+from convert_tf.corpora.pairs import read
+
+
+def _read(path, **options):
+    """The pairs of a file, and what was counted."""
+    stats = DumpStats(path)
+    conversations = list(read(path, stats, **options))
+    assert all(len(one.turns) == 2 for one in conversations)
+    return [(one.turns[0].text, one.turns[1].text) for one in conversations], stats
+
+
+@pytest.fixture
+def table(write_dump):
+    """Writes a table and reads it."""
+
+    def write_and_read(text, name="faq.csv", **options):
+        data = text if isinstance(text, bytes) else text.encode("utf-8")
+        return _read(write_dump(name, data), **options)
+
+    return write_and_read
+
+
+TWO = [("Is the pool open?", "Until nine."), ("Any garage?", "A small one.")]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".tsv", "\t"), (".txt", "\t")])
+def test_formats_and_compressions(table, ending, delimiter, suffix):
+    text = "".join(f"{context}{delimiter}{response}\n" for context, response in TWO)
+    read_pairs, stats = table(text, f"faq{ending}{suffix}")
+    assert read_pairs == TWO
+    assert (stats.lines, stats.objects) == (2, 2)
+    assert not stats.skipped
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+@pytest.mark.parametrize("name", ["faq.csv", "faq.txt", "faq"])
+@pytest.mark.parametrize("header", ["", "question{}answer\n"])
+def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
+    # The texts hold the other delimiters, quoted where they must be.
+    text = header.format(delimiter) + "".join(
+        f'"Hi, is it open; or not? {number}"{delimiter}Yes\n' for number in range(9)
+    )
+    read_pairs, _ = table(text, name)
+    assert read_pairs == [(f"Hi, is it open; or not? {number}", "Yes") for number in range(9)]
+
+
+def test_a_semicolon_file_whose_texts_hold_commas(table):
+    # As spreadsheets write it where the comma is the decimal sign; one row reads as two by comma.
+    read_pairs, stats = table("Hi, can I pay?;Yes.\nHow much;5\nWhere;Here, there\nWhen;Now\n")
+    assert read_pairs[0] == ("Hi, can I pay?", "Yes.")
+    assert len(read_pairs) == 4 and not stats.skipped
+
+
+def test_a_header_tells_the_delimiter_of_wider_tables(table):
+    # By comma every row but the first would be a pair.
+    text = "question;answer;topic\nWhy, then?;So.;a\nWho, me?;You.;b\nWhen, now?;Yes.;c\n"
+    read_pairs, _ = table(text)
+    assert read_pairs == [("Why, then?", "So."), ("Who, me?", "You."), ("When, now?", "Yes.")]
+
+
+def test_a_tsv_file_is_separated_by_tabs_only(table):
+    with pytest.raises(ValueError, match="first row has 1"):
+        table("a,b\nc,d\n", "faq.tsv")
+
+
+@pytest.mark.parametrize(("context", "response"), pairs.COLUMN_NAMES)
+def test_header_names_choose_the_columns(table, context, response):
+    text = f"number,{response.upper()},topic, {context.title()} \n1,Until nine.,pool,Is it open?\n"
+    read_pairs, stats = table(text)
+    assert read_pairs == [("Is it open?", "Until nine.")]
+    assert stats.objects == 1
+
+
+def test_header_in_the_other_order_of_two_columns(table):
+    assert table("answer,question\nUntil nine.,Is it open?\n")[0] == [
+        ("Is it open?", "Until nine.")
+    ]
+
+
+def test_names_of_two_kinds_when_nothing_else_fits(table):
+    assert table("id,question,response\n1,Why?,So.\n")[0] == [("Why?", "So.")]
+
+
+def test_a_pair_of_names_comes_before_a_lone_one(table):
+    # `context` is here the paragraph that a question is about.
+    text = "context,question,answer\nA paragraph.,Why?,So.\n"
+    assert table(text)[0] == [("Why?", "So.")]
+
+
+def test_without_a_header_the_first_row_is_a_pair(table):
+    assert table("Why?,So.\nWho?,We.\n")[0] == [("Why?", "So."), ("Who?", "We.")]
+
+
+def test_more_columns_without_a_header_name_them_and_the_remedy(table):
+    with pytest.raises(ValueError) as error:
+        table("17,pool,Until nine.\n")
+    for part in ("faq.csv", "has 3", "'17', 'pool', 'Until nine.'", "'context' and 'response'"):
+        assert part in str(error.value)
+
+
+def test_empty_columns_at_the_end_are_none(table):
+    read_pairs, stats = table("Why?,So.,,\nWho?,We.,,\nWhen?,Now\nA,B,C,\n")
+    assert read_pairs == [("Why?", "So."), ("Who?", "We."), ("When?", "Now")]
+    assert stats.skipped == {"too_many_columns": 1}
+
+
+def test_quoted_fields_hold_delimiters_quotes_and_line_breaks(table):
+    text = '"Do you have a garage,\n\n  or a ""car park""?","Yes,\r\nboth."\nWhy?,So.\n'
+    read_pairs, stats = table(text)
+    assert read_pairs == [
+        ('Do you have a garage,\n\n  or a "car park"?', "Yes,\r\nboth."),
+        ("Why?", "So."),
+    ]
+    assert (stats.lines, stats.objects) == (5, 2)
+
+
+def test_spaces_around_fields(table):
+    assert table('context, response\nWhy? , "Because, well."\n')[0] == [("Why?", "Because, well.")]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
+def test_line_breaks(table, line_break):
+    read_pairs, stats = table(line_break.join(["question,answer", "Why?,So.", "", "Who?,We."]))
+    assert read_pairs == [("Why?", "So."), ("Who?", "We.")]
+    assert stats.lines == 4 and not stats.skipped
+
+
+@pytest.mark.parametrize(
+    ("bom", "encoding"),
+    [
+        (b"", "utf-8"),
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ],
+)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_byte_order_marks(table, bom, encoding, suffix):
+    data = bom + "question\tanswer\nČo ਊ 😀?\tÅ\n".encode(encoding)
+    assert table(data, "faq.txt" + suffix)[0] == [("Čo ਊ 😀?", "Å")]
+
+
+def test_another_encoding_names_file_and_line(table):
+    rows = ["question,answer", *(f"Why {number}?,So." for number in range(20_000)), "Où?,Ici."]
+    with pytest.raises(ValueError, match=r"faq\.csv', whose line 20002 holds the byte 0xF9"):
+        table("\n".join(rows).encode("latin-1"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_nuls_tell_of_other_encodings(table, encoding):
+    with pytest.raises(ValueError, match="NUL: text in another encoding"):
+        table("question,answer\nWhy?,So.\n".encode(encoding))
+
+
+def test_rows_that_are_not_used_are_counted(table):
+    read_pairs, stats = table(
+        "question,answer\nonly one\nWhy?,\n ,So.\nWho,me?,We.\nWh\0y?,So.\n\n,\nUsed?,Yes.\n"
+    )
+    assert read_pairs == [("Used?", "Yes.")]
+    assert stats.skipped == {
+        "too_few_columns": 1,
+        "empty_response": 1,
+        "empty_context": 2,
+        "too_many_columns": 1,
+        "nul_character": 1,
+    }
+    assert stats.lines == 9
+
+
+def test_bad_rows_are_named_by_their_lines(write_dump):
+    data = b'question,answer\n"a\nb",c\nalone\n"q,x,open\nWhy?,So.\nx\0,y\n'
+    path = write_dump("faq.csv", data)
+    stats = DumpStats(path, bad_lines=BadLines())
+    assert [one.turns[1].text for one in read(path, stats)] == ["c", "So."]
+    assert stats.bad_lines.first == [
+        f"{path}:4 (too_few_columns)",
+        f"{path}:5 (malformed_quotes)",
+        f"{path}:7 (nul_character)",
+    ]
+
+
+@pytest.mark.parametrize("number", [3, 30_000])
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ('Is "it?,"No, or', [('Is "it?', "No, or")]),
+        ('"Is it?,No', [('"Is it?', "No")]),
+        ('"Is, it?,No', []),
+    ],
+)
+def test_a_quote_that_does_not_close_swallows_no_other_row(table, row, expected, number):
+    # With 30,000 rows after it, the field would be longer than `csv` allows.
+    rows = [(f"Why {index}?", f"So {index}.") for index in range(number)]
+    read_pairs, stats = table("\n".join(["First?,Yes.", row, *map(",".join, rows)]))
+    assert read_pairs == [("First?", "Yes."), *expected, *rows]
+    assert stats.skipped == ({} if expected else {"malformed_quotes": 1})
+    assert stats.lines == number + 2
+
+
+def test_quotes_that_do_not_quote(table):
+    # Quotes at the start of a field that are part of the text, as in tables without quoting.
+    text = 'question\tanswer\n"Why?" she asked\t"So" I said\n"Well\tno\nWhen?\tNow\n'
+    read_pairs, stats = table(text, "faq.tsv")
+    assert [response for _, response in read_pairs] == ["So I said", "no", "Now"]
+    assert read_pairs[1][0] == '"Well'
+    assert not stats.skipped
+
+
+def test_lines_that_are_too_long(table):
+    text = "question,answer\nWhy?,So.\n" + "x" * 3000 + ",y\nWho?,We.\n" + 'a,"b\n' + "x" * 3000
+    read_pairs, stats = table(text + '"\nWhen?,Now\n', max_line_bytes=100)
+    assert read_pairs[:2] == [("Why?", "So."), ("Who?", "We.")] and read_pairs[-1] == (
+        "When?",
+        "Now",
+    )
+    assert stats.skipped["line_too_long"] == 2
+    assert not any("x" in response for _, response in read_pairs)
+
+
+def test_fields_that_are_too_long(table):
+    text = f'question,answer\nWhy?,"{"x" * 140_000}"\nWho?,We.\n'
+    read_pairs, stats = table(text)
+    assert read_pairs == [("Who?", "We.")]
+    assert stats.skipped == {"field_too_long": 1}
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".gz", ".bz2"])
+def test_truncated_archives_keep_the_rows_before(tmp_path, suffix):
+    rows = "".join(
+        f"{codecs.encode(str(n * 7919**3).encode(), 'hex').decode()} é?,{n}\n"
+        for n in range(60_000)
+    )
+    whole = COMPRESSORS[suffix](rows.encode("utf-8"))
+    path = tmp_path / f"faq.csv{suffix}"
+    path.write_bytes(whole[: len(whole) * 9 // 10])
+    read_pairs, stats = _read(str(path))
+    assert 1000 < len(read_pairs) < 60_000
+    assert [response for _, response in read_pairs] == [str(n) for n in range(len(read_pairs))]
+    assert stats.skipped["truncated_archive"] == 1
+
+
+def test_the_id_is_that_of_the_question(write_dump):
+    first = write_dump("one.csv", b"Is it open?,Yes.\nWhy?,So.\n")
+    second = write_dump("two.tsv.gz", "x\ty\nis  IT ｏpen?\tNo.\n".encode())
+    one, two = ([*read(path, DumpStats(path))] for path in (first, second))
+    assert one[0].id == two[1].id != one[1].id
+    assert (one[0].source, two[0].source) == ("one", "two")
+    assert one[0].turns == (Turn("Is it open?"), Turn("Yes."))
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "question,answer\n"])
+def test_tables_without_rows(table, text):
+    assert table(text)[0] == []
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(write_dump):
+    path = write_dump("faq.csv", b'Why is it so?,"Because\nit is."\n' * 100_000)
+    stats = DumpStats(path)
+    tracemalloc.start()
+    number = sum(1 for _ in read(path, stats))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert number == 100_000
+    assert peak < 3 * 2**20  # bytes; the file holds as many
+
+
+_CELL = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0\r"), min_size=1, max_size=30
+).filter(lambda text: text.strip())
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8),
+    delimiter=st.sampled_from(",;\t"),
+    line_break=st.sampled_from(["\n", "\r\n"]),
+)
+def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_break):
+    buffer = io.StringIO()
+    writer = csv.writer(
+        buffer, delimiter=delimiter, lineterminator=line_break, quoting=csv.QUOTE_ALL
+    )
+    writer.writerows([("context", "response"), *rows])
+    path = tmp_path_factory.mktemp("tables") / "any.csv"
+    path.write_bytes(buffer.getvalue().encode("utf-8"))
+    read_pairs, stats = _read(str(path))
+    assert read_pairs == [(context.strip(), response.strip()) for context, response in rows]
+    assert not stats.skipped
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.binary(max_size=300) | st.text('ab",;\t\n\r\0é', max_size=300).map(str.encode))
+def test_no_bytes_are_worse_than_a_clear_error(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("tables") / "any.csv"
+    path.write_bytes(b"question,answer\n" + data)
+    try:
+        read_pairs, _ = _read(str(path))
+    except ValueError as error:
+        assert str(path) in str(error)
+    else:
+        assert all(context and response for context, response in read_pairs)

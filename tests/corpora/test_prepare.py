@@ -1,0 +1,413 @@
+import errno
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from support.dump_files import COMPRESSORS, comment, json_lines
+from support.record_files import read_examples
+
+from convert_tf.corpora import report as report_module
+from convert_tf.corpora import sorting as grouping
+from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.corpora.report import table
+from convert_tf.data.shards import list_shards
+
+REAL_REDDIT = Path(__file__).parents[3] / "shared" / "data" / "reddit"
+
+
+def _digest(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
+    }
+
+
+def _read(folder, split):
+    return read_examples(list_shards(str(folder), split))
+
+
+def _random_dump(seed, num_threads=300):
+    rng = random.Random(seed)
+    comments, submissions = [], []
+    for thread in range(num_threads):
+        link = f"t3_thread{thread}"
+        if rng.random() < 0.7:
+            submissions.append({"id": link[3:], "title": f"what about number {thread}?"})
+        parents = [link]
+        for _ in range(rng.randrange(1, 12)):
+            comment_id = f"c{len(comments)}"
+            body = f"remark {len(comments)} on {thread}"
+            comments.append(comment(comment_id, rng.choice(parents), body, link=link))
+            parents.append(f"t1_{comment_id}")
+    return comments, submissions
+
+
+def _run(*arguments):
+    command = [sys.executable, "-m", "convert_tf", "prepare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_command_line_round_trip(write_dump, tmp_path):
+    # 5h6yvl is a train thread, 41ar0l a test thread.
+    dump = write_dump(
+        "dumps/RC_1.zst",
+        json_lines(
+            [
+                comment("a", "t3_5h6yvl", "top level comment"),
+                comment("b", "t1_a", "first answer &amp; more"),
+                comment("c", "t1_b", "[deleted]"),
+                comment("d", "t1_c", "an answer to a deleted one"),
+                comment("e", "t1_lost", "an orphan of some length"),
+                comment("f", "t1_g", "one half of a cycle"),
+                comment("g", "t1_f", "other half of a cycle"),
+                comment("b", "t1_a", "[deleted]"),
+                comment("h", "t1_a", "M" * 2**20),
+                {"id": "i", "link_id": "t3_5h6yvl", "parent_id": "t1_a"},
+            ]
+        )
+        + b"this is not JSON\n"
+        + b'{"id": "\xff"}\n',
+    )
+    write_dump(
+        "dumps/RC_2.bz2",
+        [
+            comment("j", "t3_41ar0l", "the other thread", link="t3_41ar0l"),
+            comment("k", "t1_j", "has one answer", link="t3_41ar0l", author=None),
+        ],
+    )
+    write_dump("dumps/RC_3.gz", [])
+    write_dump("dumps/RC_4", [])
+    titles = write_dump(
+        "dumps/RS_1.zst",
+        [{"id": "5h6yvl", "title": "a title &gt; others", "author": "asker", "subreddit": "s"}],
+    )
+    output = tmp_path / "data"
+    done = _run(
+        "--input",
+        f"{tmp_path}/dumps/RC_*",
+        "--submissions",
+        titles,
+        "--output",
+        output,
+        "--num_shards_train",
+        2,
+        "--num_shards_test",
+        1,
+        "--unescape_html",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "RC_4: the file is empty" in done.stderr
+    assert sorted(path.name for path in output.iterdir()) == [
+        "report.json",
+        "report.png",
+        "test-00000-of-00001.tfrecord",
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.tfrecord",
+    ]
+    found = {
+        (one["context"].decode(), one["response"].decode(), one["extra_contexts"][0].decode())
+        for one in _read(output, "train")
+    }
+    assert found == {
+        ("a title > others", "top level comment", ""),
+        ("top level comment", "first answer & more", "a title > others"),
+    }
+    (test,) = _read(output, "test")
+    assert (test["context"], test["response"]) == (b"the other thread", b"has one answer")
+    assert (test["thread_id"], test["response_author"]) == (b"41ar0l", b"")
+
+    report = json.loads((output / "report.json").read_text())
+    assert report["threads"] == {
+        "threads": 2,
+        "titles": 1,
+        "comments": 11,
+        "duplicates": 1,
+        "top_level": 1,
+        "orphans": 1,
+        "cyclic": 2,
+        "examples": 3,
+        "dropped": {"response_deleted": 1, "context_deleted": 1, "response_too_long": 1},
+        "changed": {"unescape_html": 2},
+    }
+    assert report["sources"] == {"reddit": report["threads"]}
+    assert report["examples"] == {"reddit": {"train": 2, "dev": 0, "test": 1}}
+    assert report["history"] == [2, 1] + [0] * 9
+    assert report["bad_lines"]["count"] == 3
+    assert report["bad_lines"]["first"][0] == f"{dump}:10 (missing_body)"
+    assert {name: part["examples"] for name, part in report["splits"].items()} == {
+        "train": 2,
+        "dev": 0,
+        "test": 1,
+    }
+    first = report["files"]["comments"][0]
+    assert (first["file"], first["kind"], first["lines"]) == (Path(dump).name, "zst", 12)
+    assert first["skipped"] == {"invalid_utf8": 1, "missing_body": 1, "not_json": 1}
+    printed = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines()[:-1])
+    assert printed["train examples"] == "2"
+    assert printed["skipped: missing_body"] == "1"
+    assert printed["dropped: response_too_long"] == "1"
+    assert table(report) in done.stdout
+
+
+def test_command_line_says_what_is_wrong(tmp_path):
+    done = _run("--input", tmp_path / "none_*", "--output", tmp_path / "data")
+    assert done.returncode == 1
+    assert "must match at least one file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_path):
+    comments, submissions = _random_dump(0)
+    one = [write_dump("one/RC.zst", comments)]
+    titles = [write_dump("one/RS.gz", submissions)]
+    shuffled = random.Random(1).sample(comments, len(comments))
+    two = [write_dump("two/RC_b.gz", shuffled[:500]), write_dump("two/RC_a", shuffled[500:])]
+    options = PrepareOptions(dev_fraction=0.1, num_shards={"train": 3, "dev": 1, "test": 2})
+    prepare(one, str(tmp_path / "d1"), submissions=titles, options=options)
+    prepare(one, str(tmp_path / "d2"), submissions=titles, options=options)
+    prepare(two, str(tmp_path / "d3"), submissions=titles, options=options)
+    first, second, third = (_digest(tmp_path / name) for name in ("d1", "d2", "d3"))
+    assert len(first) == 8
+    assert first == second
+    del first["report.json"], third["report.json"]  # the files of the input differ
+    assert first == third
+
+
+def test_examples_are_mixed_over_threads_and_shards(write_dump, tmp_path):
+    comments, _ = _random_dump(0)
+    options = PrepareOptions(num_shards={"train": 4, "dev": 1, "test": 1})
+    report = prepare([write_dump("RC", comments)], str(tmp_path / "data"), options=options)
+    examples = _read(tmp_path / "data", "train")
+    assert len(examples) == report["splits"]["train"]["examples"] > 900
+    threads = [one["thread_id"] for one in examples]
+    neighbours = sum(a == b for a, b in itertools.pairwise(threads))
+    assert neighbours < len(threads) // 50
+    for path in list_shards(str(tmp_path / "data"), "train"):
+        share = len(read_examples([path])) / len(examples)
+        assert 0.15 < share < 0.35
+
+
+def test_every_thread_is_in_one_split_with_all_its_examples(write_dump, tmp_path):
+    comments, submissions = _random_dump(3)
+    report = prepare(
+        [write_dump("RC", comments)],
+        str(tmp_path / "data"),
+        submissions=[write_dump("RS", submissions)],
+        options=PrepareOptions(dev_fraction=0.2),
+    )
+    seen = {}
+    for split in ("train", "dev", "test"):
+        for one in _read(tmp_path / "data", split):
+            assert seen.setdefault(one["thread_id"], split) == split
+    for split in ("train", "dev", "test"):
+        assert list(seen.values()).count(split) == report["splits"][split]["threads"] > 10
+
+
+def test_options_change_the_result(write_dump, tmp_path):
+    dump = write_dump(
+        "RC",
+        [
+            comment("a", "t3_5h6yvl", "a body of more than 20 characters"),
+            comment("b", "t1_a", "&gt; short"),
+            comment("c", "t1_b", "another body of that length"),
+            comment("d", "t1_a", "a second answer"),
+        ],
+    )
+
+    def count(**rules):
+        options = PrepareOptions(rules=Rules(**rules))
+        output = str(tmp_path / str(rules))
+        return prepare([dump], output, options=options)["threads"]["examples"]
+
+    assert count() == 3
+    assert count(unescape_html=True) == 1  # "> short" has seven characters
+    assert count(unescape_html=True, min_context_length=7, min_response_length=7) == 3
+    assert count(max_context_length=30, max_response_length=30) == 1
+
+
+def _broken_inputs(tmp_path):
+    lines = [comment(f"c{n}", "t3_5h6yvl", f"a lonely comment {n}") for n in range(5)]
+    return {
+        "empty": b"",
+        "not_json": b"<html>\n" * 20,
+        "submissions": json_lines([{"id": "5h6yvl", "title": "a title of some length"}]),
+        "no_replies": json_lines(lines),
+        "truncated": COMPRESSORS[".zst"](json_lines(lines))[:10],
+    }
+
+
+@pytest.mark.parametrize("kind", ["empty", "not_json", "submissions", "no_replies", "truncated"])
+def test_input_without_examples_is_an_error(tmp_path, kind):
+    dump = tmp_path / "RC.zst"
+    dump.write_bytes(_broken_inputs(tmp_path)[kind])
+    with pytest.raises(ValueError, match="usable turns and no example") as caught:
+        prepare([str(dump)], str(tmp_path / "data"))
+    reasons = {"not_json": "damaged_archive", "submissions": "missing_", "truncated": "truncated"}
+    assert reasons.get(kind, "Received: ") in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["RC.zst"]
+
+
+def test_truncated_archive_gives_what_is_before_the_cut(tmp_path, capsys):
+    comments, _ = _random_dump(0)
+    whole = COMPRESSORS[".gz"](json_lines(comments))
+    (tmp_path / "RC.gz").write_bytes(whole[: len(whole) // 2])
+    report = prepare([str(tmp_path / "RC.gz")], str(tmp_path / "data"))
+    assert 0 < report["threads"]["comments"] < len(comments)
+    assert report["files"]["comments"][0]["skipped"]["truncated_archive"] == 1
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
+    comments, _ = _random_dump(0)
+    dump, output = write_dump("RC", comments), tmp_path / "data"
+    many = PrepareOptions(num_shards={"train": 5, "dev": 1, "test": 1})
+    prepare([dump], str(output), options=many)
+    (output / "notes.txt").write_text("mine")
+    before = _digest(output)
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        prepare([dump], str(output))
+    assert _digest(output) == before
+    few = PrepareOptions(num_shards={"train": 2, "dev": 1, "test": 1})
+    prepare([dump], str(output), options=few, overwrite=True)
+    assert len(list_shards(str(output), "train")) == 2
+    assert (output / "notes.txt").read_text() == "mine"
+    (output / "file").touch()
+    with pytest.raises(ValueError, match="a file"):
+        prepare([dump], str(output / "file"))
+
+
+def _no_space(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _no_space_in_tensorflow(*_):
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+
+@pytest.mark.parametrize("stage", ["rows", "records", "report"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exists):
+    comments, _ = _random_dump(0)
+    dump, output = write_dump("in/RC", comments), tmp_path / "data"
+    if exists:
+        prepare([dump], str(output))
+    before = _digest(output) if exists else None
+    if stage == "rows":
+        monkeypatch.setattr(grouping.ExternalSorter, "add", _no_space)
+    elif stage == "records":
+        monkeypatch.setattr(tf.io, "TFRecordWriter", _no_space_in_tensorflow)
+    else:
+        monkeypatch.setattr(report_module.json, "dump", _no_space)
+    with pytest.raises(OSError, match="No space left") as caught:
+        prepare([dump], str(output), overwrite=True)
+    assert caught.value.errno == errno.ENOSPC
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
+    if exists:
+        assert _digest(output) == before
+
+
+def _prepared(write_dump, output, *, seed=0, num_train_shards=5):
+    comments, _ = _random_dump(seed, num_threads=50)
+    shards = {"train": num_train_shards, "dev": 1, "test": 1}
+    options = PrepareOptions(num_shards=shards)
+    dump = write_dump(f"in/RC{seed}", comments)
+    return prepare([dump], str(output), options=options, overwrite=True)
+
+
+@pytest.fixture
+def other_disk():
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("There is no /dev/shm.")
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_output_behind_a_link_to_another_disk(write_dump, tmp_path, other_disk, exists):
+    if os.stat(tmp_path).st_dev == os.stat(other_disk).st_dev:
+        pytest.skip("/dev/shm is no other disk.")
+    (tmp_path / "data").symlink_to(other_disk / "data")
+    if exists:
+        _prepared(write_dump, other_disk / "data")
+    _prepared(write_dump, tmp_path / "data", seed=1, num_train_shards=2)
+    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
+    assert _digest(other_disk / "data") == _digest(tmp_path / "expected")
+    assert (tmp_path / "data").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "expected", "in"]
+    assert [path.name for path in other_disk.iterdir()] == ["data"]
+
+
+def _device(path, mount):
+    return str(path).startswith(f"{mount}{os.sep}")
+
+
+@pytest.mark.parametrize("function", ["rename", "replace"])
+def test_output_that_is_a_mount_point(write_dump, tmp_path, monkeypatch, function):
+    mount = tmp_path / "data"
+    _prepared(write_dump, mount)
+    move = getattr(os, function)
+
+    def within_one_disk(source, target):
+        if _device(source, mount) != _device(target, mount):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", source)
+        move(source, target)
+
+    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
+    monkeypatch.setattr(os, function, within_one_disk)
+    _prepared(write_dump, mount, seed=1, num_train_shards=2)
+    assert _digest(mount) == _digest(tmp_path / "expected")
+
+
+def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):
+    comments, _ = _random_dump(0, num_threads=20)
+    seen = []
+    start = grouping.ExternalSorter.__init__
+    monkeypatch.setattr(
+        grouping.ExternalSorter,
+        "__init__",
+        lambda self, folder, **rest: (seen.append(folder), start(self, folder, **rest))[1],
+    )
+    elsewhere = tmp_path / "elsewhere"
+    options = PrepareOptions(temp_dir=str(elsewhere))
+    prepare([write_dump("RC", comments)], str(tmp_path / "data"), options=options)
+    assert {str(Path(folder).parent) for folder in seen} == {str(elsewhere)}
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_impossible_dev_fraction():
+    with pytest.raises(ValueError, match=r"Received: 2\.0"):
+        PrepareOptions(dev_fraction=2.0)
+
+
+@pytest.mark.parametrize("shards", [{"train": 0, "dev": 1, "test": 1}, {"train": 1}])
+def test_impossible_shards(shards):
+    with pytest.raises(ValueError, match="at least one shard"):
+        PrepareOptions(num_shards=shards)
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_REDDIT.is_dir(), reason="needs the real data beside the project")
+def test_oldest_real_comments(tmp_path):
+    # 26,341 comments, with HTML entities in their bodies that are gone in the records.
+    report = prepare(
+        [str(REAL_REDDIT / "RC_2005-12_2006-03.zst")],
+        str(tmp_path / "data"),
+        options=PrepareOptions(rules=Rules(unescape_html=True)),
+    )
+    counts = report["threads"]
+    assert counts["comments"] == 26_341
+    assert counts["cyclic"] == 0
+    texts = [one["response"] for one in _read(tmp_path / "data", "train")]
+    assert len(texts) > 1000
+    assert sum(b"&gt;" in text for text in texts) < 5

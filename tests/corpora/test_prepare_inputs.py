@@ -1,0 +1,235 @@
+"""What dumps may hold: any order, huge threads, deep chains, damage, and a run that is killed."""
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from support.dump_files import COMPRESSORS, comment, json_lines
+from support.record_files import read_examples
+
+from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.data.shards import list_shards
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.text.vocabulary import write_vocabulary
+
+SMALL = {"train": 2, "dev": 1, "test": 1}
+
+
+def _digest(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in Path(folder).iterdir()
+        if path.name != "report.json"  # names the files of the input
+    }
+
+
+def _some_comments(num_threads=40):
+    rng = random.Random(0)
+    lines = []
+    for thread in range(num_threads):
+        link = f"t3_thread{thread}"
+        parents = [link]
+        for _ in range(rng.randrange(2, 12)):
+            name = f"c{len(lines)}"
+            lines.append(comment(name, rng.choice(parents), f"remark number {name}", link=link))
+            parents.append(f"t1_{name}")
+    return lines
+
+
+def test_a_wide_thread_with_a_chain_10_000_deep(write_dump, tmp_path):
+    link = "t3_5h6yvl"
+    lines = [comment("c0", link, "the start of the chain", link=link)]
+    lines += [comment(f"c{n}", f"t1_c{n - 1}", f"link number {n}") for n in range(1, 10_000)]
+    lines += [comment(f"w{n}", "t1_c0", f"remark number {n}") for n in range(2_000)]
+    random.Random(0).shuffle(lines)
+    report = prepare([write_dump("RC.zst", lines)], str(tmp_path / "data"))
+    assert report["threads"]["examples"] == 11_999
+    assert report["threads"]["threads"] == 1
+    deepest = [
+        one
+        for one in read_examples(list_shards(str(tmp_path / "data"), "train"))
+        if one["response"] == b"link number 9999"
+    ]
+    (one,) = deepest
+    expected = [f"link number {n}".encode() for n in range(9997, 9988, -1)]
+    assert list(one["extra_contexts"]) == [*expected, b""]
+
+
+def test_comments_twice_in_any_order_over_several_files(write_dump, tmp_path):
+    lines = _some_comments()
+    prepare([write_dump("one/RC", lines)], str(tmp_path / "d1"))
+    rng = random.Random(1)
+    copies = lines + rng.sample(lines, 50)
+    rng.shuffle(copies)
+    parts = [
+        write_dump("two/RC_1.zst", copies[::3]),
+        write_dump("two/RC_2.bz2", copies[1::3]),
+        write_dump("two/RC_3.gz", copies[2::3]),
+    ]
+    report = prepare(parts, str(tmp_path / "d2"))
+    assert report["threads"]["duplicates"] == 50
+    first, second = _digest(tmp_path / "d1"), _digest(tmp_path / "d2")
+    del first["report.png"], second["report.png"]  # shows the duplicates
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("suffix", "rest", "reason"),
+    [
+        (".zst", b"\x89PNG not a frame" * 100, "damaged_archive"),
+        ("", COMPRESSORS[".zst"](b"{}" * 100), "invalid_utf8"),
+        ("", b"<html>not a dump</html>\n" * 3, "not_json"),
+        ("", json_lines([{"id": "x", "title": "a submission"}]), "missing_link_id"),
+        ("", b"[1, 2]\n7\n", "not_an_object"),
+    ],
+)
+def test_a_file_that_changes_type_midway_keeps_what_came_before(tmp_path, suffix, rest, reason):
+    lines = _some_comments()
+    dump = tmp_path / f"RC{suffix}"
+    dump.write_bytes(COMPRESSORS[suffix](json_lines(lines)) + rest)
+    report = prepare([str(dump)], str(tmp_path / "data"))
+    assert report["threads"]["comments"] == len(lines)
+    assert report["files"]["comments"][0]["skipped"][reason] >= 1
+
+
+def test_an_archive_that_goes_on_with_another_stream_of_its_kind(tmp_path):
+    lines = _some_comments()
+    for suffix in (".zst", ".gz", ".bz2"):
+        dump = tmp_path / f"RC{suffix}"
+        compress = COMPRESSORS[suffix]
+        dump.write_bytes(compress(json_lines(lines[:50])) + compress(json_lines(lines[50:])))
+        report = prepare([str(dump)], str(tmp_path / f"data{suffix}"))
+        assert report["threads"]["comments"] == len(lines)
+
+
+def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
+    good = json_lines(_some_comments())
+    first = write_dump("RC_1", b"not json\n" + good)
+    second = write_dump("RC_2", good + b'{"id": "a"}\n[]\n')
+    output = tmp_path / "data"
+    prepare([first, second], str(output), options=PrepareOptions(max_bad_lines=3))
+    options = PrepareOptions(max_bad_lines=2)
+    with pytest.raises(ValueError, match="At most 2 lines may be unusable") as caught:
+        prepare([first, second], str(tmp_path / "other"), options=options)
+    lines = good.count(b"\n")
+    assert f"{first}:1 (not_json)" in str(caught.value)
+    assert f"{second}:{lines + 1} (missing_link_id)" in str(caught.value)
+    assert f"{second}:{lines + 2} (not_an_object)" in str(caught.value)
+    assert "--max_bad_lines" in str(caught.value)
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(ValueError, match="must not be negative"):
+        PrepareOptions(max_bad_lines=-1)
+
+
+def test_max_bad_lines_on_the_command_line(write_dump, tmp_path):
+    dump = write_dump("RC", b"not json\n" + json_lines(_some_comments()))
+    command = [sys.executable, "-m", "convert_tf", "prepare", "--input", dump, "--output"]
+    command += [str(tmp_path / "data"), "--max_bad_lines", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{dump}:1 (not_json)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+KILLED = """
+    import os, signal, sys
+    from convert_tf.data import records
+    from convert_tf.corpora import sorting as grouping
+    from convert_tf.corpora import local as local_runner
+    from convert_tf.corpora.local import PrepareOptions, prepare
+
+    stage, dump, output = sys.argv[1:]
+    where = {
+        "reading": (grouping.ExternalSorter, "add"),
+        "writing": (records, "serialize_example"),
+        "report": (local_runner.report, "draw"),
+    }[stage]
+    function, calls = getattr(*where), iter(range(10_000))
+
+    def dies(*arguments, **named):
+        if next(calls) == (0 if stage == "report" else 100):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **named)
+
+    setattr(*where, dies)
+    shards = {"train": 2, "dev": 1, "test": 1}
+    prepare([dump], output, options=PrepareOptions(num_shards=shards))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["reading", "writing", "report"])
+def test_after_a_kill_the_same_command_gives_the_same_bytes(write_dump, tmp_path, stage):
+    dump = write_dump("in/RC.zst", _some_comments())
+    options = PrepareOptions(num_shards=SMALL)
+    prepare([dump], str(tmp_path / "whole"), options=options)
+    output = tmp_path / "killed"
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), stage, dump, str(output)]
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not output.exists()
+    prepare([dump], str(output), options=options)
+    assert _digest(output) == _digest(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "killed", "whole"]
+
+
+def test_report_counts_sources_lengths_and_history(write_dump, tmp_path):
+    dump = write_dump("RC", _some_comments())
+    chats = tmp_path / "chats.jsonl"
+    turns = [["how do you do today?", "very well, thank you", "glad to hear that"]] * 1
+    chats.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
+    report = prepare(
+        [dump],
+        str(tmp_path / "data"),
+        corpora={"dialogues": [str(chats)]},
+        options=PrepareOptions(num_shards=SMALL),
+    )
+    assert set(report["examples"]) == {"chats", "reddit"}
+    assert sum(report["examples"]["chats"].values()) == 2
+    total = sum(one["examples"] for one in report["splits"].values())
+    assert sum(report["history"]) == total == report["threads"]["examples"]
+    counts = [report["sources"][name]["comments"] for name in ("chats", "reddit")]
+    assert counts[0] == 3 and sum(counts) == report["threads"]["comments"]
+    assert report["rules"]["dialogues"]["max_context_length"] == 127
+    lengths = report["lengths"]["response"]
+    assert sum(lengths["histogram"]) == lengths["texts"] == report["splits"]["train"]["examples"]
+    # "remark number c12" is three words, with digits apart.
+    assert 3 <= lengths["percentiles"]["50"] <= 8
+    assert (tmp_path / "data" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    """Subwords of one character."""
+    path = tmp_path / "vocab.txt"
+    characters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    write_vocabulary(path, [*characters, *(f"﹏{one}" for one in characters)])
+    return path
+
+
+def test_lengths_with_a_given_vocabulary(write_dump, tmp_path, vocabulary):
+    dump = write_dump("RC", _some_comments())
+    report = prepare([dump], str(tmp_path / "data"), vocabulary=str(vocabulary))
+    assert report["lengths"]["vocabulary"] == "vocab.txt"
+    # A subword is a character here; "remark number c100" has 16 beside its spaces.
+    assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
+
+
+def test_token_ids_beside_the_records(write_dump, tmp_path, vocabulary):
+    dump, output = write_dump("RC", _some_comments()), tmp_path / "data"
+    options = PrepareOptions(num_shards=SMALL)
+    report = prepare(
+        [dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True
+    )
+    examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
+    assert examples.num_examples == report["splits"]["train"]["examples"]
+    prepare([dump], str(output), options=options, overwrite=True)
+    assert not (output / "ids").exists()  # they would be those of other records
+    with pytest.raises(ValueError, match="without --vocab"):
+        prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)

@@ -1,0 +1,59 @@
+import pytest
+
+from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.registry import CORPORA, NO_LIMIT
+
+FILES = {
+    "dialogues": ("a.jsonl.gz", b'{"turns": ["Is it open?", "Until nine."]}\n'),
+    "pairs": ("a.csv.zst", b"question,answer\nIs it open?,Until nine.\n"),
+    "amazon_qa": (
+        "qa.json.gz",
+        b"{'asin': 'B1', 'question': 'Is it open now?', 'answer': 'It is until nine.'}\n",
+    ),
+    "opensubtitles": ("lines-aaa.bz2", b"Is it open?\nUntil nine.\n"),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_corpus_is_read_in_the_same_way(write_dump, name):
+    corpus = CORPORA[name]
+    path = write_dump(*FILES[name])
+    stats = DumpStats(path)
+    opened = []
+
+    def open_file(asked):
+        opened.append(asked)
+        return open(asked, "rb")
+
+    options = {"max_line_bytes": 1000, "open_file": open_file}
+    conversations = list(corpus.read(path, stats, **options))
+    assert opened == [path]
+    assert [len(one.turns) for one in conversations] == [2]
+    assert stats.lines and stats.kind == {"a.csv.zst": "zst", "lines-aaa.bz2": "bz2"}.get(
+        FILES[name][0], "gz"
+    )
+    assert list(corpus.read(path, DumpStats(path))) == conversations
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_descriptions_fit_a_line_of_help(name):
+    assert CORPORA[name].name == name
+    assert 20 < len(CORPORA[name].description) < 90
+    assert "\n" not in CORPORA[name].description
+
+
+@pytest.mark.parametrize(
+    ("name", "shortest", "longest"),
+    [
+        ("dialogues", 9, 127),
+        ("opensubtitles", 9, 127),
+        ("pairs", 1, NO_LIMIT),
+        ("amazon_qa", 1, NO_LIMIT),
+    ],
+)
+def test_rules_of_each_corpus(name, shortest, longest):
+    rules = Rules(**CORPORA[name].rules)
+    assert rules.min_context_length == rules.min_response_length == shortest
+    assert rules.max_context_length == rules.max_response_length == longest
+    assert rules.deduplicate == ("exact" if name in ("pairs", "amazon_qa") else "no")

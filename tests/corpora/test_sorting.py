@@ -1,0 +1,119 @@
+import errno
+import json
+import random
+import subprocess
+import sys
+
+import duckdb
+import pytest
+
+from convert_tf.corpora import sorting as grouping
+from convert_tf.corpora.sorting import ExternalSorter
+
+
+def test_gives_rows_back_in_the_order_of_keys(tmp_path):
+    rng = random.Random(0)
+    texts = ["plain", "tab\tand\nline\r\nend", '"quoted" \\ back', "é 😀 \u0000 nul", ""]
+    rows = [(f"k{rng.randrange(500)}", json.dumps([n, rng.choice(texts)])) for n in range(5000)]
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        for key, payload in rows:
+            sorter.add(key, payload)
+        result = list(sorter.sorted_rows())
+    assert [key for key, _ in result] == sorted(key for key, _ in rows)
+    assert sorted(result) == sorted(rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_are_compared_bytewise(tmp_path):
+    keys = ["b", "B", "a_", "a-", "A", "10", "9", "_", "nan", "null", "true"]
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        for key in keys:
+            sorter.add(key, "[]")
+        assert [key for key, _ in sorter.sorted_rows()] == sorted(keys)
+
+
+@pytest.mark.parametrize("length", [1_999_990, 2_000_000, 40_000_000])
+def test_rows_of_any_length(tmp_path, length):
+    # DuckDB's own limit of a line is 2,000,000 bytes.
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        sorter.add("b", "x" * length)
+        for n in range(2000):
+            sorter.add("a", f"{n:04d}" * 50)
+        rows = list(sorter.sorted_rows())
+    assert [key for key, _ in rows] == ["a"] * 2000 + ["b"]
+    assert sorted(payload for _, payload in rows[:-1]) == [f"{n:04d}" * 50 for n in range(2000)]
+    assert rows[-1][1] == "x" * length
+
+
+def test_nothing_to_sort(tmp_path):
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        assert list(sorter.sorted_rows()) == []
+
+
+def test_memory_limit_must_be_understood(tmp_path):
+    with pytest.raises(ValueError, match="Received: 'lots'"):
+        ExternalSorter(str(tmp_path), name="rows", memory_limit="lots")
+
+
+def test_memory_limit_that_is_too_low(tmp_path):
+    with ExternalSorter(str(tmp_path), name="rows", memory_limit="1MB") as sorter:
+        for n in range(20_000):
+            sorter.add(f"{n % 977:05d}", "x" * 1000)
+        with pytest.raises(MemoryError, match="Received: memory_limit='1MB'"):
+            list(sorter.sorted_rows())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'IO Error: Could not write file "x": No space left on device',
+        "Out of Memory Error: failed to offload data block (max_temp_directory_size 1GB)",
+    ],
+)
+def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
+    class FullConnection:
+        def execute(self, *_):
+            raise duckdb.IOException(message)
+
+        def close(self):
+            pass
+
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        sorter.add("a", "[]")
+        sorter._connection.close()
+        sorter._connection = FullConnection()
+        with pytest.raises(OSError, match="No space left") as caught:
+            list(sorter.sorted_rows())
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_lost_rows_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(grouping, "_SORT", grouping._SORT + " LIMIT 2")
+    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+        for key in "abc":
+            sorter.add(key, "[]")
+        with pytest.raises(OSError, match="2 of 3 rows"):
+            list(sorter.sorted_rows())
+
+
+_SORT_MORE_THAN_MEMORY = """
+import resource, sys
+from convert_tf.corpora.sorting import ExternalSorter
+with ExternalSorter(sys.argv[1], name="rows", memory_limit="300MB") as sorter:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for n in range(800_000):
+        sorter.add(f"{n * 7919 % 800_000:08d}", f"{n:08d}" + "x" * 600)
+    last, number = "", 0
+    for key, payload in sorter.sorted_rows():
+        assert last <= key
+        last, number = key, number + 1
+    assert number == 800_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_sorts_more_rows_than_its_memory_limit(tmp_path):
+    # 490 MB of rows within 300 MB for DuckDB; ru_maxrss is in kB on Linux.
+    command = [sys.executable, "-c", _SORT_MORE_THAN_MEMORY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 420_000

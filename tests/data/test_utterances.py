@@ -1,0 +1,200 @@
+"""Single texts: their files, their token ids, and which are trained on beside which pairs."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.texts import random_texts
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
+
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.utterance_draws import UtteranceDraws
+from convert_tf.data.utterance_writer import tokenize_utterances
+from convert_tf.data.utterances import Utterance, Utterances, is_held_out, read_utterances
+from convert_tf.text.loading import load_tokenizer
+
+LABELS = ("greet", "bye", "pay", None)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=20)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("utterances")
+    for number, source in enumerate(("bot", "forum")):
+        texts = random_texts(30, seed=number)
+        rows = [
+            {"text": f" {text} {i}", "source": source, "label": LABELS[i % 4], "other": 1}
+            for i, text in enumerate(texts)
+        ]
+        rows.append(rows[0])  # an equal one
+        lines = "\n".join(json.dumps(row) for row in rows)
+        (folder / f"{source}.jsonl").write_text(f"{lines}\n\n", encoding="utf-8")
+    return [str(folder / "*.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, files, tmp_path_factory):
+    return write_utterances(
+        tmp_path_factory.mktemp("ids") / "ids", files, corpus.vocabulary, ignored_labels=["forum"]
+    )
+
+
+@pytest.fixture(scope="module")
+def utterances(folder):
+    return Utterances(ArrayFolder(folder), "train", max_tokens=7)
+
+
+def test_files_are_read_once_for_each_text(files):
+    found = list(read_utterances(files))
+    assert len(found) == 60
+    text = random_texts(30, seed=0)[3]
+    assert found[3] == Utterance(f"{text} 3", "bot", "")
+    assert found[30].source == "forum"
+
+
+def test_files_that_hold_no_texts_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no file, for"):
+        list(read_utterances([str(tmp_path / "*.jsonl")]))
+    for line in ("[1]", '{"text": 3}', '{"label": "a"}', "no json"):
+        (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
+        with pytest.raises(ValueError, match=r"line 2 of .*a\.jsonl"):
+            list(read_utterances([str(tmp_path / "*.jsonl")]))
+
+
+def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
+    texts = [each.text for each in read_utterances(files)]
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
+    numbers = np.array([59, 0, 31])
+    found = utterances.examples.token_ids(numbers)
+    expected = tokenizer.token_ids(tf.constant([texts[i] for i in numbers]))[:, :7]
+    np.testing.assert_array_equal(found.flat, expected.flat_values)
+    np.testing.assert_array_equal(found.row_splits, expected.row_splits)
+    assert utterances.texts(28, 33) == [text.encode() for text in texts[28:33]]
+    assert utterances.texts(0, 0) == []
+
+
+def test_intents_are_those_of_a_source(files, utterances):
+    rows = list(read_utterances(files))
+    assert (utterances.intents[30:] == -1).all()  # whose labels are ignored
+    for i in range(30):
+        assert (utterances.intents[i] == -1) == (not rows[i].label)
+        for j in range(30):
+            same = (rows[i].source, rows[i].label) == (rows[j].source, rows[j].label)
+            assert (utterances.intents[i] == utterances.intents[j]) == same
+
+
+def test_an_intent_is_held_out_as_a_whole(corpus, files, tmp_path):
+    folder = write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=0.5)
+    rows = list(read_utterances(files))
+    expected = {"train": [], "dev": []}
+    for row in rows:
+        expected["dev" if is_held_out(row, 0.5) else "train"].append(row.text.encode())
+    for split, texts in expected.items():
+        found = Utterances(ArrayFolder(folder), split, max_tokens=7)
+        assert found.texts(0, found.examples.num_examples) == texts
+    intents = {(row.source, row.label) for row in rows if row.label}
+    assert all(
+        len({is_held_out(row, 0.5) for row in rows if (row.source, row.label) == intent}) == 1
+        for intent in intents
+    )
+    shares = [is_held_out(Utterance(str(i)), 0.1) for i in range(5000)]
+    assert np.mean(shares) == pytest.approx(0.1, abs=0.02)
+
+
+def test_each_text_comes_once_in_an_epoch_and_a_resumed_run_goes_on(utterances):
+    draws = UtteranceDraws(utterances, per_pair=3, seed=0)
+    drawn = draws.draw(np.arange(40))
+    assert drawn.shape == (40, 3)
+    for epoch in (drawn[:20], drawn[20:]):
+        assert sorted(epoch.ravel().tolist()) == list(range(60))
+    assert (drawn[:20] != drawn[20:]).any()
+    again = UtteranceDraws(utterances, per_pair=3, seed=0).draw(np.arange(17, 23))
+    np.testing.assert_array_equal(again, drawn[17:23])
+    other = UtteranceDraws(utterances, per_pair=3, seed=1).draw(np.arange(40))
+    assert (other != drawn).any()
+
+
+def test_every_second_text_is_of_the_intent_of_the_first(utterances):
+    draws = UtteranceDraws(utterances, per_pair=4, seed=0, in_pairs=True)
+    drawn = draws.draw(np.arange(60)).reshape(-1, 2)
+    firsts, seconds = drawn.T
+    assert sorted(firsts[:60].tolist()) == list(range(60))
+    intents = utterances.intents
+    labelled = intents[firsts] >= 0
+    np.testing.assert_array_equal(intents[firsts][labelled], intents[seconds][labelled])
+    assert (firsts != seconds).all()
+    assert len(set(seconds.tolist())) > 20
+    with pytest.raises(ValueError, match="even number"):
+        UtteranceDraws(utterances, per_pair=3, seed=0, in_pairs=True)
+
+
+def test_columns_say_what_texts_are(utterances):
+    class Teacher:
+        def columns(self, examples):
+            return {"teacher_text": examples[:, None].astype(np.float32)}
+
+    draws = UtteranceDraws(utterances, per_pair=1, seed=0, teacher=Teacher())
+    numbers = np.array([4, 0, 33])
+    columns = draws.columns(numbers)
+    np.testing.assert_array_equal(columns["teacher_text"], numbers[:, None])
+    np.testing.assert_array_equal(columns["intent_groups"], utterances.intents[numbers])
+    assert columns["intent_names"].dtype == np.int32
+
+
+def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
+    with pytest.raises(ValueError, match="Pass it as --utterances"):
+        ArrayFolder(folder).open("train", max_tokens=7)
+    with pytest.raises(ValueError, match="of pairs"):
+        Utterances(ArrayFolder(corpus.arrays), "train", max_tokens=7)
+
+
+def test_a_share_that_is_none_is_refused(corpus, files, tmp_path):
+    with pytest.raises(ValueError, match=r"Received: 1\.0"):
+        write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=1.0)
+
+
+def test_vectors_are_those_of_these_texts(corpus, files, folder, tmp_path):
+    from convert_tf.training.teach import write_teacher_vectors
+
+    seen = []
+
+    def lengths(texts):
+        seen.extend(texts)
+        numbers = np.array([[1.0, len(text)] for text in texts])
+        return numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
+
+    output = str(tmp_path / "vectors")
+    facts = write_teacher_vectors(None, folder, output, teacher=lengths, name="lengths")
+    assert facts["splits"]["train"]["taught"] == 60
+    texts = [each.text for each in read_utterances(files)]
+    assert sorted(seen[-60:]) == sorted(texts)
+    ids = ArrayFolder(folder)
+    examples = ids.open_utterances("train", max_tokens=60)
+    vectors = TeacherVectors(output, "train", examples, vocab_size=ids.vocab_size)
+    numbers = np.array([3, 40])
+    found = vectors.columns(numbers)["teacher_text"]
+    np.testing.assert_allclose(found, lengths([texts[i] for i in numbers]), atol=1e-3)
+    with pytest.raises(ValueError, match="Leave --data away"):
+        write_teacher_vectors(corpus.records, folder, f"{output}2", teacher=lengths, name="x")
+    with pytest.raises(ValueError, match="Pass --data"):
+        write_teacher_vectors(None, corpus.arrays, f"{output}2", teacher=lengths, name="x")
+
+
+def test_a_folder_is_replaced_whole(corpus, files, tmp_path):
+    folder = write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=0.5)
+    with pytest.raises(ValueError, match="--overwrite"):
+        write_utterances(tmp_path / "ids", files, corpus.vocabulary)
+    tokenize_utterances(
+        files,
+        folder,
+        vocabulary=corpus.vocabulary,
+        num_oov_buckets=NUM_OOV_BUCKETS,
+        overwrite=True,
+    )
+    assert not [path.name for path in (tmp_path / "ids").iterdir() if path.name.startswith("dev-")]

@@ -1,0 +1,167 @@
+"""The blocks of the pages run: Python as it stands, and the commands with which each page begins.
+
+They run in this process, in a folder where the paths that they name lead to tiny models.
+"""
+
+import contextlib
+import csv
+import gzip
+import json
+import shutil
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+from support.documents import PAGES, README, blocks, commands, run_block
+from support.tiny_checkpoint import random_texts
+
+from convert_tf.cli.main import COMMANDS, main
+
+PYTHON = [block for page in PAGES for block in blocks(page, language="python")]
+# Blocks that other tests run, because they look at what comes out.
+RUN_ELSEWHERE = {
+    (README, "Rank responses"): "tests/export/test_released_modules.py",
+    ("docs/deployment.md", "Keras"): "tests/export/test_keras_modules.py",
+    ("docs/service.md", "Clients of OpenAI"): "tests/service/test_application.py",
+    ("docs/rankers.md", "Rankers as modules"): "tests/export/test_ranker_module.py",
+}
+# Pages that begin with no command of ours, and why.
+NO_FIRST_COMMANDS = {
+    "CHANGELOG.md": "has none",
+    "CONTRIBUTING.md": "the Makefile's, which CI runs",
+    "docs/decisions.md": "has none",
+    "docs/deployment.md": "modules are loaded in Python",
+    "docs/papers.md": "has none",
+    "docs/page.md": "the page is served until it is told to end",
+    "docs/service.md": "the service runs until it is told to end",
+    "docs/results.md": "measurements, of hours together",
+    "hub_modules/README.md": "the recipe, of hours",
+}
+# So that what trains for minutes takes seconds; the last flag of a name counts.
+QUICKLY_IN_PYTHON = {("docs/training.md", "In Python"): {"steps=1000": "steps=2, batch_size=8"}}
+QUICKLY = ["--steps=2", "--eval_every=2", "--checkpoint_every=2", "--batch_size=4"]
+QUICKLY_WITH_A_HEAD = ["--max_examples=8", "--batch_size=4", "--evaluations_per_epoch=1"]
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+@pytest.fixture(scope="module")
+def place(tiny_modules, tmp_path_factory):
+    """A folder with what the pages name."""
+    from convert_tf.checkpoints.folder import save_checkpoint
+    from convert_tf.checkpoints.ranker import initial_ranker
+    from convert_tf.config.head import HeadConfig
+
+    folder = tmp_path_factory.mktemp("pages")
+    for name, kind in (("convert", "single"), ("convert_multi_context", "multi")):
+        shutil.copytree(tiny_modules[kind][1], folder / "hub_modules" / name / "1")
+    checkpoint = tiny_modules["single"][0]
+    shutil.copytree(checkpoint, folder / "runs" / "convert")
+    ranker, vocabulary = initial_ranker(checkpoint, HeadConfig(head="poly", poly_codes=5))
+    save_checkpoint(folder / "runs" / "poly", ranker, vocabulary=vocabulary, training={})
+    texts = random_texts(1500)
+    (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    (folder / "candidates.txt").write_text("\n".join(texts), encoding="utf-8")
+    write_csv(folder / "faq.csv", ["question", "answer"], zip(texts, texts[::-1], strict=True))
+    (intents,) = blocks(README, language="csv")
+    (folder / "train.csv").write_text(intents.text, encoding="utf-8")
+    given = [
+        json.dumps({"context": [text], "candidates": texts[i : i + 4], "label": i % 4})
+        for i, text in enumerate(texts[:16])
+    ]
+    for name in ("train", "valid"):
+        with gzip.open(folder / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(given))
+    return folder
+
+
+def furnished(folder, place):
+    """A folder with the same things, to write into."""
+    for path in place.iterdir():
+        if path.name != "runs":
+            (folder / path.name).symlink_to(path)
+    shutil.copytree(place / "runs", folder / "runs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(place, tmp_path_factory):
+    """The same with what the commands write."""
+    folder = furnished(tmp_path_factory.mktemp("finished"), place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for line in (
+            "convert-tf prepare --pairs faq.csv --output data/ --dev_fraction 0.1",
+            "convert-tf export --checkpoint runs/convert --output convert.onnx",
+            "convert-tf index build --module hub_modules/convert/1 --input candidates.txt "
+            "--output cache/",
+            "convert-tf intent train --module hub_modules/convert/1 --data train.csv "
+            "--output served_model/ --serving_module serving/1 --epochs 2",
+            "convert-tf intent export --model served_model/ --output intents.onnx",
+        ):
+            (command,) = commands(line, COMMANDS)
+            assert main([*command.name.split(), *command.arguments]) == 0
+    return folder
+
+
+def slow_but_the_readme(found):
+    """What needs minutes for all pages needs seconds for one."""
+    return [
+        each if str(each).startswith(README) else pytest.param(each, marks=pytest.mark.slow)
+        for each in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "block",
+    slow_but_the_readme(b for b in PYTHON if (b.page, b.section) not in RUN_ELSEWHERE),
+    ids=str,
+)
+def test_python(block, finished, monkeypatch):
+    monkeypatch.chdir(finished)
+    names = run_block(block, QUICKLY_IN_PYTHON.get((block.page, block.section)))
+    arrays = [value for value in names.values() if isinstance(value, np.ndarray)]
+    assert all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
+
+
+def test_blocks_that_run_elsewhere_are_there():
+    sections = {(block.page, block.section) for block in PYTHON}
+    assert {*RUN_ELSEWHERE} <= sections
+
+
+@contextlib.contextmanager
+def standard_input(text, path):
+    """Has commands read a line, as behind `echo`."""
+    path.write_text(f"{text}\n", encoding="utf-8")
+    with open(path, encoding="utf-8") as file, mock.patch.object(sys, "stdin", file):
+        yield
+
+
+@pytest.mark.parametrize(
+    "page", slow_but_the_readme(page for page in PAGES if page not in NO_FIRST_COMMANDS)
+)
+def test_a_page_begins_with_commands_that_run(page, place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(furnished(tmp_path, place))
+    if page == "docs/data.md":
+        assert main(["sample", "--output", "dumps/", "--num_threads", "300"]) == 0
+    first = next(
+        found
+        for block in blocks(page, language="sh")
+        if (found := [*commands(block.text, COMMANDS)])
+    )
+    for command in first:
+        arguments = [*command.name.split(), *command.arguments]
+        if command.name == "train":
+            arguments += QUICKLY_WITH_A_HEAD if "--head" in arguments else QUICKLY
+        with standard_input(command.stdin, tmp_path / "stdin"):
+            status = main(arguments)
+        printed = capsys.readouterr()
+        assert status == 0, printed.err
+        if "--output" in arguments:
+            assert (tmp_path / arguments[arguments.index("--output") + 1]).exists()
+        else:
+            assert printed.out

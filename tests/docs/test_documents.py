@@ -1,0 +1,210 @@
+"""Every page: its blocks run, its commands have their flags, its links and names lead somewhere."""
+
+import ast
+import functools
+import importlib
+import re
+
+import pytest
+from absl import flags
+from support.documents import (
+    PAGES,
+    README,
+    ROOT,
+    Command,
+    blocks,
+    commands,
+    headings,
+    page_text,
+    prose,
+)
+
+from convert_tf.cli.flags import define_flag
+from convert_tf.cli.main import COMMANDS, main
+
+RECIPES = ROOT / "hub_modules" / "recipes"
+# Of "text" is what other programs read or run, with versions that are not installed here.
+LANGUAGES = {"python", "sh", "csv", "dockerfile", "text"}
+# Flags in the text that are none of ours.
+FOREIGN_FLAGS = {
+    "--constraint", "--environment_type", "--flagfile", "--flink_version", "--help",
+    "--model_config_file", "--no-deps", "--setup_file",
+}  # fmt: skip
+BENCHMARK_FLAG = re.compile(r"DEFINE_\w+\(\s*\"(\w+)\"|add_argument\(\s*\"(--\w+)\"")
+
+
+def module_of(name):
+    return importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
+
+
+def flags_of(name):
+    """The names of a command's flags."""
+    values = flags.FlagValues()
+    module_of(name).define_flags(functools.partial(define_flag, values))
+    return [*values]
+
+
+@pytest.fixture
+def check(monkeypatch, capsys):
+    """Calls a command that does nothing but parse its flags."""
+
+    def call(command: Command) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(module_of(command.name), "run", lambda *values: None)
+            status = main([*command.name.split(), *command.arguments])
+        assert status == 0, capsys.readouterr().err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def known_flags():
+    names = {f"--{flag}" for name in COMMANDS for flag in flags_of(name)}
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        for flag, argument in BENCHMARK_FLAG.findall(path.read_text(encoding="utf-8")):
+            names.add(argument or f"--{flag}")
+    return names | FOREIGN_FLAGS | {"--version"}
+
+
+def test_pages_are_found():
+    assert {"README.md", "docs/training.md", "docs/results.md", "CONTRIBUTING.md"} <= {*PAGES}
+
+
+def test_the_readme_is_short():
+    assert len(page_text(README).splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_have_a_language(page):
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_are_those_of_the_program(page, check):
+    lines = [block.text for block in blocks(page, language="sh")]
+    for command in (each for text in lines for each in commands(text, COMMANDS)):
+        check(command)
+    text = page_text(page)
+    assert "python -m convert_tf." not in text
+    for script in re.findall(r"python (\S+\.py)", text):
+        assert (ROOT / script).is_file(), script
+    for words in re.findall(r"`convert-tf\s([^`]*)`", prose(page)):
+        name = words.split(" --")[0]
+        is_own = any(each.startswith(name) for each in COMMANDS)
+        assert is_own or name in ("--help", "--version"), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_are_those_of_the_makefile(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    lines = [*(block.text for block in blocks(page, language="sh")), prose(page)]
+    named = {name for text in lines for name in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)}
+    assert named <= {*targets}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_flags_in_the_text_exist(page, known_flags):
+    inline = " ".join(re.findall(r"`([^`]+)`", prose(page)))
+    named = {f"--{name}" for name in re.findall(r"(?<![\w-])--([a-z][\w-]*)", inline)}
+    assert named - known_flags == set()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.flags")), ids=lambda path: path.stem)
+def test_recipes_are_flags_of_train(path, check, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    check(Command("train", [f"--flagfile={path}", "--output=runs/x"]))
+
+
+def test_commands_of_the_recipe_are_those_of_the_program(check):
+    found = [*commands((RECIPES / "train.sh").read_text(encoding="utf-8"), COMMANDS)]
+    assert [command.name for command in found] == [
+        "prepare", "vocabulary", "tokenize", "teach", "tokenize", "teach", "train", "export",
+    ]  # fmt: skip
+    of_the_shell = ("$@", "flagfile", "${")
+    for command in found:
+        own = [each for each in command.arguments if not any(x in each for x in of_the_shell)]
+        check(command._replace(arguments=own))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (ROOT / page).parent / path if path else ROOT / page
+        assert linked.exists(), target
+        if anchor:
+            other = linked.resolve().relative_to(ROOT).as_posix()
+            assert anchor in headings(other), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_names_exist(page):
+    text = page_text(page)
+    for path in re.findall(r"`((?:tests|benchmarks|convert_tf|docs|scripts)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
+    for name in {*re.findall(r"(?<![\w./])convert_tf(?:\.\w+)+", text)}:
+        assert is_name(name), name
+
+
+def is_name(name: str) -> bool:
+    """Whether it is a module of the package, or something in one."""
+    parts = name.split(".")
+    path = ROOT.joinpath(*parts)
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    owner = importlib.import_module(".".join(parts[:-1]))
+    return hasattr(owner, parts[-1])
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = set(re.findall(r"\]\(([^)#\s]+)", prose(README)))
+    assert {*PAGES} - {README} <= linked
+
+
+CONTRIBUTING = "CONTRIBUTING.md"
+
+
+def test_the_table_of_packages_is_that_of_the_code():
+    named = re.findall(r"^\| `([a-z]+)(?:\.py)?` \|", page_text(CONTRIBUTING), re.MULTILINE)
+    package = ROOT / "convert_tf"
+    on_disk = {path.parent.name for path in package.glob("*/__init__.py")}
+    on_disk |= {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
+    assert {*named} == on_disk
+    assert len(named) == len({*named})
+
+
+def trips():
+    section = page_text(CONTRIBUTING).split("## Four trips")[1].split("\n## ")[0]
+    found = re.split(r"\n\n(?=[A`])", section)[1:]
+    return {
+        trip.splitlines()[0]: re.findall(r"^\d\. `([^`]+)`", trip, re.MULTILINE) for trip in found
+    }
+
+
+def test_trips_are_short_and_of_files_that_exist():
+    assert len(trips()) == 4
+    for start, files in trips().items():
+        assert 1 < len(files) <= 8, start
+        for path in files:
+            assert (ROOT / path).is_file(), path
+
+
+def imports(path: str) -> set[str]:
+    """The modules that a file imports, inside functions too, as paths."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {f"{name.replace('.', '/')}.py" for name in names}
+
+
+def test_on_a_trip_each_file_imports_or_is_imported_by_one_before():
+    # The graph in a module was written by another program.
+    elsewhere = {"convert_tf/export/hub/encoder_module.py"}
+    for start, files in trips().items():
+        for number, path in enumerate(files[1:], 1):
+            before = {*files[:number]}
+            forth = any(path in imports(other) for other in before)
+            assert forth or imports(path) & before or path in elsewhere, (start, path)

@@ -1,0 +1,148 @@
+"""SentenceEncoder on the folder of a run: its encodings are the checkpoint's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.texts import random_texts
+
+from convert_tf import EncoderClient, SentenceEncoder
+from convert_tf.checkpoints.folder import TRAINING_FILE, CheckpointError, load_checkpoint
+from convert_tf.export.model import export_model
+from convert_tf.ranking.encoders import encoder_ranker, open_encoder
+from convert_tf.text.loading import load_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [*random_texts(40, seed=3), "", "yes", "yes", "Größe ☃", " ".join(["train"] * 80)]
+HISTORY = ["", *random_texts(len(TEXTS) - 2, seed=4), "no"]
+
+
+@pytest.fixture(scope="module")
+def encoders(tiny_modules):
+    return {
+        kind: SentenceEncoder(checkpoint, compute_dtype="float32", batch_size=7)
+        for kind, (checkpoint, _) in tiny_modules.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_encodings_are_the_checkpoints(tiny_modules, encoders, kind):
+    model, vocabulary = load_checkpoint(tiny_modules[kind][0])
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.config.num_oov_buckets)
+
+    def ids(texts):
+        cut = tokenizer.token_ids(texts)[:, : model.config.max_tokens]
+        return cut.to_tensor(tokenizer.padding_id)
+
+    encoder = encoders[kind]
+    reduced = np.asarray(model.reduce(ids(TEXTS)))
+    np.testing.assert_allclose(encoder.encode(TEXTS), reduced, atol=1e-5 * np.abs(reduced).max())
+    np.testing.assert_allclose(
+        encoder.encode_responses(TEXTS), model.encode_response(ids(TEXTS)), atol=1e-5
+    )
+    if kind == "single":
+        contexts = encoder.encode_contexts(TEXTS)
+        np.testing.assert_allclose(contexts, model.encode_context(ids(TEXTS)), atol=1e-5)
+    else:
+        both = encoder.encode_contexts(TEXTS, HISTORY)
+        expected = np.asarray(model.encode_both(ids(TEXTS), ids(HISTORY)))
+        np.testing.assert_allclose(both, expected, atol=1e-5)
+        alone = encoder.encode_contexts(TEXTS)
+        assert np.abs(alone[1:] - expected[1:]).max() > 1e-3
+        np.testing.assert_allclose(alone[0], expected[0], atol=1e-5)
+        client = EncoderClient(
+            tiny_modules[kind][0], use_extra_context=True, compute_dtype="float32"
+        )
+        np.testing.assert_allclose(
+            client.encode_contexts(TEXTS[1:3], [["a", "b"], []]),
+            encoder.encode_contexts(TEXTS[1:3], ["b a", ""]),
+            atol=1e-5,
+        )
+    assert encoder.encode([]).shape == (0, model.config.reduced_dim)
+    assert encoder.encode_contexts([]).shape == (0, model.config.encoding_dim)
+
+
+def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
+    from convert_tf.encoding.backends import checkpoint as backend
+
+    folder = tiny_modules["single"][0]
+    exact = encoders["single"].encode_contexts(TEXTS)
+    rounded = SentenceEncoder(folder, compute_dtype="bfloat16").encode_contexts(TEXTS)
+    assert 1e-4 < np.abs(exact - rounded).max() < 0.1
+    for is_faster, chosen in ((True, rounded), (False, exact)):
+        monkeypatch.setattr(backend, "bfloat16_is_faster", lambda answer=is_faster: answer)
+        found = SentenceEncoder(folder).encode_contexts(TEXTS)
+        np.testing.assert_allclose(found, chosen, atol=1e-5 if chosen is exact else 0.02)
+
+
+def test_a_run_says_whether_turns_are_numbered(tiny_modules, encoders, tmp_path):
+    assert not encoders["multi"].numbers_turns
+    copy = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "numbered"))
+    (copy / "sha256.json").unlink()
+    facts = json.loads((copy / TRAINING_FILE).read_text())
+    facts["data"]["turn_prefixes"] = True
+    (copy / TRAINING_FILE).write_text(json.dumps(facts))
+    assert SentenceEncoder(copy).numbers_turns
+
+
+@pytest.mark.slow
+def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp_path):
+    """`evaluate --module` lost the numbers: a cosine of 0.895 to the module's own checkpoint."""
+    run = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "run"))
+    (run / "sha256.json").unlink()
+    facts = json.loads((run / TRAINING_FILE).read_text())
+    facts["data"]["turn_prefixes"] = True
+    (run / TRAINING_FILE).write_text(json.dumps(facts))
+    export_model(run, tmp_path / "module")
+    export_model(run, tmp_path / "x.onnx", network_bits=32)
+    turns = ("hello there", "how are you", "fine thanks")
+    expected = None
+    for path in (run, tmp_path / "module", tmp_path / "x.onnx"):
+        encoder = open_encoder(path)
+        assert encoder.numbers_turns
+        found = encoder_ranker("x", encoder).encode_contexts([turns])
+        expected = found if expected is None else expected
+        np.testing.assert_allclose(found, expected, atol=0.01)
+        as_list = encoder.encode_contexts([turns[-1]], [list(turns[:-1])])
+        as_text = encoder.encode_contexts([turns[-1]], ["0: how are you 1: hello there"])
+        np.testing.assert_array_equal(as_list, as_text)
+        np.testing.assert_array_equal(as_list, found)
+        client = EncoderClient(path, use_extra_context=True, compute_dtype="auto")
+        np.testing.assert_allclose(
+            client.encode_contexts([turns[-1]], [turns[:-1]]), found, atol=0.02
+        )
+        plain = SentenceEncoder(path, numbers_turns=False)
+        assert np.abs(plain.encode_contexts([turns[-1]], [turns[:-1]]) - found).max() > 0.02
+        best, _ = plain.rank((turns[-1], turns[:-1]), ["yes", "no"])[0]
+        assert best in ("yes", "no")
+
+
+def test_damaged_runs_give_one_error(tiny_modules, tmp_path):
+    copy = Path(shutil.copytree(tiny_modules["single"][0], tmp_path / "run"))
+    (copy / "sha256.json").unlink()
+    (copy / "model.weights.h5").write_bytes(b"no weights")
+    with pytest.raises(CheckpointError, match="weights must be whole"):
+        SentenceEncoder(copy)
+
+
+def test_a_run_in_a_fresh_process(tiny_modules, encoders, tmp_path):
+    code = (
+        "import sys, numpy as np\n"
+        "from convert_tf import SentenceEncoder\n"
+        "encoder = SentenceEncoder(sys.argv[1], compute_dtype='float32')\n"
+        "np.save(sys.argv[2], encoder.encode(['how are you', 'yes']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tiny_modules["single"][0]), str(tmp_path / "out.npy")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = encoders["single"].encode(["how are you", "yes"])
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-4)

@@ -1,0 +1,438 @@
+"""The light runtime: `.onnx` files against the checkpoint, alone in a process, and damaged."""
+
+import concurrent.futures
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.commands import call_command
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
+from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
+from convert_tf.encoding.backends.onnx_inputs import graph_inputs
+from convert_tf.encoding.text_batches import encode_columns
+from convert_tf.ranking.encoders import open_encoder
+from convert_tf.search.encoders import load_encoder
+from convert_tf.storage.files import only_writer
+from convert_tf.text.loading import load_tokenizer
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from convert_tf.export.onnx.writing import export_onnx  # noqa: E402 (needs onnx)
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_TOKENS = 20
+TEXTS = [
+    "how do i reset my password?",
+    "",
+    "the cat sat on the mat, today.",
+    "Zebra \u4f60 42!",
+    "a",
+    *random_texts(40),
+]
+
+
+def exported(folder, *, bits=32, max_tokens=MAX_TOKENS, **config):
+    checkpoint = write_checkpoint(folder / f"checkpoint{len(list(folder.iterdir()))}", **config)
+    return checkpoint, export_onnx(
+        checkpoint, checkpoint.with_suffix(".onnx"), network_bits=bits, max_tokens=max_tokens
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint_and_file(tmp_path_factory):
+    return exported(tmp_path_factory.mktemp("light"))
+
+
+@pytest.fixture(scope="module")
+def light(checkpoint_and_file):
+    return SentenceEncoder(checkpoint_and_file[1])
+
+
+@pytest.fixture(scope="module")
+def int8_file(checkpoint_and_file):
+    checkpoint, file = checkpoint_and_file
+    return export_onnx(checkpoint, file.with_name("8.onnx"), network_bits=8, max_tokens=MAX_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def int8(int8_file):
+    return SentenceEncoder(int8_file)
+
+
+def reference(checkpoint):
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
+
+    def token_ids(texts):
+        ids = tokenizer.token_ids(tf.constant(texts))[:, :MAX_TOKENS]
+        return ids.to_tensor(tokenizer.padding_id)
+
+    return encoder, token_ids
+
+
+def assert_equals_checkpoint(checkpoint, light, texts=TEXTS):
+    encoder, token_ids = reference(checkpoint)
+    ids = token_ids(texts)
+    reduced = encoder.reduce(ids).numpy()
+    np.testing.assert_allclose(light.encode(texts), reduced, atol=1e-4 * np.abs(reduced).max())
+    np.testing.assert_allclose(
+        light.encode_responses(texts), encoder.encode_response(ids), atol=1e-4
+    )
+    if not encoder.config.multi_context:
+        contexts = light.encode_contexts(texts)
+        np.testing.assert_allclose(contexts, encoder.encode_context(ids), atol=1e-4)
+
+
+def test_float32_equals_the_checkpoint(checkpoint_and_file, light):
+    assert_equals_checkpoint(checkpoint_and_file[0], light)
+    contexts, responses = light.encode_contexts(TEXTS), light.encode_responses(TEXTS)
+    assert np.abs(contexts - responses).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"num_heads": 2, "use_value_projection": True},
+        {"use_relative_bias": False, "use_side_skip": False, "embedding_bits": 32},
+    ],
+)
+def test_options_of_the_model(tmp_path, config):
+    checkpoint, file = exported(tmp_path, **config)
+    assert_equals_checkpoint(checkpoint, SentenceEncoder(file), TEXTS[:12])
+
+
+def cosines(a, b):
+    return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+
+
+def test_int8_is_close_and_small(light, int8, checkpoint_and_file, int8_file):
+    texts = [text for text in TEXTS if text]
+    for name in ("encode", "encode_contexts", "encode_responses"):
+        exact, got = getattr(light, name)(texts), getattr(int8, name)(texts)
+        assert cosines(exact, got).min() > 0.995
+        assert np.abs(exact - got).max() > 1e-5  # it is another form
+    kernels = 64 * 2 * 16 + 2 * 64 * 128  # of one block
+    saved = checkpoint_and_file[1].stat().st_size - int8_file.stat().st_size
+    assert saved > 2 * kernels * 2.5
+
+
+def test_evaluation_and_search_read_it_too(light, checkpoint_and_file):
+    encoder = open_encoder(checkpoint_and_file[1])
+    np.testing.assert_allclose(
+        encoder.encode_contexts(TEXTS), light.encode_contexts(TEXTS), atol=1e-5
+    )
+    cached = load_encoder(checkpoint_and_file[1]).encode_candidates(TEXTS)
+    np.testing.assert_allclose(cached, light.encode_responses(TEXTS), atol=1e-5)
+    with pytest.raises(ValueError, match="without other"):
+        open_encoder(checkpoint_and_file[1], signature="other")
+
+
+@pytest.mark.parametrize("form", ["light", "int8"])
+def test_batch_mates_change_nothing(form, request):
+    encoder = request.getfixturevalue(form)
+    texts = [*TEXTS, " ".join(["late train"] * 30)]
+    # Bytes are rounded; where float arithmetic differs in its last digit a rounding may, too.
+    tolerance = 1e-5 if form == "light" else 0.02
+    for name in ("encode", "encode_contexts", "encode_responses"):
+        together = getattr(encoder, name)(texts)
+        assert np.isfinite(together).all()
+        scale = np.abs(together).max()
+        alone = np.stack([getattr(encoder, name)(text) for text in texts])
+        np.testing.assert_allclose(alone / scale, together / scale, atol=tolerance)
+
+
+def test_empty_batches_and_empty_texts(light):
+    assert light.encode([]).shape == (0, 128)
+    assert light.encode_contexts([]).shape == (0, 64)
+    encodings = light.encode(["", ""])
+    assert encodings.shape == (2, 128)
+    assert not encodings.any()
+    assert np.isfinite(light.encode_responses(["", "", ""])).all()
+
+
+def test_long_texts_are_cut(light):
+    long, cut = " ".join(["late train"] * 30), " ".join(["late train"] * 10)  # 60 and 20 tokens
+    encodings = light.encode([long, cut, " ".join(["late train"] * 9)])
+    np.testing.assert_allclose(encodings[0], encodings[1], atol=1e-5)
+    assert np.abs(encodings[1] - encodings[2]).max() > 1e-4
+
+
+def test_many_texts_at_once(light):
+    """More than one piece of a batch, and empty texts among them."""
+    texts = [text.encode() for text in [*random_texts(700, seed=3), *[""] * 20]]
+    backend = light._model
+    together = backend.run("default", [texts])
+    parts = [backend.run("default", [texts[i : i + 90]]) for i in range(0, len(texts), 90)]
+    np.testing.assert_allclose(together, np.concatenate(parts), atol=1e-4)
+
+
+def test_eight_threads_at_once(int8):
+    expected = int8.encode(TEXTS)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: int8.encode(TEXTS), range(16)))
+    for each in found:
+        np.testing.assert_array_equal(each, expected)
+
+
+def test_threads_change_nothing(int8_file):
+    texts = [*TEXTS, *random_texts(300, seed=5)]
+    vectors = []
+    for num_threads in (1, 2, 3):
+        backend = OnnxBackend(int8_file, num_threads=num_threads)
+        assert backend.concurrent_batches == num_threads
+        encoder = SentenceEncoder(backend, batch_size=16)
+        vectors.append(
+            (encoder.encode(texts), encoder.encode_responses(texts), encoder.encode("a"))
+        )
+    for each in vectors[1:]:
+        for expected, got in zip(vectors[0], each, strict=True):
+            # Batches differ: a last digit may turn the rounding of a byte.
+            np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_batches_at_once():
+    """Order, equal texts, progress; all threads at work; what one of them raises."""
+    texts = [text.encode() for text in [*random_texts(100, seed=7), *random_texts(20, seed=7)]]
+    meeting = threading.Barrier(3, timeout=10)
+    sizes, done = [], []
+
+    def run(columns):
+        if len(sizes) < 3:
+            sizes.append(len(columns[0]))
+            meeting.wait()  # fails unless three run at once
+        return np.array([[len(text), text[0]] for text in columns[0]], np.float32)
+
+    def encoded(function):
+        return encode_columns(
+            [texts], function, batch_size=64, on_batch=done.append, concurrent_batches=3
+        )
+
+    np.testing.assert_array_equal(encoded(run), [[len(text), text[0]] for text in texts])
+    assert sum(done) == len(texts)
+    assert max(sizes) <= 9  # a twelfth of a hundred texts
+
+    def failing(columns):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        encoded(failing)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_multi_context(tmp_path, bits):
+    checkpoint, file = exported(tmp_path, bits=bits, multi_context=True)
+    light = SentenceEncoder(file)
+    assert light.reads_history
+    encoder, token_ids = reference(checkpoint)
+    history = [*TEXTS[20:], *[""] * 20][: len(TEXTS)]
+    ids, history_ids = token_ids(TEXTS), token_ids(history)
+    expected = encoder.encode_both(ids, history_ids).numpy()
+    got = light.encode_contexts(TEXTS, history)
+    without = light.encode_contexts(TEXTS)
+    expected_without = encoder.encode_both(ids, token_ids([""] * len(TEXTS))).numpy()
+    if bits == 32:
+        np.testing.assert_allclose(got, expected, atol=1e-4)
+        np.testing.assert_allclose(without, expected_without, atol=1e-4)
+        assert_equals_checkpoint(checkpoint, light)
+    else:
+        assert cosines(got, expected).min() > 0.99
+    assert np.abs(got - without).max() > 0.01
+
+
+def test_what_the_file_says(int8_file, checkpoint_and_file):
+    model = onnx.load(int8_file)
+    metadata = {each.key: each.value for each in model.metadata_props}
+    facts = json.loads(metadata["convert_tf"])
+    assert facts["format_version"] == 1
+    assert facts["max_tokens"] == MAX_TOKENS
+    assert facts["network_bits"] == 8
+    vocabulary = (checkpoint_and_file[0] / "vocab.txt").read_text(encoding="utf-8")
+    assert metadata["vocab.txt"] == vocabulary
+    assert json.loads(metadata["config.json"])["embedding_dim"] == 64
+    assert "dev R100@1" in metadata["MODEL_CARD.md"]
+    assert "SentenceEncoder" in metadata["MODEL_CARD.md"]
+
+
+FRESH_PROCESS = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "keras", "tf_keras", "tensorflow_text",
+                                  "tensorflow_hub", "jax", "onnx", "sentencepiece"):
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Block())
+import numpy as np
+from convert_tf import SentenceEncoder
+
+texts = open(sys.argv[2], encoding="utf-8").read().split("|")
+encoder = SentenceEncoder(sys.argv[1])
+np.savez(sys.argv[3], sentences=encoder.encode(texts), contexts=encoder.encode_contexts(texts))
+"""
+
+
+def test_fresh_process_without_tensorflow(int8_file, int8, tmp_path):
+    (tmp_path / "texts").write_text("|".join(TEXTS), encoding="utf-8")
+    (tmp_path / "fresh.py").write_text(FRESH_PROCESS)
+    done = subprocess.run(
+        [sys.executable, "fresh.py", str(int8_file), "texts", "out.npz"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    out = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(out["sentences"], int8.encode(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(out["contexts"], int8.encode_contexts(TEXTS), atol=1e-5)
+
+
+FACTS = {
+    "format_version": 1, "max_tokens": 9, "num_oov_buckets": 1, "reduced_dim": 4,
+    "encoding_dim": 4, "multi_context": False,
+}  # fmt: skip
+
+
+def test_files_that_cannot_be_read(int8_file, tmp_path):
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(int8_file.read_bytes()[:5000])
+    model = onnx.load(int8_file)
+    newer, foreign = tmp_path / "newer.onnx", tmp_path / "foreign.onnx"
+    model.metadata_props[0].value = json.dumps({"format_version": 99})
+    del model.metadata_props[-1]  # the checksum
+    onnx.save(model, newer)
+    for content, reason in (
+        ("[1]", "without metadata"),
+        ("null", "without metadata"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"format_version": 1}', "say max_tokens: None"),
+        (json.dumps({**FACTS, "max_tokens": "9"}), "say max_tokens: '9'"),
+        (json.dumps({**FACTS, "num_oov_buckets": 0}), "say num_oov_buckets: 0"),
+        (json.dumps({**FACTS, "reduced_dim": 1e9}), "say reduced_dim"),
+        (json.dumps({**FACTS, "similarity_dim": []}), r"say similarity_dim: \[\]"),
+        (json.dumps({**FACTS, "multi_context": None}), "say multi_context: None"),
+    ):
+        model.metadata_props[0].value = content
+        onnx.save(model, tmp_path / "other.onnx")
+        with pytest.raises(OnnxError, match=reason) as caught:
+            OnnxBackend(tmp_path / "other.onnx")
+        assert "\n" not in str(caught.value)
+    model.metadata_props[0].value = json.dumps(FACTS)
+    vocabulary = next(each for each in model.metadata_props if each.key == "vocab.txt")
+    vocabulary.value = "a\na\n"
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(OnnxError, match="Name such a file, or export it again"):
+        OnnxBackend(tmp_path / "other.onnx")
+    del model.metadata_props[:]
+    onnx.save(model, foreign)
+    for path, reason in (
+        (damaged, "damaged.onnx"),
+        (newer, "of format 99"),
+        (foreign, "without metadata"),
+        (tmp_path / "missing.onnx", "no such file"),
+    ):
+        with pytest.raises(OnnxError, match=reason):
+            OnnxBackend(path)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.98, -150, -76, -68, -3])
+def test_a_flipped_bit_is_found(int8_file, tmp_path, place):
+    content = bytearray(int8_file.read_bytes())
+    content[int(place * len(content)) if place > 0 else place] ^= 1
+    (tmp_path / "flipped.onnx").write_bytes(content)
+    with pytest.raises(OnnxError, match="Name such a file, or export it again"):
+        OnnxBackend(tmp_path / "flipped.onnx")
+
+
+def test_a_file_without_a_checksum_is_read(int8_file, tmp_path):
+    """As earlier versions wrote it; and as what onnx has changed is not."""
+    model = onnx.load(int8_file)
+    del model.metadata_props[-1]
+    onnx.save(model, tmp_path / "changed.onnx")
+    with pytest.raises(OnnxError, match="its checksum is missing"):
+        OnnxBackend(tmp_path / "changed.onnx")
+    facts = json.loads(model.metadata_props[0].value)
+    del facts["has_checksum"]
+    model.metadata_props[0].value = json.dumps(facts)
+    onnx.save(model, tmp_path / "old.onnx")
+    expected = OnnxBackend(int8_file).run("default", [[b"hello"]])
+    old = OnnxBackend(tmp_path / "old.onnx").run("default", [[b"hello"]])
+    np.testing.assert_array_equal(old, expected)
+
+
+def test_what_cannot_be_exported(checkpoint_and_file, tmp_path):
+    checkpoint, file = checkpoint_and_file
+    with pytest.raises(OnnxError, match="exists"):
+        export_onnx(checkpoint, file)
+    with pytest.raises(OnnxError, match="network_bits=16"):
+        export_onnx(checkpoint, tmp_path / "x.onnx", network_bits=16)
+    with pytest.raises(OnnxError, match="max_tokens=0"):
+        export_onnx(checkpoint, tmp_path / "x.onnx", max_tokens=0)
+    other = write_checkpoint(tmp_path / "other", max_tokens=12)
+    (other / "sha256.json").unlink()
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "tokenizer": "sentencepiece"}))
+    (other / "vocab.txt").rename(other / "vocab.model")
+    with pytest.raises(CheckpointError, match="subword vocabularies"):
+        export_onnx(other, tmp_path / "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
+
+
+def test_overwriting_replaces_no_file_of_others(checkpoint_and_file, tmp_path):
+    output = tmp_path / "x.onnx"
+    output.write_text("mine")
+    with pytest.raises(OnnxError, match="replaces what the same command wrote"):
+        export_onnx(checkpoint_and_file[0], output, overwrite=True)
+    assert output.read_text() == "mine"
+    output.write_bytes(checkpoint_and_file[1].read_bytes())
+    export_onnx(checkpoint_and_file[0], output, network_bits=32, overwrite=True)
+    OnnxBackend(output)
+
+
+def test_one_process_writes_a_file(checkpoint_and_file, tmp_path):
+    output = tmp_path / "x.onnx"
+    with only_writer(output), pytest.raises(ValueError, match="One process writes an output"):
+        export_onnx(checkpoint_and_file[0], output)
+    assert not output.exists()
+
+
+def test_export_script(checkpoint_and_file, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "model.onnx"
+    call_command(
+        "export",
+        f"--checkpoint={checkpoint_and_file[0]}",
+        f"--output={output}",
+        "--network_bits=32",
+        "--max_tokens=9",
+    )
+    assert "model.onnx" in capsys.readouterr().out
+    facts = OnnxBackend(output).facts
+    assert (facts["network_bits"], facts["max_tokens"]) == (32, 9)
+
+
+def test_places_of_texts_in_rows():
+    """Against a loop: every token once, at its text's place, and 1/√N where the text is."""
+    rng = np.random.default_rng(0)
+    for lengths in ([3], [0], [5, 5, 5], [1, 0, 40, 2, 7, 30], [0, 0], rng.integers(0, 50, 100)):
+        row_splits = np.concatenate([[0], np.cumsum(lengths)])
+        ids = np.arange(100, 100 + row_splits[-1], dtype=np.int32)
+        inputs = graph_inputs(ids, row_splits)
+        segments = inputs["pooling"].shape[1]
+        assert (inputs["segment_ids"] > 0).sum() == len(ids)
+        for i, length in enumerate(lengths):
+            row, segment = divmod(int(inputs["slots"][i]), segments)
+            is_own = inputs["segment_ids"][row] == segment + 1
+            own = ids[row_splits[i] : row_splits[i + 1]]
+            np.testing.assert_array_equal(inputs["token_ids"][row, is_own], own)
+            np.testing.assert_array_equal(inputs["positions"][row, is_own], np.arange(length))
+            weights = np.where(is_own, 1 / np.sqrt(max(length, 1)), 0.0)
+            np.testing.assert_allclose(inputs["pooling"][row, segment], weights, rtol=1e-6)

@@ -1,0 +1,644 @@
+"""SentenceEncoder and EncoderClient: what they do with texts, on a stub; and with real modules."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+from convert_tf import EncoderClient, SentenceEncoder
+from convert_tf.encoding import text_batches
+from convert_tf.encoding.cache import EncodingCache
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def vector(*texts):
+    """What the stub encodes: differs between texts, and between their orders."""
+    return [len(texts[0]), sum(texts[0]), *[7.0 * len(t) + sum(t[:3]) for t in texts[1:]]]
+
+
+class Stub:
+    """A backend that counts bytes, and remembers its batches."""
+
+    def __init__(self, *, reads_history=False, outputs=("default", "encode_context")):
+        self.outputs = {*outputs, "encode_response"}
+        self.reads_history = reads_history
+        self.calls = []
+
+    def run(self, output, columns):
+        self.calls.append((output, [list(column) for column in columns]))
+        rows = list(zip(*columns, strict=True))
+        dim = 1 + len(columns)
+        return np.array([vector(*row) for row in rows], np.float64).reshape(len(rows), dim)
+
+    @property
+    def texts(self):
+        return [text for _, columns in self.calls for text in columns[0]]
+
+
+def expected(texts):
+    return np.array([vector(t.encode() if isinstance(t, str) else t) for t in texts], np.float32)
+
+
+TEXTS = ["a long text", "b", "", "été", "b", "a long text", "一个", b"\xff\x00", "c" * 9]
+
+
+class Column:
+    """What of a table's column is used: pandas, polars and others become arrays."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.texts, object)
+
+
+def as_series(texts):
+    return pytest.importorskip("pandas").Series(texts, index=range(5, 5 + len(texts)))
+
+
+@pytest.mark.parametrize(
+    "container",
+    [list, tuple, iter, lambda t: (x for x in t), lambda t: np.array(t, object), Column, as_series],
+    ids=["list", "tuple", "iterator", "generator", "objects", "column", "pandas"],
+)
+def test_any_container_keeps_the_order(container):
+    encodings = SentenceEncoder(Stub(), batch_size=2).encode(container(TEXTS))
+    assert encodings.dtype == np.float32
+    np.testing.assert_array_equal(encodings, expected(TEXTS))
+
+
+def test_arrays_of_str_and_bytes():
+    encoder = SentenceEncoder(Stub())
+    texts = ["one", "two", "three"]
+    for array in (np.array(texts), np.array([t.encode() for t in texts])):
+        np.testing.assert_array_equal(encoder.encode(array), expected(texts))
+
+
+def test_one_text_gives_one_vector():
+    encoder = SentenceEncoder(Stub(reads_history=True))
+    assert encoder.encode("abc").shape == encoder.encode(b"abc").shape == (2,)
+    np.testing.assert_array_equal(encoder.encode("abc"), encoder.encode(["abc"])[0])
+    both = encoder.encode_contexts("abc", "de")
+    np.testing.assert_array_equal(both, encoder.encode_contexts(["abc"], ["de"])[0])
+
+
+@pytest.mark.parametrize("texts", [[], (), np.array([], object), iter(())])
+def test_no_texts(texts):
+    assert SentenceEncoder(Stub()).encode(texts).shape == (0, 2)
+
+
+def test_batches_are_sorted_and_equal_texts_encoded_once():
+    stub = Stub()
+    SentenceEncoder(stub, batch_size=3).encode([*TEXTS, *TEXTS[::-1]])
+    assert len(stub.texts) == len(set(stub.texts)) == len({*map(as_bytes, TEXTS)})
+    lengths = [len(text) for text in stub.texts]
+    assert lengths == sorted(lengths)
+    assert [len(columns[0]) for _, columns in stub.calls] == [3, 3, 1]
+
+
+def as_bytes(text):
+    return text.encode() if isinstance(text, str) else text
+
+
+def test_str_and_its_bytes_are_one_text():
+    stub = Stub()
+    SentenceEncoder(stub).encode(["é", "é".encode()])
+    assert stub.texts == ["é".encode()]
+
+
+def test_batch_size_of_a_call():
+    for size, calls in ((None, 2), (1, 10), (50, 1)):
+        stub = Stub()
+        SentenceEncoder(stub, batch_size=5).encode([str(i) for i in range(10)], batch_size=size)
+        assert len(stub.calls) == calls
+
+
+def test_long_texts_come_in_small_batches(monkeypatch):
+    monkeypatch.setattr(text_batches, "BATCH_BYTES", 100)
+    stub = Stub()
+    texts = ["x" * 5, "y" * 40, "z" * 45, "w" * 50, "u" * 101, "v" * 300]
+    np.testing.assert_array_equal(SentenceEncoder(stub).encode(texts), expected(texts))
+    assert [len(columns[0]) for _, columns in stub.calls] == [2, 2, 1, 1]
+
+
+def test_signatures_of_the_methods():
+    stub = Stub()
+    encoder = SentenceEncoder(stub)
+    encoder.encode(["a"]), encoder.encode_contexts(["a"]), encoder.encode_responses(["a"])
+    assert [output for output, _ in stub.calls] == ["default", "encode_context", "encode_response"]
+    kinds = ("sentence", "context", "response")
+    pieces = [*itertools.chain(*(encoder.iter_encode(["a"], kind=kind) for kind in kinds))]
+    assert [output for output, _ in stub.calls[3:]] == [output for output, _ in stub.calls[:3]]
+    np.testing.assert_array_equal(np.concatenate(pieces), expected("aaa"))
+
+
+def test_extra_contexts():
+    stub = Stub(reads_history=True)
+    encoder = SentenceEncoder(stub, batch_size=2)
+    texts, extra = ["a", "a", "bcd", "a"], ["x", "yy", "x", "x"]
+    want = [vector(a.encode(), b.encode()) for a, b in zip(texts, extra, strict=True)]
+    np.testing.assert_array_equal(encoder.encode_contexts(texts, extra), want)
+    assert len(stub.texts) == 3  # pairs, not texts, are the same or not
+    np.testing.assert_array_equal(encoder.encode_contexts(iter(texts), iter(extra)), want)
+    without = encoder.encode_contexts(["a", "bcd"])
+    np.testing.assert_array_equal(without, encoder.encode_contexts(["a", "bcd"], ["", ""]))
+    for few in (extra[:3], [*extra, "z"], iter(extra[:3])):
+        with pytest.raises(ValueError, match="has one extra context"):
+            encoder.encode_contexts(texts, few)
+
+
+def test_a_stream_is_never_all_in_memory(monkeypatch):
+    """Texts are asked for as pieces are, and no more than a window of them is held."""
+    asked = 0
+
+    def stream():
+        nonlocal asked
+        for i in itertools.count():
+            asked += 1
+            yield f"{i % 1000:03d}" + "x" * 1000
+
+    monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 300)
+    encoder = SentenceEncoder(Stub(), batch_size=4)
+    pieces = encoder.iter_encode(stream())
+    assert [len(piece) for piece in itertools.islice(pieces, 3)] == [300] * 3
+    assert asked == 900
+    assert [len(p) for p in encoder.iter_encode(map(str, range(800)), batch_size=500)] == [500, 300]
+
+    encoder = SentenceEncoder(CountingStub(), batch_size=4)
+    for number_of in (
+        lambda texts: len(encoder.encode(texts)),
+        lambda texts: sum(map(len, encoder.iter_encode(texts))),
+    ):
+        tracemalloc.start()
+        number = number_of(itertools.islice(stream(), 20_000))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert number == 20_000
+        assert peak < 3e6  # of 20 MB
+
+
+class CountingStub(Stub):
+    def run(self, output, columns):
+        return np.zeros((len(columns[0]), 2))
+
+
+def test_pieces_of_long_texts_are_short(monkeypatch):
+    monkeypatch.setattr(text_batches, "_WINDOW_BYTES", 1000)
+    pieces = SentenceEncoder(Stub()).iter_encode(f"{i}" * 300 for i in range(10))
+    assert [len(piece) for piece in pieces] == [4, 4, 2]
+
+
+def test_streams_equal_lists(monkeypatch):
+    monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 300)
+    texts = random_texts(1000)
+    encoder = SentenceEncoder(Stub(), batch_size=3)
+    pieces = [*encoder.iter_encode(texts)]
+    assert len(pieces) > 1
+    np.testing.assert_array_equal(np.concatenate(pieces), encoder.encode(texts))
+    np.testing.assert_array_equal(encoder.encode(iter(texts)), encoder.encode(texts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", None], r"str or bytes\. Received: None \(NoneType\) at position 1"),
+        (["a", "b", float("nan")], r"Received: nan \(float\) at position 2"),
+        ([3], r"Received: 3 \(int\) at position 0"),
+        ([["a"]], "at position 0"),
+        (iter(["a", None]), "at position 1"),
+        (Column(["a", None]), "at position 1"),
+        (np.array([1.5]), r"\(float\) at position 0"),
+        (np.array([["a", "b"]]), r"one column. Received: an array of shape \(1, 2\)"),
+        ({"a", "b"}, "in order. Received: set"),
+        ({"a": 1}, "in order. Received: dict"),
+        (None, "Received: NoneType"),
+        (7, "Received: int"),
+    ],
+)
+def test_what_is_no_text(texts, message):
+    with pytest.raises(ValueError, match=message):
+        SentenceEncoder(Stub()).encode(texts)
+
+
+def test_a_missing_value_in_a_table():
+    for missing in (None, float("nan"), pytest.importorskip("pandas").NA):
+        with pytest.raises(ValueError, match="at position 1"):
+            SentenceEncoder(Stub()).encode(as_series(["a", missing]))
+
+
+def test_arguments_that_are_wrong():
+    encoder = SentenceEncoder(Stub(outputs=["encode_context"]))
+    with pytest.raises(ValueError, match=r"signature default\. Received: a model without it, with"):
+        encoder.encode(["a"])
+    with pytest.raises(ValueError, match="does not read them"):
+        encoder.encode_contexts(["a"], ["b"])
+    with pytest.raises(
+        ValueError, match=r"one of sentence, context, response, similarity\. Received: 'word'"
+    ):
+        encoder.iter_encode(["a"], kind="word")
+    for wrong in (lambda: SentenceEncoder(Stub(), batch_size=0),
+                  lambda: encoder.encode_contexts(["a"], batch_size=0)):  # fmt: skip
+        with pytest.raises(ValueError, match="batch_size=0"):
+            wrong()
+    with pytest.raises(ValueError, match="Received: 'float16'"):
+        SentenceEncoder(Stub(), compute_dtype="float16")
+
+
+def test_onnx_files_have_their_own_precision():
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(ValueError, match=f"as it was exported.*'{dtype}' for 'model.onnx'"):
+            SentenceEncoder("model.onnx", compute_dtype=dtype)
+
+
+def test_outputs_that_are_no_vectors():
+    stub = Stub()
+    stub.run = lambda output, columns: np.zeros(len(columns[0]))
+    with pytest.raises(ValueError, match="one vector for each text"):
+        SentenceEncoder(stub).encode(["a", "b"])
+
+
+class Words(Stub):
+    """Cosines are the shares of words in common."""
+
+    def run(self, output, columns):
+        words = ["cat", "dog", "fish"]
+        rows = zip(*columns, strict=True)
+        found = [[w in " ".join(map(bytes.decode, row)) for w in words] for row in rows]
+        encodings = np.array(found, float).reshape(-1, 3)
+        return encodings / np.maximum(np.linalg.norm(encodings, axis=1, keepdims=True), 1e-9)
+
+
+@pytest.mark.parametrize("model", [None, 5, object()])
+def test_what_is_no_model(model):
+    with pytest.raises(ValueError, match=r"A model is a path, a name or a Backend\. Received: "):
+        SentenceEncoder(model)
+
+
+class _OtherArguments(tf.Module):
+    """A SavedModel of another program, whose signatures take two texts, and a number."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("a", "b")])
+    def two(self, a, b):
+        return {"default": tf.strings.length(a + b)[:, None]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="a")])
+    def number(self, a):
+        return {"default": a[:, None]}
+
+
+def test_signatures_with_other_arguments(tmp_path):
+    module = _OtherArguments()
+    tf.saved_model.save(module, str(tmp_path / "two"), signatures={"default": module.two})
+    with pytest.raises(ValueError, match="A model that encodes has one of"):
+        SentenceEncoder(tmp_path / "two")
+    module.__call__ = module.two
+    signatures = {"default": module.two, "encode_response": module.number}
+    tf.saved_model.save(module, str(tmp_path / "numbers"), signatures=signatures)
+    encoder = SentenceEncoder(tmp_path / "numbers")
+    with pytest.raises(ValueError, match="with encode_response"):
+        encoder.encode(["a"])
+    with pytest.raises(ValueError, match="A module is a folder") as caught:
+        encoder.encode_responses(["a"])
+    assert "\n" not in str(caught.value)
+
+
+def test_rank():
+    encoder = SentenceEncoder(Words(reads_history=True))
+    responses = ["none", "dog", "cat dog", "no", "cat"]
+    best = encoder.rank("cat", responses)
+    assert [text for text, _ in best] == ["cat", "cat dog", "none", "dog", "no"]
+    assert [score for _, score in best] == pytest.approx([1, 0.5**0.5, 0, 0, 0])
+    assert encoder.rank("cat", responses, top_k=2) == best[:2]
+    assert encoder.rank("cat", tuple(responses), top_k=9) == best
+    assert encoder.rank(("cat", "a dog"), iter(responses))[0][0] == "cat dog"
+    several = encoder.rank(["cat", ("", "dog")], responses, top_k=1)
+    assert several == [[("cat", 1.0)], [("dog", 1.0)]]
+    assert encoder.rank("cat", responses, top_k=np.int64(2)) == best[:2]
+    for responses, top_k in (([], None), (["a"], 0), (["a"], 1.5), (["a"], "1"), (["a"], True)):
+        with pytest.raises(ValueError, match="There must be a response"):
+            encoder.rank("cat", responses, top_k=top_k)
+    for context in (None, 5, [None], ("cat", 5)):
+        with pytest.raises(ValueError, match=r"Received: (None|5)"):
+            encoder.rank(context, ["a"])
+    for responses in (None, 5):
+        with pytest.raises(ValueError, match=r"Responses are several texts\. Received: "):
+            encoder.rank("cat", responses)
+    with pytest.raises(ValueError, match="does not read them"):
+        SentenceEncoder(Words()).rank(("cat", "dog"), ["a"])
+
+
+def test_progress(capsys, monkeypatch):
+    monkeypatch.setattr("convert_tf.storage.progress._SECONDS_IN_LOG", 0.0)
+    encoder = SentenceEncoder(Stub())
+    texts = [str(i % 1500) for i in range(3000)]
+    encoder.encode(texts)
+    assert capsys.readouterr().err == ""
+    encoder.encode(texts, show_progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("3,000 of 3,000 sentences")
+    assert "/s" in lines[-1] and "left" in lines[-1]
+    [*encoder.iter_encode(iter(texts), show_progress=True)]
+    assert "3,000 sentences" in capsys.readouterr().err
+
+
+def test_the_cache():
+    calls = []
+
+    def encode(keys):
+        calls.append(list(keys))
+        return np.array([[len(calls), key] for key in keys], np.float32).reshape(-1, 2)
+
+    cache = EncodingCache(encode, size=3)
+    first = cache([1, 2, 1])
+    np.testing.assert_array_equal(first, [[1, 1], [1, 2], [1, 1]])
+    first[:] = 0  # the caller's own
+    np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [1, 1]])
+    assert calls == [[1, 2], [3]]
+    assert cache.hits == 2
+    cache([2])[:] = 0
+    cache([4])  # 1 is the one that was not asked for the longest, as 3 came after it
+    np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [4, 1]])
+    assert calls[2:] == [[4], [1]]
+    cache([2])
+    cache([7])  # 2 was asked for after 3 and 1
+    assert cache([2])[0, 0] == 1
+    new = cache([5, 6])
+    new[:] = 0
+    np.testing.assert_array_equal(cache([5]), [[6, 5]])
+    assert cache([]).shape == (0, 2)
+    cache([*range(10, 20)])
+    assert cache(range(17, 20))[0, 0] == 8
+    assert EncodingCache(encode, size=0)([1, 1]).shape == (2, 2)
+
+
+def test_a_cache_of_nothing_computes_again():
+    stub = Stub()
+    client = EncoderClient(stub, cache_size=0)
+    client.encode_sentences(["a"])
+    client.encode_sentences(["a"])
+    assert stub.texts == [b"a", b"a"]
+
+
+def test_encoder_client():
+    stub = Stub()
+    client = EncoderClient(stub, internal_batch_size=3)
+    texts = ["a", "a", "b", "c", "d", "e", "f", "g"]
+    np.testing.assert_array_equal(client.encode_sentences(texts), expected(texts))
+    assert [len(columns[0]) for _, columns in stub.calls] == [3, 3, 1]
+    client.encode_sentences(["a", "z"])
+    assert stub.texts[7:] == [b"z"]
+    client.encode_contexts(["a"]), client.encode_responses(["a"]), client.encode_responses(["a"])
+    assert [output for output, _ in stub.calls[4:]] == ["encode_context", "encode_response"]
+    assert client.encode_responses([]).shape == (0, 2)
+    with pytest.raises(ValueError, match="Pass use_extra_context=True"):
+        client.encode_contexts(["a"], [["b"]])
+    with pytest.raises(ValueError, match="multi-context"):
+        EncoderClient(stub, use_extra_context=True)
+    for number in ({"cache_size": -1}, {"max_extra_contexts": -1}):
+        with pytest.raises(ValueError, match="=-1"):
+            EncoderClient(stub, **number)
+    with pytest.raises(ValueError, match="Received: str"):
+        client.encode_sentences("a text by itself")
+
+
+@pytest.mark.parametrize(
+    ("options", "extra"),
+    [
+        ({"max_extra_contexts": 4}, [b"d c b a", b"F E D C", b""]),
+        ({}, [b"d c b a", b"F E D C B A", b""]),
+        (
+            {"max_extra_contexts": 2, "use_extra_context_prefixes": True},
+            [b"0: d 1: c", b"0: F 1: E", b""],
+        ),
+    ],
+)
+def test_encoder_client_reads_turns(options, extra):
+    stub = Stub(reads_history=True)
+    client = EncoderClient(stub, use_extra_context=True, cache_size=9, **options)
+    contexts = ["hello", "hi", "yo"]
+    encodings = client.encode_contexts(contexts, [list("abcd"), list("ABCDEF"), []])
+    want = [vector(c.encode(), e) for c, e in zip(contexts, extra, strict=True)]
+    np.testing.assert_array_equal(encodings, want)
+    np.testing.assert_array_equal(client.encode_contexts(["yo"])[0], want[2])
+    assert len(stub.texts) == 3  # the last one was in the cache
+    with pytest.raises(ValueError, match="has one extra context"):
+        client.encode_contexts(["a", "b"], [["c"]])
+
+
+def test_encoder_client_has_the_arguments_of_polyai_in_their_order():
+    """`EncoderClient(uri, True, True, 2, 0, 3)` is called without names in others' programs."""
+    stub = Stub(reads_history=True)
+    client = EncoderClient(stub, True, True, 2, 0, 3)
+    client.encode_contexts(list("abcd"), [["u", "v", "w"]] * 4)
+    client.encode_contexts(["a"], [["u", "v", "w"]])
+    assert [columns[0] for _, columns in stub.calls] == [[b"a", b"b", b"c"], [b"d"], [b"a"]]
+    assert stub.calls[0][1][1][0] == b"0: w 1: v"
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    from convert_tf.export.hub.writing import export_module
+
+    folder = tmp_path_factory.mktemp("client")
+    return {
+        name: str(export_module(write_checkpoint(folder / name, **config), folder / f"m_{name}"))
+        for name, config in {"single": {}, "multi": {"multi_context": True}}.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def encoders(modules):
+    return {
+        name: SentenceEncoder(path, batch_size=7, compute_dtype="float32")
+        for name, path in modules.items()
+    }
+
+
+def test_a_module_encodes_as_its_signatures_do(modules, encoders):
+    import tensorflow as tf
+
+    texts = [*random_texts(30), "", "Größe ✈ 日本", *random_texts(5)]
+    for name, encoder in encoders.items():
+        signatures = tf.saved_model.load(modules[name]).signatures
+        default = signatures["default"](tf.constant(texts))["default"].numpy()
+        response = signatures["encode_response"](tf.constant(texts))["default"].numpy()
+        history = texts[::-1]
+        if name == "single":
+            context = signatures["encode_context"](tf.constant(texts))["default"].numpy()
+            contexts = encoder.encode_contexts(texts)
+        else:
+            context = signatures["encode_context"](
+                context=tf.constant(texts), extra_context=tf.constant(history)
+            )["default"].numpy()
+            contexts = encoder.encode_contexts(texts, history)
+        np.testing.assert_allclose(encoder.encode(texts), default, atol=1e-4)
+        np.testing.assert_allclose(contexts, context, atol=1e-5)
+        np.testing.assert_allclose(encoder.encode_responses(texts), response, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(contexts, axis=1), 1, atol=1e-5)
+        assert encoder.encode([]).shape == (0, default.shape[1])
+        assert encoder.encode_contexts([]).shape == (0, context.shape[1])
+        assert encoder.reads_history == (name == "multi")
+
+
+def test_any_bytes_are_encoded(encoders):
+    texts = [b"\xff\xfe", "nul\0nul", "\ud800", " ", "\u0301" * 500, "x" * 5000, "\u202eabc"]
+    encodings = encoders["single"].encode_responses(texts)
+    assert np.isfinite(encodings).all()
+    assert len(np.unique(encodings.round(4), axis=0)) >= len(texts) - 1
+
+
+@pytest.mark.slow
+def test_compute_dtypes(modules, encoders, monkeypatch):
+    from convert_tf.encoding.backends import module as module_backend
+
+    texts = random_texts(20)
+    exact = encoders["single"].encode(texts)
+    rounded = SentenceEncoder(modules["single"], compute_dtype="bfloat16").encode(texts)
+    assert np.abs(exact - rounded).max() > 1e-4
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
+    assert (np.sum(exact * rounded, axis=1) / norms).min() > 0.999
+    for is_faster, chosen in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(module_backend, "bfloat16_is_faster", lambda answer=is_faster: answer)
+        backend = module_backend.ModuleBackend(modules["single"], compute_dtype="auto")
+        assert backend.compute_dtype == chosen
+
+
+def test_modules_that_compute_in_float32_only(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    from convert_tf.encoding.backends import module as module_backend
+
+    class Older(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def __call__(self, texts):
+            return tf.cast(tf.strings.length(texts), tf.float32)[:, None]
+
+    tf.saved_model.save(Older(), str(tmp_path / "older"))
+    monkeypatch.setattr(module_backend, "bfloat16_is_faster", lambda: True)
+    np.testing.assert_array_equal(SentenceEncoder(tmp_path / "older").encode(["abc"]), [[3]])
+    with pytest.raises(ValueError, match=r"float32 only\. Received: compute_dtype='bfloat16'"):
+        SentenceEncoder(tmp_path / "older", compute_dtype="bfloat16")
+
+
+@pytest.mark.parametrize(("slow", "is_faster"), [("float32", True), ("bfloat16", False)])
+def test_which_dtype_is_faster_is_measured(monkeypatch, slow, is_faster):
+    import tensorflow as tf
+
+    from convert_tf.encoding.backends import module as module_backend
+
+    def matmul(a, b, **_):
+        time.sleep(0.02 if a.dtype == slow else 0.001)
+        return a[:1, :1]
+
+    monkeypatch.setattr(tf, "matmul", matmul)
+    for has_instructions in (True, None, False):
+        monkeypatch.setattr(module_backend, "multiplies_bfloat16", lambda has=has_instructions: has)
+        expected = is_faster and has_instructions is not False
+        assert module_backend.bfloat16_is_faster.__wrapped__() is expected
+
+
+def test_threads_get_equal_results(encoders):
+    encoder = encoders["single"]
+    texts = [random_texts(40, seed=seed) for seed in range(8)]
+    alone = [encoder.encode_contexts(own) for own in texts]
+    barrier = threading.Barrier(8)
+
+    def encode(own):
+        barrier.wait()
+        return encoder.encode_contexts(own)
+
+    with ThreadPoolExecutor(8) as pool:
+        for one, other in zip(alone, pool.map(encode, texts), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_encoder_client_on_modules(modules, encoders):
+    client = EncoderClient(modules["multi"], use_extra_context=True, compute_dtype="float32")
+    turns = ["thanks", "what time is it"]
+    np.testing.assert_allclose(
+        client.encode_contexts(["yes"], [turns]),
+        encoders["multi"].encode_contexts(["yes"], ["what time is it thanks"]),
+        atol=1e-6,
+    )
+
+
+def cut(path, share=0.5):
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+
+
+# The vocabulary in assets/ is for people and other programs; the graph has its own copy.
+FILES = [
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00002",
+    "variables/variables.data-00001-of-00002",
+]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "a byte short"])
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_modules_give_one_error(modules, tmp_path, name, damage):
+    folder = Path(shutil.copytree(modules["single"], tmp_path / "module"))
+    path = folder / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        cut(path)
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"folder that convert-tf export wrote") as caught:
+        SentenceEncoder(folder)
+    assert f"Received: {str(folder)!r}" in str(caught.value)
+    assert "export it again" in str(caught.value)
+
+
+def test_folders_that_hold_no_encoder(tmp_path):
+    import tensorflow as tf
+
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "nowhere"):
+        with pytest.raises(ValueError, match=r"folder that convert-tf export wrote"):
+            SentenceEncoder(tmp_path / folder)
+
+    class Other(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def score(self, numbers):
+            return {"default": numbers}
+
+    module = Other()
+    tf.saved_model.save(module, str(tmp_path / "other"), signatures={"score": module.score})
+    with pytest.raises(
+        ValueError,
+        match=r"of default, encode_context, encode_response, encode_similarity\. .*, with score",
+    ):
+        SentenceEncoder(tmp_path / "other")
+
+
+def test_the_client_is_light_until_a_model_is_opened():
+    statements = (
+        "import sys, convert_tf, convert_tf.encoding.client\n"
+        "convert_tf.SentenceEncoder, convert_tf.EncoderClient\n"
+        "print({'tensorflow', 'keras', 'onnxruntime'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", statements],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "set()", done.stderr

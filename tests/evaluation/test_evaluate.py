@@ -1,0 +1,561 @@
+"""Evaluation of checkpoints and modules, and the nearest responses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.commands import call_command, run_command
+from support.tiny_checkpoint import random_texts, write_checkpoint, write_records
+
+from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.folder import save_checkpoint
+from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.config.head import HeadConfig
+from convert_tf.data.record_examples import read_pairs
+from convert_tf.encoding.backends.checkpoint import CheckpointBackend
+from convert_tf.evaluation.tasks import evaluate
+from convert_tf.export.hub.writing import export_module
+from convert_tf.ranking.encoders import encoder_ranker, open_encoder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluate")
+    checkpoint = write_checkpoint(folder / "checkpoint")
+    return {
+        "checkpoint": str(checkpoint),
+        "module": str(export_module(checkpoint, folder / "module")),
+        "data": str(write_records(folder / "data", 450)),
+    }
+
+
+@pytest.fixture(scope="module")
+def encoder(paths):
+    return open_encoder(paths["module"])
+
+
+@pytest.fixture(scope="module")
+def reports(paths):
+    data = paths["data"]
+    return (
+        evaluate(paths["checkpoint"], data=data),
+        evaluate(paths["module"], data=data),
+    )
+
+
+def test_checkpoint_and_module_agree(reports):
+    scores, module_scores = (report["metrics"] for report in reports)
+    assert set(scores) == {"R100@1", "R100@3", "R100@10", "MRR"}
+    assert 0.05 < scores["R100@1"] < scores["R100@3"] < scores["R100@10"] < 1
+    for name, score in scores.items():
+        assert abs(module_scores[name] - score) <= 0.01
+
+
+def test_the_score_equals_a_naive_one(paths, reports):
+    signatures = tf.saved_model.load(paths["module"]).signatures
+    contexts, responses = read_pairs(paths["data"], "test")
+    h_c = signatures["encode_context"](tf.constant(contexts))["default"].numpy()
+    h_r = signatures["encode_response"](tf.constant(responses))["default"].numpy()
+    hits = 0
+    for start in range(0, 400, 100):
+        for i in range(start, start + 100):
+            own = h_c[i] @ h_r[i]
+            hits += all(h_c[i] @ h_r[j] < own for j in range(start, start + 100) if j != i)
+    assert reports[1]["metrics"]["R100@1"] == pytest.approx(hits / 400, abs=0.0051)
+
+
+def test_the_report_says_what_was_scored(paths, reports):
+    for report, name in zip(reports, ("checkpoint", "module"), strict=True):
+        assert report[name] == paths[name]
+        assert report["examples"] == 400  # 450, without the last partial block
+        assert report["split"] == "test"
+        assert report["data"] == paths["data"]
+        assert report["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_options_change_what_is_scored(paths):
+    report = evaluate(paths["module"], data=paths["data"], ks=(2,), block_size=20, max_examples=130)
+    assert report["examples"] == 120
+    assert set(report["metrics"]) == {"R20@2", "MRR"}
+
+
+def test_precision_of_a_checkpoint(paths, reports):
+    report = evaluate(paths["checkpoint"], data=paths["data"], precision="mixed_bfloat16")
+    assert report["precision"] == "mixed_bfloat16"
+    assert report["metrics"] != reports[0]["metrics"]
+    assert abs(report["metrics"]["R100@10"] - reports[0]["metrics"]["R100@10"]) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": None}, "Received: neither"),
+        ({"candidates": "c"}, "Received: both"),
+        ({"split": "nowhere"}, "Received: 'nowhere'"),
+        ({"split": "dev"}, "holds no dev-"),
+        ({"max_examples": 99}, "at least 100 examples. Received: 99 of the split 'test'"),
+        ({"ks": (101,)}, r"k \[101\], 100 candidates"),
+        ({"ks": ()}, "k must be from 1"),
+        ({"precision": "float8"}, "Received: 'float8'"),
+        ({"model": "nowhere"}, "folder that convert-tf export wrote"),
+        ({"model": "m", "precision": "mixed_bfloat16"}, "its own precision"),
+    ],
+)
+def test_errors(paths, changes, message):
+    arguments = {"model": paths["checkpoint"], "data": paths["data"], **changes}
+    with pytest.raises(ValueError, match=message):
+        evaluate(**arguments)
+
+
+def test_module_without_the_signatures(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="without encode_context, encode_response"):
+        open_encoder(tmp_path / "other")
+
+
+def test_sorting_and_duplicates_keep_the_order(paths, encoder):
+    texts = [*random_texts(30), "", *random_texts(30)[::-1], "a" * 50]
+    signature = tf.saved_model.load(paths["module"]).signatures["encode_context"]
+    expected = np.concatenate([signature(tf.constant([t]))["default"].numpy() for t in texts])
+    np.testing.assert_allclose(encoder.encode_contexts(texts), expected, atol=1e-5)
+    assert encoder.encode_contexts([]).shape == (0, 64)
+    differ = encoder.encode_responses(texts) - encoder.encode_contexts(texts)
+    assert np.abs(differ).max() > 0.01
+
+
+def test_nearest_equals_brute_force(encoder):
+    candidates = random_texts(50, seed=3)
+    queries = random_texts(4, seed=4)
+    found = encoder.rank(queries, candidates, top_k=5)
+    assert [len(results) for results in found] == [5] * 4
+    for query, results in zip(queries, found, strict=True):
+        h = encoder.encode_contexts([query])[0]
+        scores = {c: float(h @ encoder.encode_responses([c])[0]) for c in candidates}
+        best = sorted(scores.values(), reverse=True)[:5]
+        np.testing.assert_allclose([cosine for _, cosine in results], best, atol=1e-5)
+        assert len({text for text, _ in results}) == 5
+        for text, cosine in results:
+            assert scores[text] == pytest.approx(cosine, abs=1e-5)
+
+
+def test_nearest_needs_candidates(encoder):
+    with pytest.raises(ValueError, match="0 responses"):
+        encoder.rank(["how are you"], [])
+
+
+@pytest.mark.slow
+def test_commands(paths, tmp_path):
+    output = tmp_path / "report.json"
+    done = run_command(
+        "evaluate", f"--module={paths['module']}", f"--data={paths['data']}",
+        "--k=1,5", f"--output={output}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "R100@5" in done.stdout
+    assert set(json.loads(output.read_text())["metrics"]) == {"R100@1", "R100@5", "MRR"}
+
+    candidates = tmp_path / "candidates.txt"
+    candidates.write_text("reset my password\n\nthe cat sat\nreset my password\n")
+    done = run_command(
+        "nearest", f"--module={paths['module']}", f"--candidates={candidates}",
+        "--queries=how, do i reset my password", "--top_k=3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert lines[0] == "how, do i reset my password"
+    assert sorted(line.split(maxsplit=1)[1] for line in lines[1:]) == [
+        "reset my password",
+        "the cat sat",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--checkpoint=nowhere"], "folder that convert-tf export wrote. Received: 'nowhere'"),
+        (["--k=one"], "--k is a list of numbers"),
+    ],
+)
+def test_command_errors_have_no_traceback(paths, arguments, message):
+    data, module = f"--data={paths['data']}", f"--module={paths['module']}"
+    done = run_command("evaluate", data, module, *arguments)
+    assert done.returncode != 0
+    assert message in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def error_line(script, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        call_command(script, *arguments)
+    message = caught.value.code
+    assert isinstance(message, str)  # what Python exits with 1 for, after printing it
+    assert "\n" not in message
+    return message
+
+
+DAMAGES = {
+    "graph": lambda folder: cut(folder / "saved_model.pb"),
+    "no graph in it": lambda folder: (folder / "saved_model.pb").write_bytes(b"x" * 100),
+    "index": lambda folder: cut(folder / "variables" / "variables.index"),
+    "shard": lambda folder: cut(folder / "variables" / "variables.data-00000-of-00002"),
+    "no shard": lambda folder: (folder / "variables" / "variables.data-00001-of-00002").unlink(),
+    "no variables": lambda folder: shutil.rmtree(folder / "variables"),
+    "nothing": lambda folder: shutil.rmtree(folder),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_modules(paths, tmp_path, monkeypatch, damage):
+    module = Path(shutil.copytree(paths["module"], tmp_path / "module"))
+    DAMAGES[damage](module)
+    candidates = tmp_path / "candidates"
+    candidates.write_text("one\n")
+    scripts = {
+        "evaluate": (f"--data={paths['data']}",),
+        "nearest": (f"--candidates={candidates}", "--queries=two"),
+    }
+    for script, arguments in scripts.items():
+        message = error_line(script, f"--module={module}", *arguments)
+        rule = "A module is a folder that convert-tf export wrote."
+        assert f"{rule} Received: {str(module)!r}" in message
+
+
+def test_module_that_fails_at_texts(paths, monkeypatch):
+    encoder = open_encoder(paths["module"])
+
+    def fail(_):
+        raise tf.errors.InvalidArgumentError(None, None, "indices[3] = 70\nis not in [0, 60)")
+
+    encoder._model._signatures["encode_context"] = fail
+    with pytest.raises(ValueError, match=r"convert-tf export wrote") as caught:
+        encoder.encode_contexts(["text"])
+    assert paths["module"] in str(caught.value)
+
+
+@pytest.mark.parametrize("script", ["evaluate", "nearest"])
+def test_damaged_records(paths, tmp_path, monkeypatch, script):
+    data = Path(shutil.copytree(paths["data"], tmp_path / "data"))
+    cut(next(data.iterdir()))
+    arguments = ["--queries=two"] if script == "nearest" else []
+    arguments += [f"--module={paths['module']}", f"--data={data}"]
+    assert str(data) in error_line(script, *arguments)
+
+
+@pytest.mark.slow
+def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
+    arguments = (f"--module={paths['module']}", f"--data={paths['data']}")
+    output = tmp_path / "nowhere" / "report.json"
+    message = error_line("evaluate", *arguments, f"--output={output}")
+    assert f"No such file or directory, at {str(output)!r}" in message
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "data/test")
+
+    monkeypatch.setattr("convert_tf.data.turns.read_turns", refuse)
+    monkeypatch.setattr("convert_tf.data.record_examples.read_pairs", refuse)
+    for script, more in (
+        ("evaluate", ()),
+        ("nearest", ("--queries=two",)),
+    ):
+        assert "data/test" in error_line(script, *arguments, *more)
+
+
+GIVEN = [
+    {"context": ["the cat sat", "reset my password"], "candidates": ["password reset", "no"],
+     "label": 0},
+    {"context": ["train late"], "candidates": ["maybe", "late train", "today"], "label": [1, 2]},
+    {"context": [], "candidates": ["thanks"], "label": 0},
+] * 3  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    path = tmp_path_factory.mktemp("given") / "given.jsonl"
+    path.write_text("\n".join(map(json.dumps, GIVEN)))
+    return str(path)
+
+
+def run_report(monkeypatch, capsys, tmp_path, *arguments):
+    """The JSON of a command, and what it printed."""
+    output = tmp_path / "results"
+    call_command("evaluate", *arguments, f"--output={output}")
+    return json.loads((output / "evaluation.json").read_text()), capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_rows_of_every_kind(paths, given, tmp_path, monkeypatch, capsys):
+    arguments = [
+        f"--data={paths['data']}", f"--checkpoint={paths['checkpoint']}",
+        f"--module={paths['module']}", "--baselines=tfidf,bm25,sim", f"--vectors={paths['module']}",
+        f"--vectors={paths['checkpoint']}", f"--train_data={given}", "--k=1,5",
+        "--max_examples=210",
+    ]  # fmt: skip
+    report, printed = run_report(monkeypatch, capsys, tmp_path, *arguments)
+    names = [
+        paths["checkpoint"], paths["module"], "TF-IDF", "BM25", f"SIM {paths['module']}",
+        f"SIM {paths['checkpoint']}",
+    ]  # fmt: skip
+    rows = {row["name"]: row for row in report["rows"]}
+    assert list(rows) == names
+    assert all(name in printed for name in names)
+    scores = {name: row["groups"]["all"]["metrics"] for name, row in rows.items()}
+    assert all(set(own) == {"R100@1", "R100@5", "MRR"} for own in scores.values())
+    assert all(row["groups"]["all"]["examples"] == 200 for row in rows.values())
+    # The encodings have length 1: their cosine is their dot product.
+    for name in (paths["checkpoint"], paths["module"]):
+        assert scores[f"SIM {name}"] == pytest.approx(scores[name], abs=0.0051)
+    assert scores["TF-IDF"]["R100@1"] > 0.1  # responses share words with their contexts
+    assert report["task"] == {
+        "data": paths["data"], "split": "test", "block_size": 100, "max_examples": 210,
+        "history": "own", "k": [1, 5], "examples_sha256": report["task"]["examples_sha256"],
+    }  # fmt: skip
+    assert rows["BM25"]["settings"] == {
+        "fitted_on_texts": 18, "k1": 2.0, "b": 0.75, "train_data": given, "train_examples": 9,
+    }  # fmt: skip
+    single = evaluate(paths["module"], data=paths["data"], ks=(1, 5), max_examples=210)
+    assert single["metrics"] == scores[paths["module"]]
+
+
+def test_given_candidates(paths, given, tmp_path, monkeypatch, capsys):
+    report, _ = run_report(
+        monkeypatch, capsys, tmp_path, f"--candidates={given}", f"--train_data={given}",
+        "--baselines=tfidf", f"--module={paths['module']}",
+    )  # fmt: skip
+    single = evaluate(paths["module"], candidates=given)
+    assert single["candidates"] == given
+    assert single["metrics"] == report["rows"][0]["groups"]["all"]["metrics"]
+    metrics = report["rows"][1]["groups"]["all"]["metrics"]
+    assert metrics == {"R@1": 1.0, "R@2": 1.0, "MRR": 1.0}  # k below the longest list
+    assert report["task"]["candidates"] == given
+
+
+def test_options_of_given_candidates(paths, given, tmp_path, monkeypatch, capsys):
+    def found(*arguments):
+        output = tmp_path / str(len(list(tmp_path.iterdir())))
+        output.mkdir()
+        report, _ = run_report(
+            monkeypatch, capsys, output, f"--candidates={given}", "--baselines=tfidf",
+            f"--train_data={given}", *arguments,
+        )  # fmt: skip
+        return report["rows"][0]["groups"], report["task"], report["rows"][0]["settings"]
+
+    plain, task, settings = found()
+    assert list(plain) == ["all"]
+    assert list(found("--by_history")[0]) == ["all", "with history", "without history"]
+    assert found("--max_examples=4")[0]["all"]["examples"] == 4
+    assert set(found("--k=3")[0]["all"]["metrics"]) == {"R@3", "MRR"}
+    assert found("--history=none")[1]["examples_sha256"] != task["examples_sha256"]
+    assert found("--train_examples=1")[2]["fitted_on_texts"] == 2 < settings["fitted_on_texts"]
+
+
+def test_what_is_read_of_a_context(paths, monkeypatch, tmp_path):
+    """Joined turns lose tokens at their start, where the oldest are."""
+    turns = [("yes no maybe", "reset my password"), ("thanks",), ()]
+    encoder = open_encoder(paths["checkpoint"])
+    last = encoder_ranker("last", encoder).encode_contexts(turns)
+    joined = encoder_ranker("joined", encoder, joins_turns=True).encode_contexts(turns)
+    expected = encoder.encode_contexts(["reset my password", "thanks", ""])
+    np.testing.assert_allclose(last, expected, atol=1e-6)
+    expected = encoder.encode_contexts(["yes no maybe reset my password", "thanks", ""])
+    np.testing.assert_allclose(joined, expected, atol=1e-6)
+    assert np.isfinite(joined).all()
+
+    newest = open_encoder(paths["checkpoint"], keeps_newest=True)
+    limit = CheckpointBackend(paths["checkpoint"]).config.max_tokens
+    text = " ".join(["cat"] * 5 + ["mat"] * limit)
+    by_newest, by_oldest = (e.encode_contexts([text, "cat"]) for e in (newest, encoder))
+    np.testing.assert_allclose(
+        by_newest[0], encoder.encode_contexts([" ".join(["mat"] * limit)])[0], atol=1e-5
+    )
+    np.testing.assert_allclose(by_newest[1], by_oldest[1], atol=1e-5)
+    assert np.abs(by_newest[0] - by_oldest[0]).max() > 1e-3
+    np.testing.assert_array_equal(newest.encode_responses([text]), encoder.encode_responses([text]))
+    assert encoder.encode_responses([]).shape == (0, 64)
+
+
+class Both(tf.Module):
+    """A module whose context encoder reads history: lengths of the two texts, normalised."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name=name) for name in ("context", "extra_context")
+        ]
+    )
+    def encode_context(self, context, extra_context):
+        lengths = [tf.strings.length(text) for text in (context, extra_context)]
+        return {"default": tf.cast(tf.stack(lengths, axis=1), tf.float32)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="default")])
+    def encode_response(self, text):
+        return {"default": tf.cast(tf.stack([tf.strings.length(text)] * 2, 1), tf.float32)}
+
+
+def test_modules_that_read_history(tmp_path):
+    module = Both()
+    signatures = {name: getattr(module, name) for name in ("encode_context", "encode_response")}
+    tf.saved_model.save(module, str(tmp_path / "both"), signatures=signatures)
+    encoder = open_encoder(tmp_path / "both")
+    assert encoder.reads_history
+    turns = [("abc", "de", "f"), ("f",), (), ("g", "f")]
+    for joins_turns in (False, True):  # it has a place for them
+        ranker = encoder_ranker("both", encoder, joins_turns=joins_turns)
+        # "de abc" has six letters, and a single turn before "f" is one text with it.
+        expected = [[1, 6], [1, 0], [0, 0], [1, 1]]
+        np.testing.assert_array_equal(ranker.encode_contexts(turns), expected)
+    np.testing.assert_array_equal(encoder.encode_contexts(["abc", "f"]), [[3, 0], [1, 0]])
+    np.testing.assert_array_equal(encoder.encode_responses(["abc"]), [[3, 3]])
+
+
+def test_vectors_of_one_signature(paths, tmp_path):
+    """SIM and MAP over `default`, of both sides alike, also of a module that is called."""
+    encoder = open_encoder(paths["module"], signature="default")
+    texts = ["reset my password", "thanks"]
+    np.testing.assert_array_equal(encoder.encode_contexts(texts), encoder.encode_responses(texts))
+    expected = tf.saved_model.load(paths["module"])(tf.constant(texts)).numpy()
+    np.testing.assert_allclose(encoder.encode_contexts(texts), expected, atol=1e-5)
+
+    class Callable(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def __call__(self, texts):
+            return tf.cast(tf.strings.length(texts), tf.float32)[:, None]
+
+    tf.saved_model.save(Callable(), str(tmp_path / "callable"))
+    encoder = open_encoder(tmp_path / "callable", signature="default")
+    np.testing.assert_array_equal(encoder.encode_responses(texts), [[17.0], [6.0]])
+    with pytest.raises(ValueError, match="without encode_sentence"):
+        open_encoder(paths["module"], signature="encode_sentence")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--module=m"], "from --data or from --candidates. Received: neither"),
+        (["--data=d", "--candidates=c", "--module=m"], "Received: both"),
+        (["--data=d"], "Something must rank"),
+        (["--data=d", "--baselines=tf"], "are tfidf, bm25, sim, map, map_dot. Received: tf."),
+        (["--data=d", "--baselines=sim"], "sim and map compare the vectors"),
+        (["--data=d", "--baselines=tfidf", "--vectors=m"], "sim and map compare the vectors"),
+        (["--candidates=c", "--baselines=tfidf"], "fitted on training examples. Received: none"),
+        (["--candidates=c", "--module=m", "--split=dev"], "--split with --candidates"),
+        (["--candidates=c", "--module=m", "--by_source"], "--by_source with --candidates"),
+        (["--candidates=c", "--module=m", "--block_size=9"], "--block_size with --candidates"),
+        (["--data=d", "--module=m", "--vector_signature=s"], "--vector_signature without"),
+        (["--data=d", "--module=m", "--train_data=t"], "--train_data without a baseline"),
+        (["--data=d", "--module=m", "--train_examples=3"], "--train_examples without a baseline"),
+        (["--data=d", "--module=m", "--k=101"], "k [101], 100 candidates"),
+        (["--data=d", "--module=m", "--module=n", "--output=a.json"], "for one model on --data"),
+        (["--data=d", "--module=m", "--precision=mixed_bfloat16"], "its own precision"),
+    ],
+)  # fmt: skip
+def test_flags_that_do_not_fit(monkeypatch, arguments, message):
+    assert message in error_line("evaluate", *arguments)
+
+
+def test_errors_of_given_candidates(given, tmp_path, monkeypatch):
+    arguments = ("--baselines=tfidf", f"--train_data={given}")
+    message = error_line("evaluate", f"--candidates={given}", "--k=4", *arguments)
+    assert "k [4], 3 candidates" in message
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
+    message = error_line("evaluate", f"--candidates={bad}", *arguments)
+    assert f"without candidates, label, at {bad}:2." in message
+
+
+def test_scores_by_source(paths, tmp_path, monkeypatch, capsys):
+    report, printed = run_report(
+        monkeypatch, capsys, tmp_path, f"--data={paths['data']}", "--by_source",
+        f"--module={paths['module']}",
+    )  # fmt: skip
+    groups = report["rows"][0]["groups"]
+    assert list(groups) == ["all", "source reddit"]
+    assert groups["all"] == groups["source reddit"]  # one source: the same blocks
+    assert "R100@1, source reddit" in printed
+
+
+def test_baselines_on_files_need_no_tensorflow(given):
+    code = (
+        "import sys; from convert_tf.cli.main import main\n"
+        "status = main(['evaluate', *sys.argv[1:]])\n"
+        "print([m for m in sys.modules if m in ('tensorflow', 'keras')]); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"--candidates={given}", "--baselines=tfidf,bm25",
+         f"--train_data={given}"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "BM25" in done.stdout
+
+
+def test_multi_context_checkpoints(tmp_path, monkeypatch):
+    """The encoding of both texts, packed as one to a row; `""` is no history."""
+    folder = write_checkpoint(tmp_path / "multi", multi_context=True)
+    backend = CheckpointBackend(folder)
+    encoder = SentenceEncoder(backend, batch_size=2)
+    assert encoder.reads_history
+    assert not encoder.numbers_turns
+    turns = [("yes no", "the cat sat", "reset my password"), ("thanks",), ("help", "train")]
+    found = encoder_ranker("multi", encoder).encode_contexts(turns)
+    model, tokenizer = backend._encoder, backend._tokenizer
+
+    def ids(texts):
+        return tokenizer.token_ids(texts).to_tensor(tokenizer.padding_id)
+
+    expected = model.encode_both(
+        ids(["reset my password", "thanks", "train"]), ids(["the cat sat yes no", "", "help"])
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    none = encoder.encode_contexts(["reset my password", "thanks"])
+    np.testing.assert_allclose(none[1], found[1], atol=1e-5)
+    assert np.abs(none[0] - found[0]).max() > 1e-3
+    np.testing.assert_allclose(
+        encoder.encode_responses(["thanks"]), model.encode_response(ids(["thanks"])), atol=1e-5
+    )
+    encoder.numbers_turns = True
+    numbered = encoder_ranker("multi", encoder).encode_contexts(turns)
+    expected = encoder.encode_contexts(["train"], ["0: help"])[0]
+    np.testing.assert_allclose(numbered[2], expected, atol=1e-5)
+    assert np.abs(numbered[0] - found[0]).max() > 1e-4
+
+
+def test_rows_of_rankers(paths, given, tmp_path, monkeypatch, capsys):
+    """A bi-encoder that was not trained ranks as the dual encoder it was made from."""
+    folders = {}
+    for head in ("bi", "poly", "cross"):
+        ranker, vocabulary = initial_ranker(
+            paths["checkpoint"],
+            HeadConfig(head=head, max_context_tokens=60, negatives_from="given"),
+        )
+        folders[head] = str(tmp_path / head)
+        save_checkpoint(folders[head], ranker, vocabulary=vocabulary, training={})
+    report, _ = run_report(
+        monkeypatch, capsys, tmp_path, f"--candidates={given}", "--k=1", "--history=joined",
+        *(f"--checkpoint={folder}" for folder in [paths["checkpoint"], *folders.values()]),
+    )  # fmt: skip
+    rows = report["rows"]
+    assert [row["name"] for row in rows] == [paths["checkpoint"], *folders.values()]
+    assert rows[1]["groups"] == rows[0]["groups"]
+    assert rows[3]["settings"] == {"checkpoint": folders["cross"], "precision": "float32"}
+
+
+def test_results_are_printed_before_they_cannot_be_written(given, tmp_path, monkeypatch, capsys):
+    arguments = (f"--candidates={given}", "--baselines=bm25", f"--train_data={given}")
+    (tmp_path / "evaluation.json").write_text("{}")
+    message = error_line("evaluate", *arguments, f"--output={tmp_path}")
+    assert "must be what an evaluation wrote" in message
+    assert "BM25" in capsys.readouterr().out

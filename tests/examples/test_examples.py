@@ -1,0 +1,42 @@
+"""The tutorials run on the modules that are shipped, each in a folder of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.commands import own_environment
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+# What each prints: of the modules, so these change when they do.
+PRINTED = {
+    "faq_search": [
+        "How do I change my password?", "When will my order arrive?",
+        "How do I send something back?", "Do you deliver abroad?",
+    ],
+    "intent_bot": ["on its way", "a new password", "asked for the refund", "Do you ask about"],
+    "rasa_pipeline": ["book      do you have room", "complain  my steak", "order     I'll have"],
+    "fine_tune": ["The manual of the kettle is on our site"],
+    "rerank": ["poly", "cross", "I think the concert is at"],
+}  # fmt: skip
+
+
+def test_each_example_is_tested():
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*PRINTED}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "faq_search" else pytest.param(n, marks=pytest.mark.slow) for n in PRINTED],
+)
+def test_an_example_runs(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py"],
+        cwd=tmp_path,
+        env={**own_environment(), "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for expected in PRINTED[name]:
+        assert expected in done.stdout, done.stdout

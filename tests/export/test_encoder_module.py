@@ -1,0 +1,144 @@
+"""Modules before they are saved: any text, any batch, several threads, both compute types."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.export.hub import length_batches as graph_batches
+from convert_tf.export.hub.encoder_module import EncoderModule
+from convert_tf.text.loading import load_tokenizer
+
+MAX_TOKENS = 20
+STRANGE = {
+    "invalid UTF-8": b"how \xff\xfe are\xc3 you \xed\xa0\x80",
+    "NUL": b"how\0are\0you",
+    "only spaces": b" " * 500,
+    "other spaces": "\u00a0\u2003\u3000 \u200b\n\t".encode(),
+    "right to left": "שלום how مرحبا".encode(),
+    "combining marks": ("a" + "\u0301" * 10_000).encode(),
+    "markers": "\ufe4f\ufe4e\ufe4d the \ufe4f".encode(),
+    "emoji": "👩‍👩‍👧‍👦 train 🏳️‍🌈".encode(),
+    "a megabyte": b"late train today " * 60_000,
+    "a megabyte without spaces": b"passwordplease" * 75_000,
+    "a megabyte of invalid bytes": b"\xff" * 1_000_000,
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("module") / "checkpoint")
+
+
+def make_module(checkpoint, **kwargs):
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    return EncoderModule(
+        encoder, load_tokenizer(vocabulary, num_oov_buckets=7), max_tokens=MAX_TOKENS, **kwargs
+    )
+
+
+@pytest.fixture(scope="module")
+def module(checkpoint):
+    return make_module(checkpoint)
+
+
+def encode(module, texts) -> np.ndarray:
+    return module(tf.constant(texts, tf.string)).numpy()
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=list(STRANGE))
+def test_strange_texts_are_encoded_as_the_checkpoint_does(checkpoint, module, text):
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=7)
+    ids = tokenizer.token_ids(tf.constant([text])).to_tensor()[:, :MAX_TOKENS]
+    expected = encoder.reduce(ids).numpy()
+    got = encode(module, [text, b"how are you"])
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(got[:1], expected, atol=2e-3 * np.abs(expected).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.binary(max_size=60) | st.text(max_size=40).map(str.encode), max_size=4))
+def test_any_bytes_are_encoded_whatever_stands_beside_them(module, texts):
+    together = encode(module, texts)
+    assert together.shape == (len(texts), 128)
+    assert np.isfinite(together).all()
+    np.testing.assert_array_equal(encode(module, texts), together)
+    for text, row in zip(texts, together, strict=True):
+        np.testing.assert_allclose(encode(module, [text])[0], row, atol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("ab é\u0130.\ufe4f\0 Σ👩", max_size=30), st.text(max_size=30), st.integers(1, 6))
+def test_what_follows_changes_no_earlier_token(module, text, after, number):
+    """The bytes that a module leaves unread decide none of the tokens that it reads."""
+    tokenizer = module.tokenizer
+    limit = tokenizer.bytes_of(number)
+    whole = (text * 100 + after).encode()
+    cut = tf.strings.substr([whole], 0, limit)
+    tokens = tokenizer.token_ids(tf.constant([whole])).to_list()[0][:number]
+    assert tokenizer.token_ids(cut).to_list()[0][:number] == tokens
+
+
+def test_large_batches_are_computed_in_parts(module, monkeypatch):
+    texts = [*random_texts(300), " ".join(random_texts(30)), ""]
+    together = encode(module, texts)
+    for place in (0, 299, 300, 301):
+        np.testing.assert_allclose(encode(module, [texts[place]])[0], together[place], atol=1e-4)
+    monkeypatch.setattr(graph_batches, "BATCH_TOKENS", 64)
+    parts = module._reduce.python_function(tf.constant(texts))
+    np.testing.assert_allclose(parts, together, atol=1e-4)
+
+
+def test_a_batch_of_ten_thousand_and_one_of_none(module):
+    texts = random_texts(10)
+    together = encode(module, texts * 1_000)
+    assert together.shape == (10_000, 128)
+    np.testing.assert_allclose(together, np.tile(encode(module, texts), (1_000, 1)), atol=1e-4)
+    assert encode(module, []).shape == (0, 128)
+
+
+def test_threads_get_equal_results(module):
+    texts = random_texts(12)
+    expected = encode(module, texts)
+    with ThreadPoolExecutor(8) as pool:
+        for got in pool.map(lambda _: encode(module, texts), range(16)):
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def cosines(first, second) -> np.ndarray:
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return (first * second).sum(axis=1) / lengths
+
+
+def test_bfloat16_is_turned_on_and_off(checkpoint):
+    module, texts = make_module(checkpoint), random_texts(20)
+    expected = encode(module, texts)
+    module.use_bfloat16(True)
+    rounded = encode(module, texts)
+    assert rounded.dtype == np.float32
+    assert np.abs(rounded - expected).max() > 1e-4
+    assert cosines(rounded, expected).min() > 0.999
+    kernel = next(v for v in module.trainable_variables if v.shape.as_list() == [64, 64 * 2])
+    kernel.assign(-kernel)
+    np.testing.assert_array_equal(encode(module, texts), rounded)  # copies of before
+    module.use_bfloat16(True)
+    assert np.abs(encode(module, texts) - rounded).max() > 0.01
+    kernel.assign(-kernel)
+    module.use_bfloat16(False)
+    np.testing.assert_array_equal(encode(module, texts), expected)
+
+
+def test_8_bits_are_near_16(checkpoint, module):
+    texts = random_texts(50)
+    small = make_module(checkpoint, network_bits=8)
+    names = {v.dtype.name for v in small.variables}
+    assert "int8" in names
+    got, expected = encode(small, texts), encode(module, texts)
+    assert np.abs(got - expected).max() > 1e-3
+    assert cosines(got, expected).min() > 0.999

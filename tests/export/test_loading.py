@@ -1,0 +1,153 @@
+"""Where modules are loaded: under strategies, in graphs, in other models, again and again."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.export.hub.writing import export_module
+from convert_tf.text.loading import load_tokenizer
+
+TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
+
+
+@pytest.fixture(scope="module", params=[8, 32])
+def folder(request, tmp_path_factory):
+    """A module wide enough that matrices are stored in bytes; and one with nothing to unpack."""
+    place = tmp_path_factory.mktemp("loading")
+    checkpoint = write_checkpoint(place / "run", embedding_dim=64, feed_forward_dim=128)
+    return export_module(checkpoint, place / "module" / "1", network_bits=request.param)
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    return tf.saved_model.load(str(folder))(TEXTS).numpy()
+
+
+def test_under_a_distribution_strategy(folder, expected):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        module = tf.saved_model.load(str(folder))
+    for _ in range(2):
+        found = strategy.run(lambda: module(tf.constant(TEXTS)))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_in_a_graph_with_initializers(folder, expected):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        module = tf.saved_model.load(str(folder))
+        texts = tf.compat.v1.placeholder(tf.string, [None])
+        encode = module.signatures["default"](texts)["default"]
+        session.run(
+            [tf.compat.v1.global_variables_initializer(), tf.compat.v1.tables_initializer()]
+        )
+        for _ in range(2):
+            found = session.run(encode, {texts: TEXTS})
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_keras_3_model_exports_it(folder, expected, tmp_path):
+    layer = keras.layers.TFSMLayer(str(folder), call_endpoint="serving_default", trainable=False)
+    inputs = keras.Input((), dtype="string")
+    model = keras.Model(inputs, layer(inputs)["default"])
+    model.export(tmp_path / "before", verbose=False)
+    np.testing.assert_allclose(model(tf.constant(TEXTS)), expected, atol=1e-6)
+    model.export(tmp_path / "after", verbose=False)
+    for name in ("before", "after"):
+        again = tf.saved_model.load(str(tmp_path / name))
+        np.testing.assert_allclose(again.serve(tf.constant(TEXTS)), expected, atol=1e-6)
+
+
+def test_each_signature_unpacks(folder):
+    """Whichever is called first."""
+    module = tf.saved_model.load(str(folder))
+
+    def outputs(name):
+        return {k: v.numpy() for k, v in module.signatures[name](
+            **{i: tf.constant(TEXTS) for i in module.signatures[name].structured_input_signature[1]}
+        ).items()}  # fmt: skip
+
+    first = outputs("encode_response")  # unpacks
+    expected = {name: outputs(name) for name in module.signatures}
+    np.testing.assert_array_equal(first["default"], expected["encode_response"]["default"])
+    for name, own in expected.items():
+        if len(module.weights._stored):
+            module.weights._is_unpacked.assign(False)
+            for variable in module.trainable_variables:
+                variable.assign(tf.zeros_like(variable))
+        for key, value in outputs(name).items():
+            np.testing.assert_array_equal(value, own[key], err_msg=name)
+
+
+def test_bfloat16_before_anything_else(folder, expected):
+    module = tf.saved_model.load(str(folder))
+    module.use_bfloat16(True)
+    found = module(TEXTS).numpy()
+    np.testing.assert_allclose(found, expected, atol=0.1 * np.abs(expected).max())
+    assert np.abs(found).max() > 0.5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+def test_gradients_are_those_of_the_checkpoint(folder):
+    encoder, vocabulary = load_checkpoint(folder)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
+    ids = tokenizer.token_ids(tf.constant(TEXTS)).to_tensor(tokenizer.padding_id)
+    for block in encoder.trunk.blocks:
+        block.feed_forward.fold_slope()  # as in modules
+    target = np.random.default_rng(0).standard_normal((4, encoder.config.encoding_dim))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(encoder.encode_response(ids) * target)
+    variables = [v.value for v in encoder.network_variables]
+    wanted = tape.gradient(loss, variables)
+    module = tf.saved_model.load(str(folder))
+    with tf.GradientTape() as tape:
+        encodings = module.signatures["encode_response"](default=tf.constant(TEXTS))["default"]
+        loss = tf.reduce_sum(encodings * target)
+    found = tape.gradient(loss, module.trainable_variables)
+    reached = 0
+    for own, want, variable in zip(found, wanted, variables, strict=True):
+        assert (own is None) == (want is None), variable.path
+        if own is not None:
+            own, want = (tf.convert_to_tensor(each).numpy() for each in (own, want))
+            np.testing.assert_allclose(own, want, atol=2e-4 * max(np.abs(want).max(), 1e-3))
+            reached += np.abs(want).max() > 0
+    assert reached > 20
+
+
+RELOADING = """
+import gc, sys
+import tensorflow as tf, tensorflow_text
+
+def kept():
+    gc.collect()
+    return sum(isinstance(each, tf.Graph) for each in gc.get_objects())
+
+counts = []
+for _ in range(4):
+    module = tf.saved_model.load(sys.argv[1])
+    module(tf.constant(["how are you?"]))
+    del module
+    counts.append(kept())
+assert counts[-1] == counts[1], counts
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_loads_it_again_keeps_nothing(folder, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", RELOADING, str(folder)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_saved_before_its_first_call(folder, expected, tmp_path):
+    module = tf.saved_model.load(str(folder))
+    tf.saved_model.save(module, str(tmp_path / "again"), signatures=module.signatures)
+    again = tf.saved_model.load(str(tmp_path / "again"))
+    np.testing.assert_allclose(again(TEXTS), expected, atol=1e-6)

@@ -1,0 +1,49 @@
+"""`export_model` takes what the output's name asks for."""
+
+from pathlib import Path
+
+import pytest
+
+import convert_tf.export.hub.writing
+import convert_tf.export.onnx.writing
+from convert_tf import export_model
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    found = []
+    for module, name in (
+        (convert_tf.export.hub.writing, "export_module"),
+        (convert_tf.export.onnx.writing, "export_onnx"),
+    ):
+
+        def export(checkpoint, output, _name=name, **options):
+            found.append((_name, checkpoint, output, options))
+            return Path(output)
+
+        monkeypatch.setattr(module, name, export)
+    return found
+
+
+@pytest.mark.parametrize("name", ["x.onnx/", "folder.onnx"])
+def test_a_folder_is_no_file(calls, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder.onnx").mkdir()
+    with pytest.raises(ValueError, match=r"is a file\. Received: '.*, a folder"):
+        export_model("runs/x", name)
+    assert calls == []
+
+
+def test_the_name_of_the_output_chooses_the_form(calls):
+    assert export_model("runs/x", "x.onnx") == Path("x.onnx")
+    export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)
+    options = {"max_tokens": 512, "notes": "", "overwrite": False}
+    assert calls == [
+        ("export_onnx", "runs/x", "x.onnx", options),  # its own number of bits
+        (
+            "export_module",
+            "runs/x",
+            Path("modules/x.onnx/1"),
+            {"network_bits": 8, "max_tokens": 512, "notes": "n", "overwrite": True},
+        ),
+    ]

@@ -1,0 +1,228 @@
+"""The contract of modules, from a process that has TensorFlow and no convert_tf."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.texts import random_texts
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.text.loading import load_tokenizer
+
+PROBE = Path(__file__).parents[1] / "clients" / "contract_probe.py"
+KINDS = {"single": False, "multi": True}
+MAX_TOKENS = 20  # of `tiny_modules`
+LONG = " ".join(["late train"] * 15)  # 30 tokens, which are cut
+TEXTS = [
+    "how do i reset my password?",
+    "",
+    "the cat sat on the mat, today.",
+    "Zebra 你 42! 😀",
+    LONG,
+]
+HISTORIES = ["yes. what time is it", "thanks", "", " ".join(random_texts(5)), "no"]
+RESPONSES = TEXTS[:2]
+ONE = {"default": TEXTS}
+PAIR = {"context": TEXTS, "response": RESPONSES}
+COLUMNS = {
+    "default": ONE,
+    "serving_default": ONE,
+    "encode_context": ONE,
+    "encode_response": ONE,
+    "encode_sequence": ONE,
+    "tokenize": ONE,
+    "encode_context_and_response": PAIR,
+}
+OUTPUTS = {  # of the preset `tiny`; those of `convert` are 1024 and 512 wide
+    "default": {"default": ["float32", [None, 128]]},
+    "serving_default": {"default": ["float32", [None, 128]]},
+    "encode_context": {"default": ["float32", [None, 64]]},
+    "encode_response": {"default": ["float32", [None, 64]]},
+    "encode_sequence": {
+        "sequence_encoding": ["float32", [None, None, 64]],
+        "tokens": ["string", [None, None]],
+    },
+    "tokenize": {"default": ["string", [None, None]]},
+    "encode_context_and_response": {
+        "context_encoding": ["float32", [None, 64]],
+        "response_encoding": ["float32", [None, 64]],
+    },
+}
+DENSE = [(s, o) for s, outputs in OUTPUTS.items() for o, (d, _) in outputs.items() if d != "string"]
+
+
+def columns_of(kind):
+    if not KINDS[kind]:
+        return COLUMNS
+    both = {"context": TEXTS, "extra_context": HISTORIES}
+    triple = {**both, "response": RESPONSES}
+    return {**COLUMNS, "encode_context": both, "encode_context_and_response": triple}
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_modules):
+    return {kind: module for kind, (_, module) in tiny_modules.items()}
+
+
+@pytest.fixture(scope="module")
+def answer(folders, tmp_path_factory):
+    """What `contract_probe.py` found, as arrays and facts, in a folder of its own."""
+    place = tmp_path_factory.mktemp("probe")
+    request = {
+        "modules": {kind: str(folder) for kind, folder in folders.items()},
+        "columns": {kind: columns_of(kind) for kind in KINDS},
+    }
+    (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", str(PROBE), "request.json", "answer.npz"],
+        cwd=place,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    arrays = dict(np.load(place / "answer.npz"))
+    return json.loads(str(arrays.pop("facts"))), arrays
+
+
+@pytest.fixture(scope="module")
+def facts(answer):
+    return answer[0]
+
+
+@pytest.fixture(scope="module")
+def arrays(answer):
+    return answer[1]
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_modules):
+    """What the checkpoints themselves give for the texts, by kind and signature."""
+    found = {}
+    for kind, (checkpoint, _) in tiny_modules.items():
+        encoder, vocabulary = load_checkpoint(checkpoint)
+        tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
+
+        def ids(texts, tokenizer=tokenizer):
+            rows = tokenizer.token_ids(tf.constant(texts))[:, :MAX_TOKENS]
+            return rows.to_tensor(tokenizer.padding_id)
+
+        if KINDS[kind]:
+            context = encoder.encode_both(ids(TEXTS), ids(HISTORIES))
+        else:
+            context = encoder.encode_context(ids(TEXTS))
+        reduced = encoder.reduce(ids(TEXTS))
+        found[kind] = {
+            ("default", "default"): reduced,
+            ("serving_default", "default"): reduced,
+            ("encode_context", "default"): context,
+            ("encode_response", "default"): encoder.encode_response(ids(TEXTS)),
+            ("encode_sequence", "sequence_encoding"): encoder.encode_sequence(ids(TEXTS)),
+            ("encode_context_and_response", "context_encoding"): context,
+            ("encode_context_and_response", "response_encoding"): encoder.encode_response(
+                ids(RESPONSES)
+            ),
+            "tokens": tokenizer.tokenize(tf.constant(TEXTS)).to_tensor("").numpy(),
+            "network": [
+                list(v.shape)
+                for v in encoder.trainable_variables
+                if v is not encoder.trunk.embedding.table
+            ],
+        }
+    return found
+
+
+def test_the_process_has_no_convert_tf(facts):
+    assert not facts["imported"]
+    assert facts["loaded"] == ["convert_tf"]  # the entry that forbids its import
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signatures(facts, kind):
+    signatures = facts[kind]["signatures"]
+    assert set(signatures) == set(COLUMNS)
+    for name, columns in columns_of(kind).items():
+        assert signatures[name]["inputs"] == {column: ["string", [None]] for column in columns}
+        assert signatures[name]["outputs"] == OUTPUTS[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_keras_layer_asks_for(facts, expected, kind):
+    own = facts[kind]
+    assert own["callable"]
+    assert own["regularization_losses"] == 0
+    assert own["trainable_are_variables"]
+    assert sorted(own["trainable"]) == sorted(expected[kind]["network"])
+    assert len(own["variables"]) > len(own["trainable"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_old_clients_look_for(folders, kind):
+    names = {str(p.relative_to(folders[kind])) for p in folders[kind].rglob("*") if p.is_file()}
+    shards = {f"variables/variables.data-0000{i}-of-00002" for i in range(2)}
+    assert {"saved_model.pb", "variables/variables.index", *shards} <= names
+    assert {n for n in names if ".data-" in n} == shards
+
+
+@pytest.mark.parametrize(("signature", "output"), DENSE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_are_the_checkpoints(arrays, expected, kind, signature, output):
+    got = arrays[f"{kind}/{signature}/all/{output}"]
+    want = np.array(expected[kind][signature, output])
+    assert got.dtype == np.float32
+    if signature == "encode_sequence":  # as long as the tokens are; zeros where nothing was read
+        is_token = expected[kind]["tokens"] != b""
+        assert got.shape[:2] == is_token.shape
+        is_read = is_token.copy()
+        is_read[:, MAX_TOKENS:] = False
+        assert not got[~is_read].any()
+        got, want = got[:, :MAX_TOKENS][is_read[:, :MAX_TOKENS]], want[is_read[:, :MAX_TOKENS]]
+    scale = np.abs(want).max()
+    np.testing.assert_allclose(got / scale, want / scale, atol=4e-3)
+    assert np.abs(want[0] - want[1]).max() / scale > 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_the_tokenizers(arrays, expected, kind):
+    tokens = expected[kind]["tokens"]
+    np.testing.assert_array_equal(arrays[f"{kind}/tokenize/all/default"], tokens)
+    np.testing.assert_array_equal(arrays[f"{kind}/encode_sequence/all/tokens"], tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calling_is_the_default_signature(arrays, kind):
+    for form in ("called/all", "called/list", "serving_default/all"):
+        np.testing.assert_allclose(
+            arrays[f"{kind}/{form}/default"], arrays[f"{kind}/default/all/default"], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(("signature", "output"), DENSE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_batch_mates_change_nothing(arrays, kind, signature, output):
+    def result(batch):
+        return arrays[f"{kind}/{signature}/{batch}/{output}"]
+
+    together, backwards = result("all"), result("backwards")
+    assert np.isfinite(together).all()
+    np.testing.assert_allclose(backwards[::-1], together, atol=2e-5)
+    number = min(map(len, columns_of(kind)[signature].values()))
+    for i in range(number):
+        alone = result(f"alone{i}")[0]
+        row = together[i][: len(alone)] if signature == "encode_sequence" else together[i]
+        np.testing.assert_allclose(alone, row, atol=2e-5)
+    assert result("none").shape == (0, *([0] if alone.ndim == 2 else []), alone.shape[-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encodings_have_length_one_and_r_has_not(arrays, kind):
+    for signature, output in DENSE:
+        got = arrays[f"{kind}/{signature}/all/{output}"]
+        lengths = np.linalg.norm(got, axis=-1)
+        is_unit = signature.startswith("encode_") and signature != "encode_sequence"
+        assert np.allclose(lengths, 1.0, atol=1e-5) == is_unit, signature

@@ -1,0 +1,424 @@
+"""Rankers as modules: scores of every form, against the checkpoint's own scoring."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.utils import set_random_seed
+from support.commands import call_command
+from support.documents import blocks, run_block
+from support.huggingface_folder import write_folder
+from support.model_cases import fill_weights
+from support.tiny_checkpoint import WORDS, random_texts, write_checkpoint
+
+from convert_tf import Ranker
+from convert_tf.checkpoints.folder import CheckpointError, load_config, save_checkpoint
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.ranker import initial_ranker, load_ranker
+from convert_tf.config.head import HeadConfig
+from convert_tf.export.hub import length_batches as graph_batches
+from convert_tf.export.hub import writing
+from convert_tf.export.hub.length_batches import in_length_batches
+from convert_tf.export.hub.ranker_heads import make_ranker_module
+from convert_tf.export.hub.ranker_module import PADDING_SCORE
+from convert_tf.export.hub.table import StoredTable
+from convert_tf.export.hub.writing import ExportError, export_module
+from convert_tf.text.loading import load_tokenizer
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = {"max_context_tokens": 10, "max_candidate_tokens": 8, "scale": 4.0}
+HEADS = {
+    "poly": ("convert", HeadConfig(head="poly", poly_codes=5, learn_scale=True, **LIMITS)),
+    "last": (
+        "convert",
+        HeadConfig(head="poly", poly_codes=3, poly_variant="last_m_and_first", **LIMITS),
+    ),
+    "cross": ("convert", HeadConfig(head="cross", negatives_from="given", **LIMITS)),
+    "bert_bi": ("bert", HeadConfig(reduction="first", separate_trunks=True, **LIMITS)),
+    "bert_cross": (
+        "bert",
+        HeadConfig(head="cross", reduction="first", negatives_from="given", **LIMITS),
+    ),
+}
+CONTEXTS = [*random_texts(3), "", " ".join(random_texts(4, seed=9)), "Zebra 你 42!"]
+CANDIDATES = [*random_texts(4, seed=3), "yes", "yes", " ".join(random_texts(4, seed=8)), "é 😀"]
+EXPORTED = ("poly", "bert_cross")
+
+
+def own_candidates():
+    """A row of candidates for each context, string `[contexts, candidates]`, `""` for padding."""
+    matrix = np.array([np.roll(CANDIDATES, i) for i in range(len(CONTEXTS))], object)
+    matrix[1, 3:] = matrix[2] = ""
+    return matrix
+
+
+MATRIX = own_candidates()
+ROW_LENGTHS = (MATRIX != "").sum(axis=1)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    set_random_seed(1)  # what is rounded to 16 bits must not depend on the tests before
+    folder = tmp_path_factory.mktemp("rankers")
+    trunks = {
+        "convert": write_checkpoint(folder / "convert", multi_context=True),
+        "bert": write_folder(folder / "bert"),
+    }
+    made = {}
+    for name, (trunk, head) in HEADS.items():
+        ranker, vocabulary = initial_ranker(trunks[trunk], head)
+        if trunk == "bert":  # random numbers of size 1 are no network to round
+            fill_weights([v for v in ranker.trainable_variables if v.path != "head/log_scale"])
+        elif ranker.is_joint:
+            fill_weights([ranker.head.linear.kernel])
+        else:
+            ranker.head.log_scale.assign(0.2)
+        ranker.output_factor.assign(0.8)
+        save_checkpoint(folder / name, ranker, vocabulary=vocabulary, training=FACTS)
+        made[name] = folder / name
+    return made
+
+
+FACTS = {
+    "data": "/home/someone/mutual.jsonl",
+    "init_from": "/home/someone/runs/convert",
+    "train": {"steps": 50, "batch_size": 12, "optimizer": "adamax"},
+    "evaluation": {"step": 50, "dev": {"R@1": 0.3533, "examples": 150}},
+}
+
+
+@pytest.fixture(scope="module")
+def modules(checkpoints):
+    """Modules that are not saved, by name and bits."""
+    known = {}
+
+    def make(name, bits=16):
+        if (name, bits) not in known:
+            ranker, vocabulary = load_ranker(checkpoints[name])
+            buckets = ranker.config.model.num_oov_buckets
+            tokenizer = load_tokenizer(vocabulary, num_oov_buckets=buckets)
+            known[name, bits] = make_ranker_module(ranker, tokenizer, network_bits=bits)
+        return known[name, bits]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoints):
+    """What the checkpoint itself gives: float32 `[contexts, candidates]`, by name."""
+    return {n: Ranker(folder).scores(CONTEXTS, CANDIDATES) for n, folder in checkpoints.items()}
+
+
+@pytest.fixture(scope="module")
+def folders(checkpoints):
+    return {
+        name: export_module(checkpoints[name], checkpoints[name].parent / "modules" / name)
+        for name in EXPORTED
+    }
+
+
+@pytest.fixture(scope="module")
+def answer(folders, tmp_path_factory):
+    """What `ranker_probe.py` found: facts and arrays."""
+    place = tmp_path_factory.mktemp("probe")
+    request = {
+        "modules": {name: str(folder) for name, folder in folders.items()},
+        "contexts": CONTEXTS,
+        "candidates": CANDIDATES,
+        "matrix": np.where(MATRIX == "", "", MATRIX).tolist(),
+    }
+    (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    probe = Path(__file__).parents[1] / "clients" / "ranker_probe.py"
+    done = subprocess.run(
+        [sys.executable, "-I", str(probe), "request.json", "answer.npz"],
+        cwd=place,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    arrays = dict(np.load(place / "answer.npz"))
+    return json.loads(str(arrays.pop("facts"))), arrays
+
+
+def in_matrix(scores):
+    """Scores of every candidate, as those of `MATRIX`."""
+    rows = np.stack([np.roll(row, i) for i, row in enumerate(scores)])
+    return np.where(MATRIX == "", np.float32(PADDING_SCORE), rows)
+
+
+def score(module, contexts, candidates):
+    """`module.score` of an unsaved module, which takes tensors only."""
+    if not isinstance(candidates, tf.RaggedTensor):
+        candidates = tf.constant(candidates, tf.string)
+    return module.score(tf.constant(contexts, tf.string), candidates)
+
+
+def check_close(got, want, *, tolerance=1e-3):
+    """Scores are `tolerance` of the largest one apart."""
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, atol=tolerance * max(1.0, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_scores_are_the_checkpoints(modules, expected, name):
+    assert expected[name].std() > 0.05
+    check_close(score(modules(name), CONTEXTS, CANDIDATES).numpy(), expected[name])
+
+
+@pytest.mark.parametrize("name", ["poly", "bert_bi"])
+def test_scores_in_8_bits_are_close(modules, expected, name):
+    got = score(modules(name, 8), CONTEXTS, CANDIDATES).numpy()
+    check_close(got, expected[name], tolerance=0.03)
+    assert np.abs(got - score(modules(name), CONTEXTS, CANDIDATES).numpy()).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_form_gives_the_same_scores_without_convert_tf(answer, expected, name):
+    arrays = {key.split("/")[1]: v for key, v in answer[1].items() if key.startswith(f"{name}/")}
+    shared = arrays["shared"]
+    check_close(shared, expected[name])
+    np.testing.assert_array_equal(arrays["all"], shared)
+    for form in ("encoded", "vectors"):
+        if name == "poly":
+            np.testing.assert_allclose(arrays[form], shared, atol=1e-5)
+    own = in_matrix(shared)
+    for form in ("matrix", "own"):
+        np.testing.assert_allclose(arrays[form], own, rtol=1e-6, atol=2e-5)
+    for form in ("ragged", "flat"):
+        np.testing.assert_allclose(arrays[form], own[MATRIX != ""], atol=2e-5)
+
+
+def test_signatures(answer):
+    facts = answer[0]
+    texts, numbers = ["string", [None]], ["float32", [None, None]]
+    inputs = {
+        "serving_default": {"context": texts, "candidates": ["string", [None, None]]},
+        "score": {"context": texts, "candidates": ["string", [None, None]]},
+        "score_all": {"context": texts, "candidates": texts},
+        "score_ragged": {"context": texts, "candidates": texts, "row_lengths": ["int64", [None]]},
+    }
+    outputs = {name: {"default": numbers} for name in inputs}
+    outputs["score_ragged"] = {"default": ["float32", [None]]}
+    assert facts["bert_cross"]["inputs"] == inputs
+    assert facts["bert_cross"]["outputs"] == outputs
+    encoded, vectors = ["float32", [None, 64]], ["float32", [None, 5, 64]]
+    mask = ["bool", [None, 5]]
+    inputs |= {
+        "encode_context": {"context": texts},
+        "encode_candidates": {"candidates": texts},
+        "score_encoded": {"context": texts, "candidates": encoded},
+        "score_vectors": {"vectors": vectors, "mask": mask, "candidates": encoded},
+    }
+    outputs |= {
+        "encode_context": {"vectors": vectors, "mask": mask},
+        "encode_candidates": {"default": encoded},
+        "score_encoded": {"default": numbers},
+        "score_vectors": {"default": numbers},
+    }
+    assert facts["poly"]["inputs"] == inputs
+    assert facts["poly"]["outputs"] == outputs
+    for own in facts.values():
+        assert 0 < own["trainable"] < own["variables"]
+        assert own["regularization_losses"] == 0
+
+
+@pytest.mark.parametrize("name", ["poly", "last", "cross", "bert_bi"])
+def test_batch_mates_order_and_padding_change_nothing(modules, name):
+    module = modules(name)
+    together = score(module, CONTEXTS, CANDIDATES).numpy()
+    for i in (0, 3, 4):
+        np.testing.assert_allclose(
+            score(module, CONTEXTS[i : i + 1], CANDIDATES)[0], together[i], atol=2e-5
+        )
+    alone = score(module, CONTEXTS, CANDIDATES[2:3]).numpy()
+    np.testing.assert_allclose(alone[:, 0], together[:, 2], atol=2e-5)
+    order = np.random.default_rng(0).permutation(len(CANDIDATES))
+    shuffled = score(module, CONTEXTS, [CANDIDATES[i] for i in order]).numpy()
+    np.testing.assert_allclose(shuffled, together[:, order], atol=2e-5)
+    np.testing.assert_allclose(together[:, 4], together[:, 5], atol=1e-6)  # equal texts
+    padded = np.concatenate([MATRIX, np.full((len(CONTEXTS), 2), "", object)], axis=1).tolist()
+    own = score(module, CONTEXTS, padded).numpy()
+    np.testing.assert_allclose(own[:, :-2], in_matrix(together), rtol=1e-6, atol=2e-5)
+    assert (own[:, -2:] == np.float32(PADDING_SCORE)).all()
+
+
+def test_the_newest_tokens_of_a_context_and_the_first_of_a_candidate_are_read(modules):
+    module = modules("poly")
+    words = WORDS[:13]
+    newest, first = " ".join(words[-10:]), " ".join(words[:8])
+    long = score(module, [" ".join(words)], [" ".join(words)])
+    np.testing.assert_allclose(long, score(module, [newest], [first]), atol=1e-5)
+    others = score(module, [" ".join(words[:10])], [" ".join(words[-8:])])
+    assert np.abs(long - others).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["poly", "cross"])
+def test_nothing_to_score(modules, name):
+    none = tf.zeros([0], tf.string)
+    module = modules(name)
+    assert score(module, none, CANDIDATES).shape == (0, len(CANDIDATES))
+    assert score(module, CONTEXTS, none).shape == (len(CONTEXTS), 0)
+    assert score(module, CONTEXTS, tf.zeros([len(CONTEXTS), 0], tf.string)).shape == (6, 0)
+    assert (score(module, ["how"], [["", ""]]).numpy() == np.float32(PADDING_SCORE)).all()
+    assert score(module, ["how"], tf.ragged.constant([[]], tf.string)).shape[0] == 1
+
+
+def test_other_bytes_give_numbers(modules):
+    texts = [b"\xff\xfe", b"\x00", "\u0301" * 50, " ", "a" * 3000]
+    for name in ("poly", "cross"):
+        assert np.isfinite(score(modules(name), texts, texts).numpy()).all()
+
+
+def test_wrong_shapes_are_refused(modules):
+    module = modules("poly")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have a row of candidates"):
+        score(module, CONTEXTS, [["yes"]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="add up to the number of candidates"):
+        module.score_ragged(
+            tf.constant(["how"]), tf.constant(CANDIDATES), tf.constant([3], tf.int64)
+        )
+
+
+def test_few_tokens_at_once_give_the_same_scores(checkpoints, modules, monkeypatch):
+    monkeypatch.setattr(graph_batches, "BATCH_TOKENS", 24)
+    for name in ("last", "cross"):
+        ranker, vocabulary = load_ranker(checkpoints[name])
+        module = make_ranker_module(ranker, load_tokenizer(vocabulary, num_oov_buckets=7))
+        np.testing.assert_allclose(
+            score(module, CONTEXTS, CANDIDATES),
+            score(modules(name), CONTEXTS, CANDIDATES),
+            atol=2e-5,
+        )
+
+
+@pytest.mark.parametrize("max_rows", [None, 2])
+def test_batches_are_of_similar_length_and_bounded(monkeypatch, max_rows):
+    monkeypatch.setattr(graph_batches, "BATCH_TOKENS", 12)
+    lengths = np.array([3, 0, 30, 4, 12, 1, 1, 0, 5], np.int32)
+    batches = []
+
+    def compute(places):
+        batches.append(places.numpy())
+        return tf.cast(tf.gather(lengths, places), tf.float32)[:, None] * [1.0, 2.0]
+
+    results = in_length_batches(tf.constant(lengths), compute, result_shape=(2,), max_rows=max_rows)
+    np.testing.assert_array_equal(results, lengths[:, None] * np.array([1.0, 2.0]))
+    assert sorted(np.concatenate(batches)) == list(range(9))
+    for batch in batches:
+        assert len(batch) * lengths[batch].max() <= 12 or len(batch) == 1
+        assert max_rows is None or len(batch) <= max_rows
+    longest = [lengths[batch].max() for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+    batches.clear()
+    assert in_length_batches(tf.constant([], tf.int32), compute, result_shape=(2,)).shape == (0, 2)
+    assert [len(batch) for batch in batches] == [0]
+
+
+def test_a_table_that_was_not_trained_in_8_bits(checkpoints):
+    embedding = load_ranker(checkpoints["bert_bi"])[0].trunk.embedding
+    table = np.asarray(embedding.table)
+    rows = tf.range(len(table))[None]
+    exact = StoredTable(embedding).gather_rows(rows)[0]
+    np.testing.assert_allclose(exact, table, rtol=2**-11, atol=1e-7)
+    rounded = StoredTable(embedding, bits=8).gather_rows(rows)[0].numpy()
+    half_steps = np.abs(table).max(axis=1, keepdims=True) / 127 / 2
+    assert (np.abs(rounded - table) <= half_steps * (1 + 1e-4)).all()
+    assert np.abs(rounded - table).max() > 0
+
+
+def test_arguments_are_checked(checkpoints):
+    ranker, vocabulary = load_ranker(checkpoints["poly"])
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=7)
+    with pytest.raises(ValueError, match="max_tokens=0"):
+        make_ranker_module(ranker, tokenizer, max_tokens=0)
+    ranker, _ = load_ranker(checkpoints["poly"], dtype="mixed_bfloat16")
+    with pytest.raises(ValueError, match="Received: a ranker in bfloat16"):
+        make_ranker_module(ranker, tokenizer)
+    ranker, _ = load_ranker(checkpoints["poly"])
+    assert make_ranker_module(ranker, tokenizer, max_tokens=9).context_tokens == 9
+
+
+def test_files_and_card(folders, checkpoints):
+    for name, folder in folders.items():
+        names = sorted(p.name for p in (folder / "variables").iterdir())
+        assert names == [
+            "variables.data-00000-of-00002",
+            "variables.data-00001-of-00002",
+            "variables.index",
+        ]
+        card = (folder / "MODEL_CARD.md").read_text()
+        for fact in (
+            "the last 10 tokens are read",
+            "the first 8 tokens are read",
+            "| data | `mutual.jsonl` |",
+            "| started from | `convert` |",
+            "| optimizer | adamax |",
+            "| dev R@1 | 0.3533 |",
+        ):
+            assert fact in card, (name, fact)
+        assert "someone" not in card
+    with pytest.raises(ExportError, match="which exists"):
+        export_module(checkpoints["poly"], folders["poly"])
+    with pytest.raises(CheckpointError, match="must hold the folder of a dual encoder"):
+        export_module(folders["poly"], folders["poly"].parent / "other")
+
+
+def test_what_needs_a_dual_encoder_says_so(checkpoints):
+    with pytest.raises(CheckpointError, match=r"Received: .*, the folder of a ranker"):
+        load_config(checkpoints["bert_cross"])
+
+
+def test_weights_that_16_bits_cannot_hold_are_refused(checkpoints, tmp_path):
+    ranker, vocabulary = load_ranker(checkpoints["cross"])
+    ranker.trunk.special_vectors.assign(np.full(ranker.trunk.special_vectors.shape, 1e6))
+    save_checkpoint(tmp_path / "broken", ranker, vocabulary=vocabulary, training={})
+    with pytest.raises(CheckpointError, match="special_vectors"):
+        export_module(tmp_path / "broken", tmp_path / "module")
+
+
+def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):
+    contexts = [("how are you", text) for text in CONTEXTS[:3]]
+    lists = [CANDIDATES[:3], CANDIDATES[2:], ["yes"]]
+    for name, folder in folders.items():
+        assert kind_of(folder) is Kind.RANKER_MODULE
+        module, own = Ranker(folder), Ranker(checkpoints[name])
+        check_close(module.scores(contexts, CANDIDATES), own.scores(contexts, CANDIDATES))
+        for given in (lists, [CANDIDATES] * 3):
+            want = own.candidate_scores(contexts, given)
+            for got, row in zip(module.candidate_scores(contexts, given), want, strict=True):
+                check_close(got, row, tolerance=2e-3)  # of few scores, none of them large
+    assert kind_of(tiny_modules["single"][1]) is Kind.ENCODER_MODULE
+    with pytest.raises(ValueError, match="A ranker's module is a folder"):
+        Ranker(tiny_modules["single"][1])
+
+
+def test_the_page_of_rankers(folders):
+    (block,) = blocks("docs/rankers.md", language="python", section="Rankers as modules")
+    names = run_block(block, {"runs/poly/module/1": str(folders["poly"])})
+    module, contexts = names["module"], names["contexts"]
+    scores = module.score(contexts, ["fine", "a fish", "noon"]).numpy()
+    kept = module.score_encoded(contexts, names["candidates"])["default"]
+    np.testing.assert_allclose(kept, scores, atol=1e-5)
+    own = module.score(contexts, [["fine", "a fish"], ["noon", ""]]).numpy()
+    expected = [scores[0, :2], [scores[1, 2], PADDING_SCORE]]
+    np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-5)
+
+
+def test_script(checkpoints, tmp_path, monkeypatch, capsys):
+    written = []
+    monkeypatch.setattr(writing, "save_portable", lambda module, folder, **_: written.append(
+        (type(module).__name__, Path(folder).mkdir(exist_ok=True))
+    ))  # fmt: skip
+    arguments = (f"--checkpoint={checkpoints['cross']}", f"--output={tmp_path / 'm'}")
+    call_command("export", *arguments, "--network_bits=8")
+    assert [name for name, _ in written] == ["CrossRankerModule"]
+    assert f"wrote {tmp_path / 'm'}" in capsys.readouterr().out
+    assert "| network | 8 bits |" in (tmp_path / "m" / "MODEL_CARD.md").read_text()

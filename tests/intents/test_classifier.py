@@ -1,0 +1,393 @@
+"""`IntentClassifier` as a scikit-learn estimator, and out of scope."""
+
+import pickle
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import f1_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder
+
+from convert_tf import IntentClassifier
+from convert_tf.intents.encodings import MAX_TEXTS, PROBES, IntentEncodings
+from convert_tf.intents.heldout import WEIGHTS
+
+QUICK = {"epochs": 40, "hidden_dim": 16}
+QUERIES = ["hello friend", "password reset", "order today"]
+
+
+@pytest.fixture
+def encoder():
+    return WordEncoder()
+
+
+def make(encoder, head="network", **options):
+    return IntentClassifier(
+        encoder, head, **({**QUICK, **options} if head == "network" else options)
+    )
+
+
+@pytest.mark.parametrize("head", ["network", "logistic"])
+def test_it_learns_a_dozen_sentences(encoder, head):
+    classifier = make(encoder, head)
+    assert classifier.fit(TEXTS, LABELS) is classifier
+    assert classifier.score(TEXTS, LABELS) == 1
+    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    probabilities = classifier.predict_proba(QUERIES)
+    assert probabilities.shape == (3, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    assert classifier.classes_.tolist() == ["greet", "order", "reset"]
+
+
+def test_labels_may_be_numbers(encoder):
+    numbers = [("greet", "reset", "order").index(label) + 7 for label in LABELS]
+    classifier = make(encoder).fit(np.array(TEXTS), np.array(numbers))
+    assert classifier.predict(QUERIES).tolist() == [7, 8, 9]
+
+
+def test_scikit_learn_can_clone_search_and_validate_it(encoder):
+    classifier = make(encoder, dropout=0.5, lexical=None)  # words would do without the encoder
+    assert classifier.get_params()["dropout"] == 0.5
+    copy = clone(classifier)
+    assert copy.get_params() == classifier.get_params()
+    assert not hasattr(copy, "classes_")
+    assert cross_val_score(classifier, TEXTS, LABELS, cv=2).shape == (2,)
+    search = GridSearchCV(classifier, {"epochs": [1, 40]}, cv=2).fit(TEXTS, LABELS)
+    assert search.best_params_ == {"epochs": 40}
+    pipeline = make_pipeline(FunctionTransformer(lambda x: [t.lower() for t in x]), classifier)
+    assert pipeline.fit(TEXTS, LABELS).predict(["HELLO Friend"]) == ["greet"]
+    assert set(encoder.texts) == {*TEXTS, "hello friend"}
+    assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
+
+
+def test_it_can_be_pickled_without_what_it_has_loaded(encoder):
+    classifier = make(encoder).fit(TEXTS, LABELS)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(QUERIES), classifier.predict_proba(QUERIES))
+
+
+def test_an_exchanged_encoder_is_used(encoder):
+    classifier = make(encoder).fit(TEXTS, LABELS)
+    before = classifier.encode(QUERIES)
+    classifier.set_params(encoder=WordEncoder(seed=1))
+    assert np.abs(classifier.encode(QUERIES) - before).max() > 0.01
+
+
+def test_several_encoders_are_concatenated_each_of_length_1(encoder):
+    class Other:
+        def encode(self, texts):
+            return [[len(text), 0.0] for text in texts]
+
+    encodings = IntentEncodings([encoder, Other()])(QUERIES)
+    assert encodings.shape == (3, DIM + 2)
+    np.testing.assert_allclose(encodings[:, :DIM], IntentEncodings(encoder)(QUERIES))
+    np.testing.assert_allclose(encodings[:, DIM:], [[1, 0]] * 3)
+    assert make([encoder, Other()]).fit(TEXTS, LABELS).predict(QUERIES)[0] == "greet"
+
+
+def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder, tmp_path, monkeypatch):
+    encodings = IntentEncodings(lambda texts: [[3.0, 4.0] if t else [0.0, 0.0] for t in texts])
+    np.testing.assert_allclose(encodings(["x", ""]), [[0.6, 0.8], [0, 0]])
+    assert encodings([]).shape == (0, 2)
+    encodings.write(tmp_path / "kept.npz")
+    other = IntentEncodings(encoder)
+    other.read(tmp_path / "kept.npz")
+    np.testing.assert_allclose(other(["x"]), [[0.6, 0.8]])
+    assert encoder.texts == []
+    (tmp_path / "kept.npz").write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(ValueError, match="Remove it"):
+        other.read(tmp_path / "kept.npz")
+    assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 fit."
+    monkeypatch.setattr("convert_tf.intents.encodings.MAX_TEXTS", 2)
+    few = IntentEncodings(encoder)
+    first = few(["a", "b", "c"])
+    np.testing.assert_array_equal(few(["a", "b", "c"]), first)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [([1.0, 2.0], r"shape \(2,\) for 2 texts"), ([[1.0]], "for 2 texts"),
+     ([[1.0], [np.nan]], "finite.*'order today'")],
+)  # fmt: skip
+def test_what_encoders_return_is_checked(vectors, message):
+    with pytest.raises(ValueError, match=message):
+        IntentEncodings(lambda texts: vectors)(["hello", "order today"])
+
+
+@pytest.mark.parametrize(("encoder", "message"), [([], "empty list"), (3, "Received: 3")])
+def test_what_is_no_encoder_is_refused(encoder, message):
+    with pytest.raises(ValueError, match=message):
+        make(encoder).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("head", "option"),
+    [("network", {name: value}) for name, value in
+     {"hidden_dim": 7, "dropout": 0.1, "learning_rate": 0.1, "epochs": 2, "batch_size": 5,
+      "random_state": 3}.items()] + [("logistic", {"logistic_c": 0.1})],
+    ids=str,
+)  # fmt: skip
+def test_every_option_reaches_the_head(encoder, head, option):
+    make_own = partial(make, encoder, head, lexical=None)
+    one = make_own().fit(TEXTS, LABELS).predict_proba(QUERIES)
+    other = make_own(**option).fit(TEXTS, LABELS).predict_proba(QUERIES)
+    assert np.abs(one - other).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head": "tree"}, "network, logistic. Received: 'tree'"),
+        ({"lexical": "yes"}, "lexical is None or 'auto'. Received: 'yes'"),
+        ({"out_of_scope": "maybe"}, "None, confidence or distance"),
+        ({"threshold": 0.5}, "needs out_of_scope"),
+        ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
+        ({"grid": {"dropout": ()}}, "values of hidden_dim"),
+        ({"validation_fraction": 1.0}, "between 0 and 1"),
+        ({"rejected_share": -0.1}, "between 0 and 1"),
+        ({"rejected_share": float("nan")}, "between 0 and 1"),
+        ({"learning_rate": float("nan")}, "positive, finite learning_rate"),
+        ({"dropout": float("nan")}, "0 <= dropout < 1"),
+        ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
+    ],
+    ids=str,
+)
+def test_unknown_options_are_refused(encoder, options, message):
+    with pytest.raises(ValueError, match=message):
+        IntentClassifier(encoder, **options).fit(TEXTS, LABELS)
+
+
+def test_bad_examples_are_refused_or_told(encoder):
+    classifier = make(encoder)
+    with pytest.raises(ValueError, match="only 'a'"):
+        classifier.fit(["x", "y"], ["a", "a"])
+    with pytest.raises(ValueError, match="position 1"):
+        classifier.fit(["x", ""], ["a", "b"])
+    with pytest.raises(ValueError, match="2 texts and labels of shape"):
+        classifier.fit(["x", "y"], ["a"])
+    with pytest.raises(ValueError, match=r"intents that are trained.*'b'"):
+        classifier.fit(TEXTS, LABELS, validation=(["x"], ["b"]))
+    with pytest.warns(UserWarning, match="one example: solo") as caught:
+        classifier.fit([*TEXTS, "alone", TEXTS[0]], [*LABELS, "solo", "order"])
+    assert any("different labels" in str(each.message) for each in caught)
+    with pytest.raises(ValueError, match="position 0"):
+        classifier.predict([" "])
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match=f"(?i)Received: {missing} at position 2"):
+            classifier.fit(["x", "y", "z"], ["a", "b", missing])
+    with pytest.raises(NotFittedError):
+        make(encoder).predict(TEXTS)
+
+
+@pytest.mark.parametrize("head", ["network", "logistic"])
+def test_weights_of_0_leave_examples_out_and_equal_ones_change_nothing(encoder, head):
+    texts, labels = [*TEXTS, "seven elephants"], [*LABELS, "zoo"]
+    options = {"lexical": None}
+    plain = make(encoder, head, **options).fit(TEXTS, LABELS).predict_proba(QUERIES)
+    left_out = make(encoder, head, **options).fit(texts, labels, [*[2.0] * len(TEXTS), 0])
+    assert "zoo" not in left_out.classes_
+    if head == "network":  # logistic regression has a penalty beside the sum
+        np.testing.assert_array_equal(left_out.predict_proba(QUERIES), plain)
+    weights = [9.0 if label == "order" else 0.1 for label in LABELS]
+    weighted = make(encoder, head, **options).fit(TEXTS, LABELS, sample_weight=weights)
+    order = list(weighted.classes_).index("order")
+    assert (weighted.predict_proba(QUERIES)[:, order] > plain[:, order]).all()
+
+
+def test_descriptions_are_enough_and_examples_refine_them(encoder):
+    descriptions = {
+        "reset": "the password is lost", "order": "a question of an order", "greet": "hello hi",
+    }  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier = IntentClassifier.from_descriptions(descriptions, encoder, **QUICK)
+    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    refined = IntentClassifier.from_descriptions(
+        descriptions, encoder, examples=(TEXTS[:4], LABELS[:4]), **QUICK
+    )
+    assert refined.classes_.tolist() == ["greet", "order", "reset"]
+    assert refined.predict(["good morning to you"]).tolist() == ["greet"]
+
+
+def test_weights_reach_the_grid(encoder):
+    """By what is validated on, "order" and "reset" are one intent."""
+    weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)
+    grid = {"logistic_c": (1e-4, 100.0)}
+    classifier = make(encoder, "logistic", grid=grid)
+    classifier.fit(TEXTS, LABELS, weights, validation=(TEXTS[4:], LABELS[4:]))
+    assert classifier.best_params_ == {"logistic_c": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [([1.0], "12 texts and weights of shape"), ([np.nan] * 12, "nan at position 0"),
+     ([1.0] * 11 + [-1.0], "-1.0 at position 11"), (np.ones((12, 2)), "Weights are one column")],
+)  # fmt: skip
+def test_weights_are_checked(encoder, weights, message):
+    with pytest.raises(ValueError, match=message):
+        make(encoder).fit(TEXTS, LABELS, weights)
+
+
+class Table:
+    """As much of a table as is read: `np.asarray` and `shape`; a list of it would be its header."""
+
+    def __init__(self, *columns):
+        self.values = np.array(columns, object).T
+        self.shape = self.values.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+    def __iter__(self):
+        return iter(["text", "label"][: self.shape[1]])
+
+
+def test_tables_of_one_column_are_read(encoder):
+    plain = make(encoder).fit(TEXTS, LABELS).predict_proba(QUERIES)
+    for kind in (Table, lambda column: np.array(column)[:, None]):
+        classifier = make(encoder).fit(kind(TEXTS), kind(LABELS))
+        np.testing.assert_array_equal(classifier.predict_proba(kind(QUERIES)), plain)
+    with pytest.raises(ValueError, match=r"Texts are one column.*\(12, 2\)"):
+        make(encoder).fit(Table(TEXTS, LABELS), LABELS)
+    with pytest.raises(ValueError, match="Labels are one column"):
+        make(encoder).fit(TEXTS, Table(LABELS, LABELS))
+
+
+def test_a_grid_is_decided_on_validation_data(encoder):
+    grid = {"learning_rate": (1e-6, 0.7), "hidden_dim": (16,)}
+    for validation in (None, (QUERIES, ["greet", "reset", "order"])):
+        classifier = make(encoder, grid=grid, validation_fraction=0.25)
+        classifier.fit(TEXTS, LABELS, validation=validation)
+        assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
+        # The winner is trained on all examples.
+        trained = make(encoder).fit(TEXTS, LABELS).predict_proba(QUERIES)
+        np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
+    logistic = IntentClassifier(encoder, "logistic", grid={"logistic_c": (1e-6, 10.0)})
+    assert logistic.fit(TEXTS, LABELS).best_params_["logistic_c"] in (1e-6, 10.0)
+    with pytest.raises(ValueError, match="each intent has one example"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
+
+
+def test_patience_holds_examples_out(encoder):
+    stopped = make(encoder, patience=1, validation_fraction=0.5).fit(TEXTS, LABELS)
+    all_epochs = make(encoder).fit(TEXTS, LABELS)
+    assert np.abs(stopped.predict_proba(QUERIES) - all_epochs.predict_proba(QUERIES)).max() > 1e-3
+    one, two = (make(encoder, "logistic", patience=p).fit(TEXTS, LABELS) for p in (None, 1))
+    np.testing.assert_array_equal(one.predict_proba(QUERIES), two.predict_proba(QUERIES))
+
+
+def topics(texts):
+    """The topic of a text as an axis; a fourth one of texts without any."""
+    words = {"hello": 0, "hi": 0, "good": 0, "password": 1, "order": 2}
+    rows = np.eye(4)[[max((words.get(w, -1) for w in t.split()), default=-1) for t in texts]]
+    return rows + 0.05 * np.cos(np.arange(4) * np.array([[len(t)] for t in texts]))
+
+
+@pytest.mark.parametrize("kind", ["confidence", "distance"])
+@pytest.mark.parametrize("is_validated", [False, True])
+def test_texts_out_of_scope_get_no_intent(kind, is_validated):
+    texts, labels = [*TEXTS, *OUTSIDE[:2]], [*LABELS, "oos", "oos"]
+    validation = (QUERIES + OUTSIDE[:2], ["greet", "reset", "order", "oos", "oos"])
+    classifier = make(topics, out_of_scope=kind, epochs=150)
+    if is_validated:
+        classifier.fit(TEXTS, LABELS, validation=validation)
+    else:
+        classifier.fit(texts, labels)
+    assert "oos" not in classifier.classes_
+    found = classifier.predict([QUERIES[1], OUTSIDE[2]])
+    assert found.tolist() == ["reset", "oos"]
+    assert f1_score(["reset", "oos"], found, average="macro") == 1
+    assert classifier.score([QUERIES[1], OUTSIDE[2]], ["reset", "oos"]) == 1
+    scores = classifier.scope_scores([QUERIES[1], OUTSIDE[2]])
+    assert scores[0] >= classifier.threshold_ > scores[1]
+
+
+def test_a_given_threshold_is_kept(encoder):
+    classifier = make(encoder, out_of_scope="confidence", threshold=1.1).fit(TEXTS, LABELS)
+    assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
+    assert classifier.thresholds_ is None
+    assert make(encoder).fit(TEXTS, LABELS).threshold_ is None
+
+
+def test_the_label_of_texts_out_of_scope_may_be_any(encoder):
+    options = {"out_of_scope": "confidence", "threshold": 1.1}
+    label = "a longer name than those of intents"
+    named = make(encoder, out_of_scope_label=label, **options).fit(TEXTS, LABELS)
+    assert named.predict(TEXTS[:1]).tolist() == [label]
+    numbers = [("greet", "reset", "order").index(name) for name in LABELS]
+    mixed = make(encoder, out_of_scope_label=-1, **options).fit(TEXTS, numbers)
+    assert mixed.predict(TEXTS[:1]).tolist() == [-1]
+    assert make(encoder, **options).fit(TEXTS, numbers).predict(TEXTS[:1]).tolist() == ["oos"]
+
+
+def test_examples_out_of_scope_are_an_intent_where_nothing_else_is_asked(encoder):
+    classifier = make(encoder).fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)])
+    assert "oos" in classifier.classes_
+    assert classifier.predict(OUTSIDE[:1]).tolist() == ["oos"]
+
+
+def test_confidence_and_distance_are_what_they_say(encoder):
+    classifier = make(encoder, out_of_scope="distance").fit(TEXTS, LABELS)
+    x = classifier.encode(TEXTS)
+    means = np.stack([x[np.array(LABELS) == label].mean(axis=0) for label in classifier.classes_])
+    cosines = classifier.encode(QUERIES) @ (means / np.linalg.norm(means, axis=1)[:, None]).T
+    np.testing.assert_allclose(classifier.scope_scores(QUERIES), cosines.max(axis=1), atol=1e-6)
+    classifier.out_of_scope = "confidence"
+    best = classifier.predict_proba(QUERIES).max(axis=1)
+    np.testing.assert_allclose(classifier.scope_scores(QUERIES), best)
+
+
+def test_words_count_as_much_as_cross_validation_says():
+    """An encoder that sees nothing leaves all to words; words that say nothing do not count."""
+
+    def sees_nothing(texts):
+        return np.ones((len(texts), 4))
+
+    blind = make(sees_nothing).fit(TEXTS, LABELS)
+    assert blind.mixture_.weight == max(WEIGHTS)
+    assert blind.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    without = make(sees_nothing, lexical=None).fit(TEXTS, LABELS)
+    assert without.parts_.lexical is None
+    assert np.ptp(without.predict_proba(QUERIES), axis=0).max() == 0
+    names = ["alpha", "bravo", "coal", "delta", "echo", "fox", "golf", "hotel", "jump"]
+    labels = ["one", "two", "three"] * 3
+
+    def sees_all(texts):
+        return [np.eye(3)[names.index(text) % 3 if text in names else 0] for text in texts]
+
+    assert make(sees_all, epochs=150).fit(names, labels).mixture_.weight == 0
+
+
+def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
+    """In steps of the network; words are cheap."""
+    from convert_tf.intents import head
+
+    steps = []
+    monkeypatch.setattr(head, "check_step", lambda *arguments: steps.append(arguments))
+    texts, labels = TEXTS * 20, LABELS * 20
+    make(encoder).fit(texts, labels)
+    trained = QUICK["epochs"] * -(-len(texts) // 32)
+    assert trained < len(steps) <= 2 * trained
+
+
+def test_validation_data_take_the_place_of_folds(encoder, monkeypatch):
+    from convert_tf.intents import classifier as module
+
+    def refused(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(module, "held_out_answers", refused)
+    fitted = make(encoder, out_of_scope="confidence")
+    fitted.fit([*TEXTS, OUTSIDE[0]], [*LABELS, "oos"], validation=(QUERIES, LABELS[::4]))
+    assert fitted.threshold_ is not None
+
+
+def test_probes_differ():
+    assert len(set(PROBES)) == len(PROBES) > 1

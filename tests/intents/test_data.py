@@ -1,0 +1,156 @@
+"""Files of labelled texts, what is wrong with them, samples and folds."""
+
+import csv
+from collections import Counter
+
+import numpy as np
+import pytest
+from support.intent_examples import LABELS, TEXTS, write_csv
+
+from convert_tf.intents.data import (
+    LabelledTexts,
+    check_intents,
+    checked_texts,
+    few_shot,
+    fold_numbers,
+    held_out,
+    read_files,
+    read_labelled,
+)
+
+
+def test_a_csv_is_read_whatever_the_order_of_its_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('\ufefflabel,id,text\ngreet,1,"hello, ""you"""\nreset, 2 , two\n', "utf-8")
+    assert read_labelled(path) == (['hello, "you"', "two"], ["greet", "reset"])
+
+
+def test_texts_may_hold_line_breaks(tmp_path):
+    (tmp_path / "a.csv").write_text('text,label\n"one\ntwo",a\nthr\u2028ee,b\n', "utf-8")
+    assert read_labelled(tmp_path / "a.csv") == (["one\ntwo", "thr\u2028ee"], ["a", "b"])
+
+
+def test_texts_may_be_long(tmp_path):
+    """Longer than what Python's reader takes by default, which other readers keep."""
+    text = "word " * 40_000
+    (tmp_path / "a.csv").write_text(f"text,label\n{text},a\nhi,b\n", "utf-8")
+    before = csv.field_size_limit()
+    assert len(text) > before
+    assert read_labelled(tmp_path / "a.csv") == ([text.strip(), "hi"], ["a", "b"])
+    assert csv.field_size_limit() == before
+
+
+def test_files_are_joined(tmp_path):
+    first, second = write_csv(tmp_path / "a.csv"), write_csv(tmp_path / "b.csv", ["x"], ["y"])
+    assert read_files([first, second]) == ([*TEXTS, "x"], [*LABELS, "y"])
+
+
+NLU = """\
+version: "3.1"
+nlu:
+- intent: greet
+  examples: |
+    - hello
+    - hi there
+- intent: order
+  examples: |
+    - where is order [12](number) of [bob]{"entity": "name", "role": "buyer"}
+- synonym: nyc
+  examples: |
+    - new york
+- intent: bye
+  examples:
+  - text: bye
+"""
+
+
+def test_rasas_file_is_read_without_its_annotations(tmp_path):
+    path = tmp_path / "nlu.yml"
+    path.write_text(NLU)
+    assert read_labelled(path) == (
+        ["hello", "hi there", "where is order 12 of bob", "bye"],
+        ["greet", "greet", "order", "bye"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text,intent\nhello,greet\n", "columns 'text' and 'label'.*'text', 'intent'"),
+        ("a.csv", b"", "with no line"),
+        ("a.csv", b"text,label\n", "Received: none"),
+        ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
+        ("a.csv", b"text,label\nhello\n", "line 2 without label"),
+        ("a.csv", b"text,label\ncaf\xe9,order\n", "UTF-8.*byte 14 is 0xe9.*iconv"),
+        ("a.csv", b'text,label\n"a" b,order\n', "well-formed.*after line 1"),
+        ("a.yml", b"nlu: [1]\n", "line 1: no intent with examples"),
+        ("a.yml", b"stories: []\n", "list `nlu` of intents"),
+        ("a.csv", b"text,label\nwhere is it, please,order\n", "2 fields.*line 2 with 3.*in quotes"),
+        ("a.yml", b"nlu: [\n", r"are YAML.*line 2: .*Repair"),
+        ("a.csv", b"text,label,text\nhi,a,b\n", "'text' 2 times"),
+        ("a.csv", "text,label\nhi,a\n".encode("utf-16"), "which is UTF-16.*iconv -f UTF-16"),
+    ],
+)  # fmt: skip
+def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("hello", r"Pass \[text\]"),
+        (["a", " "], "' ' at position 1"),
+        (["a", None], "None at position 1"),
+    ],
+)
+def test_texts_are_strings_that_hold_something(texts, message):
+    with pytest.raises(ValueError, match=message):
+        checked_texts(texts)
+
+
+def test_texts_come_in_any_container():
+    assert checked_texts(np.array(["a", "b"])) == checked_texts(("a", "b")) == ["a", "b"]
+
+
+def test_what_training_should_know_is_said():
+    assert check_intents(TEXTS, LABELS) == []
+    single, several = check_intents(
+        [*TEXTS, "Where IS my  order", "unheard of"], [*LABELS, "greet", "other"]
+    )
+    assert "one example: other." in single
+    assert "'where is my order': order, greet." in several
+
+
+@pytest.mark.parametrize("labels", [[], ["a", "a"]])
+def test_there_are_two_intents(labels):
+    with pytest.raises(ValueError, match=r"two or more intents.*(no example|only 'a')"):
+        check_intents(["t"] * len(labels), labels)
+
+
+def test_few_shot_draws_equally_many_without_repeats():
+    data = LabelledTexts(TEXTS, LABELS)
+    drawn = few_shot(data, 3, seed=1)
+    assert Counter(drawn.labels) == dict.fromkeys(set(LABELS), 3)
+    assert len(set(drawn.texts)) == 9
+    assert {*zip(*drawn, strict=True)} <= {*zip(*data, strict=True)}
+    assert few_shot(data, 3, seed=1) == drawn != few_shot(data, 3, seed=2)
+    with pytest.raises(ValueError, match=r"5 examples to draw from.*4 of 'greet'"):
+        few_shot(data, 5, seed=0)
+
+
+def test_folds_hold_each_intent_evenly():
+    labels = ["a"] * 10 + ["b"] * 7 + ["c"]
+    folds = fold_numbers(labels, 5, seed=3)
+    assert folds[-1] == -1
+    assert Counter(folds[:10].tolist()) == dict.fromkeys(range(5), 2)
+    assert max(Counter(folds[10:17].tolist()).values()) == 2
+    assert (folds != fold_numbers(labels, 5, seed=4)).any()
+
+
+def test_every_intent_of_two_is_validated_on_and_trained():
+    labels = ["a"] * 20 + ["b"] * 2 + ["c"]
+    chosen = held_out(labels, 0.25, seed=0)
+    assert [chosen[:20].sum(), chosen[20:22].sum(), chosen[22]] == [5, 1, False]
+    assert held_out(["a"] * 3, 0.99, seed=0).sum() == 2

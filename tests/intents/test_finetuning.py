@@ -1,0 +1,198 @@
+"""Fine-tuning of encoders on a few examples of each intent."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.intent_examples import LABELS, OUTSIDE, TEXTS, write_csv
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf.export.hub.writing import export_module
+from convert_tf.intents import finetuned, finetuning
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.finetuning import (
+    CheckpointSentences,
+    FewShotTuner,
+    balanced_batches,
+    number_of_steps,
+    supervised_contrast,
+)
+from convert_tf.intents.folder import MODEL_FILE
+
+Y = np.unique(LABELS, return_inverse=True)[1]
+ALL = np.arange(len(TEXTS))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Of more blocks than are trained."""
+    folder = tmp_path_factory.mktemp("finetuning") / "checkpoint"
+    write_checkpoint(folder, seed=0)
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(finetuning, "_TRAINED_BLOCKS", 1)
+    monkeypatch.setattr(finetuning, "_LEAST_STEPS", 30)
+    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 3e-3)
+
+
+def make(checkpoint, texts=TEXTS):
+    return FewShotTuner(checkpoint, texts, precision="float32", seed=0)
+
+
+def test_the_contrast_is_the_formula():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((7, 5)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.array([0, 1, 0, 2, 1, 0, 3])
+    naive = []
+    for i in range(7):
+        scores = {j: x[i] @ x[j] / 0.1 for j in range(7) if j != i}
+        whole = np.log(sum(np.exp(score) for score in scores.values()))
+        own = [scores[j] - whole for j in scores if y[j] == y[i]]
+        naive.append(-np.mean(own) if own else 0)
+    assert float(supervised_contrast(x, y)) == pytest.approx(np.mean(naive), rel=1e-4)
+
+
+def test_batches_hold_as_many_examples_of_each_intent():
+    labels = np.repeat(np.arange(40), np.arange(40) % 5 + 1)
+    batches = [*itertools.islice(balanced_batches(labels, np.random.default_rng(0)), 50)]
+    for batch in batches:
+        counts = np.unique(labels[batch], return_counts=True)[1]
+        assert counts.tolist() == [2] * 32
+    seen = np.bincount(labels[np.concatenate(batches)])
+    assert seen.max() - seen.min() <= 4, "Intents come again when all others have come."
+    few = next(balanced_batches(labels[:3], np.random.default_rng(0)))
+    assert np.bincount(labels[few]).tolist() == [32, 32]
+    assert (number_of_steps(5), number_of_steps(770), number_of_steps(10**6)) == (60, 144, 1000)
+
+
+def test_frozen_encodings_are_those_of_the_checkpoint(checkpoint):
+    expected = CheckpointSentences(checkpoint).encode(TEXTS)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(make(checkpoint).encodings(), expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_only_the_upper_blocks_and_the_reduction_are_trained(checkpoint, quick, tmp_path):
+    tuner = make(checkpoint)
+    facts = tuner.train(Y, ALL)
+    assert facts["relative_change"] > 0
+    assert facts["steps"] == 30
+    tuner.save(tmp_path / "tuned", facts)
+    old, new = (CheckpointSentences(each).network for each in (checkpoint, tmp_path / "tuned"))
+    changed = [
+        any(np.abs(np.array(a) - np.array(b)).max() > 0 for a, b in zip(one, two, strict=True))
+        for one, two in (
+            (layers[0].weights, layers[1].weights)
+            for layers in zip(
+                [old.trunk.embedding, *old.trunk.blocks, old.reduction, old.context_side],
+                [new.trunk.embedding, *new.trunk.blocks, new.reduction, new.context_side],
+                strict=True,
+            )
+        )
+    ]
+    assert changed == [False] * len(old.trunk.blocks) + [True, True, False]
+    np.testing.assert_allclose(make(tmp_path / "tuned").encodings(), tuner.encodings(), atol=1e-4)
+    training = json.loads((tmp_path / "tuned" / "training.json").read_text())
+    assert training["intent_finetuning"] == facts
+
+
+@pytest.mark.slow
+def test_intents_move_apart_and_each_training_begins_anew(checkpoint, quick):
+    tuner = make(checkpoint)
+    first = tuner.encodings()
+
+    def contrast(encodings):
+        return float(supervised_contrast(encodings, Y))
+
+    tuner.train(Y, ALL)
+    tuned = tuner.encodings()
+    assert contrast(tuned) < 0.7 * contrast(first)
+    own = ALL[Y < 2]
+    tuner.train(Y[own], own)
+    assert np.abs(tuner.encodings() - tuned).max() > 0.01
+    tuner.train(Y, ALL)
+    np.testing.assert_allclose(tuner.encodings(), tuned, atol=1e-4)
+
+
+def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
+    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 1e30)
+    with pytest.raises(ValueError, match=r"none at step \d+, with a learning rate of 1e\+30"):
+        make(checkpoint).train(Y, ALL)
+
+
+def train(checkpoint, tmp_path, *arguments):
+    data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
+    call_command(
+        "intent", "train", "--finetune", f"--checkpoint={checkpoint}", f"--data={data}",
+        f"--output={tmp_path / 'model'}", "--epochs=20", "--hidden_dim=8", "--precision=float32",
+        "--out_of_scope=confidence", *arguments,
+    )  # fmt: skip
+    shutil.move(tmp_path / "model", tmp_path / "elsewhere")
+    classifier = IntentClassifier.load(tmp_path / "elsewhere")
+    assert classifier.encoder == str(tmp_path / "elsewhere" / "module")
+    described = json.loads((tmp_path / "elsewhere" / MODEL_FILE).read_text())
+    return classifier, described["facts"]["finetuning"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_validated", [False, True])
+def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated):  # fmt: skip # noqa: E501
+    found = iter([0.55, 0.6, 0.5])  # of both heads on the tuned encoder, then of the frozen one
+    monkeypatch.setattr(finetuned, "_accuracy", lambda answers: next(found))
+    arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
+    classifier, facts = train(checkpoint, tmp_path, *arguments)
+    printed = capsys.readouterr().out
+    assert "50.00% with the frozen encoder, 60.00% with the fine-tuned one and the log" in printed
+    assert "weights of the encoder moved by" in printed
+    assert facts["is_finetuned"]
+    assert facts["examples"] == 12
+    assert classifier.head == "logistic"
+    own = CheckpointSentences(checkpoint).encode(TEXTS)
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    assert np.abs(classifier.encode(TEXTS) - own).max() > 0.01
+    assert classifier.score(TEXTS, LABELS) > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_module", [False, True])
+def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_path, capsys, monkeypatch, is_module):  # fmt: skip # noqa: E501
+    source = checkpoint
+    if is_module:
+        source = tmp_path / "module"
+        export_module(checkpoint, source)
+    found = iter([0.5, 0.5, 0.6])
+    monkeypatch.setattr(finetuned, "_accuracy", lambda answers: next(found))
+    classifier, facts = train(source, tmp_path)
+    printed = capsys.readouterr().out
+    assert "the frozen one is kept" in printed
+    assert "moved" not in printed
+    assert not facts["is_finetuned"]
+    assert classifier.head == "network"
+    own = CheckpointSentences(checkpoint).encode(TEXTS)
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    np.testing.assert_allclose(classifier.encode(TEXTS), own, atol=0.02)
+
+
+@pytest.mark.slow
+def test_held_out_answers_are_of_encoders_that_did_not_see_them(checkpoint, quick, tmp_path):
+    """What the classifier is fitted on differs from what the last encoder would say."""
+    _, facts = train(checkpoint, tmp_path)
+    assert 0 <= facts["accuracy"] <= 1
+    assert facts["judged_examples"] == len(TEXTS)
+
+
+def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):
+    data = write_csv(tmp_path / "train.csv", TEXTS[::4], LABELS[::4])
+    with pytest.raises(SystemExit, match="one example of each intent"):
+        call_command(
+            "intent", "train", "--finetune", f"--checkpoint={checkpoint}", f"--data={data}",
+            f"--output={tmp_path / 'model'}",
+        )  # fmt: skip
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,442 @@
+"""Saved classifiers of real modules: fresh processes, other encoders, serving."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf.export.hub.writing import export_module
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.finetuning import CheckpointSentences
+from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
+from convert_tf.intents.heldout import Mixture
+from convert_tf.intents.lexical import train_lexical
+from convert_tf.intents.serving import export_serving
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = {"epochs": 30, "hidden_dim": 8}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two checkpoints, a module of each, and a classifier on the first."""
+    folder = tmp_path_factory.mktemp("intents")
+    for name, seed in (("a", 0), ("b", 1)):
+        write_checkpoint(folder / f"checkpoint_{name}", seed=seed)
+        export_module(folder / f"checkpoint_{name}", folder / f"module_{name}")
+    classifier = IntentClassifier(str(folder / "module_a"), out_of_scope="confidence", **QUICK)
+    classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)])
+    classifier.save(folder / "model")
+    return folder
+
+
+def in_a_fresh_process(script, *arguments, path=ROOT):
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_it_predicts_the_same_in_a_fresh_process(folders):
+    script = (
+        "import json, sys\nfrom convert_tf.intents.classifier import IntentClassifier\n"
+        "c = IntentClassifier.load(sys.argv[1])\n"
+        "texts = sys.argv[2:]\n"
+        "print(json.dumps([c.predict(texts).tolist(), c.predict_proba(texts).tolist()]))"
+    )
+    intents, probabilities = in_a_fresh_process(script, folders / "model", *TEXTS, OUTSIDE[0])
+    here = IntentClassifier.load(folders / "model")
+    assert intents == here.predict([*TEXTS, OUTSIDE[0]]).tolist()
+    np.testing.assert_allclose(probabilities, here.predict_proba([*TEXTS, OUTSIDE[0]]), atol=1e-4)
+    assert here.threshold_ is not None
+
+
+def test_another_encoder_is_refused(folders, tmp_path):
+    with pytest.raises(ValueError, match=r"module_b', whose files differ.*train again"):
+        IntentClassifier.load(folders / "model", encoder=str(folders / "module_b"))
+    shutil.copytree(folders / "module_a", tmp_path / "moved")
+    moved = IntentClassifier.load(folders / "model", encoder=str(tmp_path / "moved"))
+    assert moved.predict(TEXTS[:2]).tolist() == IntentClassifier.load(folders / "model").predict(
+        TEXTS[:2]
+    ).tolist()  # fmt: skip
+    with pytest.raises(ValueError, match=r"encodes .* differently"):
+        IntentClassifier.load(folders / "model", encoder=WordEncoder())
+    with pytest.raises(ValueError, match="2 encoders instead of 1"):
+        IntentClassifier.load(folders / "model", encoder=["x", "y"])
+    described = json.loads((folders / "model" / MODEL_FILE).read_text())
+    described["encoders"][0]["path"] = str(tmp_path / "gone")
+    shutil.copytree(folders / "model", tmp_path / "model")
+    (tmp_path / "model" / "sha256.json").unlink()
+    (tmp_path / "model" / MODEL_FILE).write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"gone', which does not exist.*--module"):
+        IntentClassifier.load(tmp_path / "model")
+
+
+def test_a_function_is_given_again(tmp_path):
+    classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, [ord(x[0]) for x in LABELS])
+    classifier.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="needs it again"):
+        IntentClassifier.load(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"encodes .* differently"):
+        IntentClassifier.load(tmp_path / "model", encoder=WordEncoder(seed=1))
+    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    assert again.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
+    assert again.get_params()["hidden_dim"] == 8
+
+
+def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
+    classifier = IntentClassifier.load(folders / "model")
+    with pytest.raises(ValueError, match=r"is kept.*--overwrite"):
+        classifier.save(folders / "model")
+    shutil.copytree(folders / "model", tmp_path / "model")
+    classifier.set_params(rejected_share=0.2).save(tmp_path / "model", overwrite=True)
+    assert IntentClassifier.load(tmp_path / "model").rejected_share == 0.2
+    for name, content, message in (
+        (MODEL_FILE, b"{}", "'version'.*train again"),
+        (MODEL_FILE, b'{"version": 9}', "version 9"),
+        (MODEL_FILE, b'{"version": 1}', "without best_params"),
+        (MODEL_FILE, b"[", "train again"),
+        (HEAD_FILE, b"x", "train again"),
+    ):
+        (tmp_path / "model" / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            IntentClassifier.load(tmp_path / "model")
+    with pytest.raises(ValueError, match="No such file"):
+        IntentClassifier.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A classifier whose encoder is given again when it is loaded."""
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, LABELS)
+    give_words(classifier, 0.3)
+    classifier.save(folder)
+    return folder
+
+
+def changed_description(**changes):
+    def change(folder):
+        described = json.loads((folder / MODEL_FILE).read_text())
+        described |= {name: make(described[name]) for name, make in changes.items()}
+        (folder / MODEL_FILE).write_text(json.dumps(described))
+
+    return change
+
+
+def changed_arrays(**changes):
+    def change(folder):
+        with np.load(folder / HEAD_FILE) as file:
+            arrays = dict(file)
+        arrays |= {name: make(arrays[name]) for name, make in changes.items()}
+        np.savez(folder / HEAD_FILE, **{k: v for k, v in arrays.items() if v is not None})
+
+    return change
+
+
+DAMAGES = {
+    "reversed labels": (changed_description(labels=lambda x: x[::-1]), "intents, sorted"),
+    "longer labels": (changed_description(labels=lambda x: [*x, "zzz"]), "4 intents"),
+    "shorter labels": (changed_description(labels=lambda x: x[:-1]), "2 intents"),
+    "labels of two kinds": (changed_description(labels=lambda x: [1, *x[1:]]), "sorted"),
+    "labels of lists": (changed_description(labels=lambda x: [[each] for each in x]), "sorted"),
+    "labels of null": (changed_description(labels=lambda x: [None] * len(x)), "sorted"),
+    "a huge threshold": (changed_description(threshold=lambda x: 10**400), "threshold"),
+    "a huge weight": (changed_description(mixture=lambda x: {**x, "weight": 10**400}), "mixture"),
+    "no out_of_scope": (
+        changed_description(params=lambda x: {k: v for k, v in x.items() if k != "out_of_scope"}),
+        "without out_of_scope",
+    ),
+    "a kind": (changed_description(params=lambda x: {**x, "kind": ["sentence"]}), "kind"),
+    "an option of a list": (changed_description(params=lambda x: {**x, "head": {}}), "Received"),
+    "an option of a text": (
+        changed_description(params=lambda x: {**x, "rejected_share": "x"}),
+        "train again",
+    ),
+    "null": (lambda f: (f / MODEL_FILE).write_text("null"), "without 'version'"),
+    "a number for a bias": (changed_arrays(bias_0=lambda x: x[0]), "bias_0 have shape"),
+    "a number for probes": (changed_arrays(probes=lambda x: x[0, 0]), "probes have shape"),
+    "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "kernel_0 have shape"),
+    "no labels": (changed_description(labels=lambda x: None), "labels"),
+    "no encoders": (changed_description(encoders=lambda x: []), "encoders"),
+    "encoders of no kind": (changed_description(encoders=lambda x: [{}]), "encoders"),
+    "a threshold": (changed_description(threshold=lambda x: "high"), "threshold"),
+    "no number": (changed_description(threshold=lambda x: float("nan")), "threshold"),
+    "params": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
+    "no params": (changed_description(params=lambda x: [1]), "params"),
+    "an option": (changed_description(params=lambda x: {**x, "head": "tree"}), "'tree'"),
+    "nested": (lambda f: (f / MODEL_FILE).write_text("[" * 100_000), "nested too deeply"),
+    "a list": (lambda f: (f / MODEL_FILE).write_text("[1]"), "train again"),
+    "no mixture": (changed_description(mixture=lambda x: {}), "mixture"),
+    "a weight above 1": (changed_description(mixture=lambda x: {**x, "weight": 2}), "mixture"),
+    "no temperature": (changed_description(mixture=lambda x: {**x, "temperature": 0}), "mixture"),
+    "missing words": (changed_arrays(words=lambda x: None), "without words"),
+    "fewer words": (changed_arrays(words=lambda x: x[:-1] * 0 + 10), "terms have arrays"),
+    "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "terms have arrays"),
+    "an empty head": (lambda f: (f / HEAD_FILE).write_bytes(b""), "No data left"),
+    "one array": (lambda f: np.save((f / HEAD_FILE).open("wb"), np.ones(3)), "train again"),
+    "a missing bias": (changed_arrays(bias_1=lambda x: None), "bias_1"),
+    "a wider kernel": (changed_arrays(kernel_1=lambda x: np.ones((9, 3), "f4")), "shapes"),
+    "other centroids": (changed_arrays(centroids=lambda x: x[:2]), "shapes"),
+    "no numbers": (changed_arrays(kernel_0=lambda x: x * np.nan), "finite"),
+    "texts": (changed_arrays(bias_0=lambda x: x.astype(str)), "finite"),
+}
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_does_not_fit_together_is_refused(saved, tmp_path, damage, has_checksums):
+    folder = Path(shutil.copytree(saved, tmp_path / "model"))
+    if not has_checksums:  # as earlier versions wrote it
+        (folder / "sha256.json").unlink()
+    IntentClassifier.load(folder, encoder=WordEncoder())
+    change, message = DAMAGES[damage]
+    change(folder)
+    with pytest.raises(ValueError, match="Received" if has_checksums else message) as caught:
+        IntentClassifier.load(folder, encoder=WordEncoder())
+    assert "\n" not in str(caught.value)
+
+
+def test_words_and_thresholds_come_back(tmp_path):
+    classifier = IntentClassifier(WordEncoder(), out_of_scope="confidence", **QUICK)
+    classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
+    classifier.thresholds_[:] = [0.1, 0.2, 0.3]
+    give_words(classifier, 0.4)
+    classifier.save(tmp_path / "model")
+    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    assert again.mixture_ == classifier.mixture_
+    assert again.thresholds_.tolist() == [0.1, 0.2, 0.3]
+    texts = [*TEXTS, *OUTSIDE, "where is the password"]
+    np.testing.assert_array_equal(again.predict_proba(texts), classifier.predict_proba(texts))
+    assert again.predict(texts).tolist() == classifier.predict(texts).tolist()
+    with pytest.raises(ValueError, match="shape"):
+        changed_arrays(thresholds=lambda x: x[:2])(tmp_path / "model")
+        (tmp_path / "model" / "sha256.json").unlink()
+        IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+
+
+def test_folders_of_before_words_counted_are_read(tmp_path):
+    """Version 1 had `version`, no `mixture`, no option `lexical`, and the arrays of a head."""
+    classifier = IntentClassifier(WordEncoder(), lexical=None, out_of_scope="distance", **QUICK)
+    classifier.fit(TEXTS, LABELS).save(tmp_path / "model")
+    described = json.loads((tmp_path / "model" / MODEL_FILE).read_text())
+    del described["mixture"], described["params"]["lexical"]
+    described["version"] = 1
+    (tmp_path / "model" / MODEL_FILE).write_text(json.dumps(described))
+    changed_arrays(thresholds=lambda x: None)(tmp_path / "model")
+    (tmp_path / "model" / "sha256.json").unlink()
+    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    assert again.lexical is None
+    assert again.threshold_ == classifier.threshold_
+    expected = classifier.parts_.head.probabilities(classifier.encode(TEXTS))
+    np.testing.assert_allclose(again.predict_proba(TEXTS), expected, rtol=1e-5)
+
+
+def test_a_threshold_of_another_value_is_found(saved, tmp_path):
+    folder = Path(shutil.copytree(saved, tmp_path / "model"))
+    changed_description(threshold=lambda x: 0.9)(folder)
+    with pytest.raises(ValueError, match=r"intent\.json', which was damaged or changed"):
+        IntentClassifier.load(folder, encoder=WordEncoder())
+
+
+def test_overwriting_deletes_no_file_of_others(folders, tmp_path):
+    classifier = IntentClassifier.load(folders / "model")
+    shutil.copytree(folders / "model", tmp_path / "model")
+    (tmp_path / "model" / "labels.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"something else, as labels\.csv"):
+        classifier.save(tmp_path / "model", overwrite=True)
+    assert (tmp_path / "model" / "labels.csv").read_text() == "mine"
+    with pytest.raises(ValueError, match=r"something else, as config\.json"):
+        classifier.save(folders / "checkpoint_a", overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_killed_serving_module_leaves_nothing_under_its_name(folders, tmp_path):
+    """And the same command then writes both."""
+    script = (
+        "import os, signal, sys\nimport tensorflow as tf\n"
+        "from convert_tf.cli.main import main\n"
+        "def dies(module, folder, **options):\n"
+        "    open(os.path.join(folder, 'fingerprint.pb'), 'w').close()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "tf.saved_model.save = dies\n"
+        "main(sys.argv[1:])\n"
+    )
+    write_csv(tmp_path / "train.csv")
+    command = [
+        "intent", "train", f"--data={tmp_path / 'train.csv'}", f"--module={folders / 'module_a'}",
+        f"--output={tmp_path / 'model'}", f"--serving_module={tmp_path / 'serving'}",
+        "--epochs=30", "--hidden_dim=8",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "serving").exists()
+    call_command(*command)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["model", "serving", "train.csv"]
+    assert (tmp_path / "serving" / "saved_model.pb").is_file()
+    with pytest.raises(SystemExit, match="Pass --overwrite"):
+        call_command(*command)
+    call_command(*command, "--overwrite")
+    (tmp_path / "serving" / "notes").write_text("mine")
+    with pytest.raises(SystemExit, match="something else, as notes"):
+        call_command(*command, "--overwrite")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["serving", "folder"])
+def test_a_full_disk_is_said_in_one_sentence_and_nothing_is_left(folders, tmp_path, what):
+    """A real limit on the size of files, in a process that is not the tests'."""
+    script = (
+        "import json, resource, sys\n"
+        "from convert_tf.intents.classifier import IntentClassifier\n"
+        "from convert_tf.intents.serving import export_serving\n"
+        "model = IntentClassifier.load(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    export_serving(model, sys.argv[2]) if sys.argv[3] == 'serving' "
+        "else model.save(sys.argv[2])\n"
+        "except OSError as error:\n"
+        "    print(json.dumps([type(error).__name__, str(error)]))\n"
+    )
+    name, said = in_a_fresh_process(script, folders / "model", tmp_path / "out", what)
+    assert name == "FileWriteError"
+    assert "A file must be written whole" in said and "File too large" in said, said
+    assert "\n" not in said and len(said) < 1000
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_path):
+    data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
+    serving = tmp_path / "serving"
+    texts = [*TEXTS, *OUTSIDE]
+    modules = [str(folders / name) for name in ("module_a", "module_b")]
+    # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
+    # threshold is where that turns no answer, in the middle of the widest gap.
+    known = IntentClassifier(modules, out_of_scope="distance", threshold=0, epochs=1)
+    scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
+    widest = np.argmax(np.diff(scores))
+    call_command(
+        "intent", "train", *(f"--module={module}" for module in modules), f"--data={data}",
+        f"--output={tmp_path / 'model'}", "--epochs=30", "--hidden_dim=8",
+        "--out_of_scope=distance", f"--threshold={scores[widest : widest + 2].mean()}",
+        f"--serving_module={serving}",
+    )  # fmt: skip
+    script = (
+        "import json, sys\nimport tensorflow as tf, tensorflow_text\n"
+        "served = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+        "try:\n    import convert_tf\n    raise SystemExit('convert_tf is there')\n"
+        "except ImportError:\n    pass\n"
+        "out = served(texts=tf.constant(sys.argv[2:]))\n"
+        "print(json.dumps({k: v.numpy().astype(str).tolist() if v.dtype == tf.string\n"
+        "                  else v.numpy().tolist() for k, v in out.items()}))"
+    )
+    monkeypatch.chdir(tmp_path)
+    # -P and no PYTHONPATH would still see an editable install.
+    script = "import sys\nsys.modules['convert_tf'] = None\n" + script
+    served = in_a_fresh_process(script, serving, *texts, path=tmp_path)
+    classifier = IntentClassifier.load(tmp_path / "model")
+    is_in = known.scope_scores(texts) > scores[widest]
+    assert [intent != "oos" for intent in served["intent"]] == is_in.tolist()
+    assert [intent != "oos" for intent in classifier.predict(texts)] == is_in.tolist()
+    best = classifier.classes_[np.argmax(served["probabilities"], axis=1)]
+    assert all(one in ("oos", other) for one, other in zip(served["intent"], best, strict=True))
+    np.testing.assert_allclose(served["probabilities"], classifier.predict_proba(texts), atol=0.02)
+    assert served["labels"] == [classifier.classes_.tolist()] * len(texts)
+    np.testing.assert_allclose(served["confidence"], np.max(served["probabilities"], axis=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [16, 8])
+def test_a_served_model_is_as_large_as_what_it_is_made_of(folders, tmp_path, bits):
+    def size(folder):
+        return sum(file.stat().st_size for file in (folder / "variables").iterdir())
+
+    # Wide layers, or 8 bits would change nothing and names would weigh more than weights.
+    wide = {"feed_forward_dim": 1024, "side_hidden_dim": 512}
+    write_checkpoint(tmp_path / "checkpoint", **wide)
+    export_module(tmp_path / "checkpoint", tmp_path / "module", network_bits=bits)
+    classifier = IntentClassifier(str(tmp_path / "module"), lexical=None, **QUICK)
+    classifier.fit(TEXTS, LABELS)
+    export_serving(classifier, tmp_path / "serving")
+    head = sum(4 * array.size for layer in classifier.parts_.head.layers for array in layer)
+    head += 4 * classifier.parts_.centroids.size
+    assert size(tmp_path / "serving") < 1.05 * (size(tmp_path / "module") + head)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_scoped", [False, True])
+def test_words_are_served(folders, tmp_path, is_scoped):
+    import tensorflow as tf
+
+    scope = {"out_of_scope": "confidence", "threshold": 0.5} if is_scoped else {}
+    classifier = IntentClassifier(str(folders / "module_a"), **scope, **QUICK)
+    classifier.fit(TEXTS, LABELS)
+    more = train_lexical(
+        [*TEXTS, "Größe ändern ÉTÉ", "日本語 の 本"],
+        np.append(np.unique(LABELS, return_inverse=True)[1], [0, 1]),
+    )
+    classifier.parts_ = classifier.parts_._replace(lexical=more)
+    classifier.mixture_ = Mixture(0.6, 1.3)
+    if is_scoped:
+        classifier.thresholds_ = np.array([0.0, 2.0, 0.0])
+    export_serving(classifier, tmp_path / "serving")
+    serve = tf.saved_model.load(str(tmp_path / "serving")).signatures["serving_default"]
+    texts = ["WHERE'S my... order?! order", "été: größe", "a  b_c 12", "...", "本 の", "İ", *TEXTS]
+    for some in (texts, texts[:1]):
+        found = serve(texts=tf.constant(some))
+        expected = classifier.predict_proba(some)
+        np.testing.assert_allclose(found["probabilities"].numpy(), expected, atol=0.02)
+        answers = [each.decode() for each in found["intent"].numpy()]
+        best = classifier.classes_[found["probabilities"].numpy().argmax(axis=1)]
+        is_order = is_scoped & (best == "order")
+        assert answers == ["oos" if is_out else intent for is_out, intent in zip(is_order, best, strict=True)]  # fmt: skip # noqa: E501
+    assert serve(texts=tf.constant([], tf.string))["probabilities"].shape == (0, 3)
+
+
+def test_a_damaged_module_is_not_served(folders, tmp_path):
+    module = Path(shutil.copytree(folders / "module_a", tmp_path / "module"))
+    classifier = IntentClassifier(str(module), **QUICK).fit(TEXTS, LABELS)
+    variables = module / "variables" / "variables.data-00001-of-00002"
+    content = bytearray(variables.read_bytes())
+    content[len(content) // 2] ^= 1
+    variables.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or changed"):
+        export_serving(classifier, tmp_path / "serving")
+
+
+def test_only_modules_are_served(tmp_path):
+    classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match="made of modules"):
+        export_serving(classifier, tmp_path / "serving")
+    with pytest.raises(ValueError, match="is kept"):
+        export_serving(classifier, tmp_path)
+
+
+def test_a_checkpoint_encodes_as_its_module(folders):
+    from convert_tf import SentenceEncoder
+
+    encoder = SentenceEncoder(str(folders / "module_a"), compute_dtype="float32")
+    own = CheckpointSentences(folders / "checkpoint_a").encode(TEXTS)
+    np.testing.assert_allclose(own, encoder.encode(TEXTS), rtol=0.02, atol=0.02)
+    untrained = CheckpointSentences(folders / "checkpoint_a", is_trained=False)
+    assert np.abs(untrained.encode(TEXTS) - own).max() > 0.1

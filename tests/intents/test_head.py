@@ -1,0 +1,186 @@
+"""The heads in numpy, against Keras and scikit-learn."""
+
+import keras
+import numpy as np
+import pytest
+
+from convert_tf.intents.head import (
+    accuracy_of,
+    head_arrays,
+    head_of_arrays,
+    initial_network,
+    train_logistic,
+    train_network,
+    train_step,
+)
+
+
+def _examples(number=90, dim=12, labels=3, seed=0):
+    """Unit vectors around a centre for each label."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, labels, number)
+    x = np.eye(labels, dim)[y] + 0.25 * rng.standard_normal((number, dim))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+def _keras_model(head):
+    model = keras.Sequential(
+        [keras.layers.Dense(5, activation="relu"), keras.layers.Dense(3, activation="softmax")]
+    )
+    model.build((None, 12))
+    model.set_weights([array for layer in head.layers for array in layer])
+    return model
+
+
+def test_a_step_is_that_of_keras():
+    x, y = _examples(8)
+    head = initial_network(12, 5, 3, np.random.default_rng(1))
+    model = _keras_model(head)
+    model.compile(keras.optimizers.SGD(0.7), "sparse_categorical_crossentropy")
+    np.testing.assert_allclose(head.probabilities(x), model.predict_on_batch(x), atol=1e-6)
+    for _ in range(3):
+        expected = float(model.train_on_batch(x, y))
+        assert train_step(head, x, y, 0.7) == pytest.approx(expected, rel=1e-5)
+    for own, theirs in zip((a for layer in head.layers for a in layer), model.get_weights(), strict=True):  # fmt: skip # noqa: E501
+        np.testing.assert_allclose(own, theirs, atol=1e-6)
+
+
+def test_weights_begin_as_those_of_keras():
+    head = initial_network(300, 200, 7, np.random.default_rng(0))
+    limit = np.sqrt(6 / 500)
+    assert np.abs(head.layers[0].kernel).max() == pytest.approx(limit, rel=1e-3)
+    assert np.std(head.layers[0].kernel) == pytest.approx(limit / np.sqrt(3), rel=0.02)
+    assert not head.layers[0].bias.any()
+
+
+def test_training_is_the_loop_that_it_says():
+    """Two epochs of batches with replacement, dropout of inputs, a rate that falls linearly."""
+    x, y = _examples(10)
+    found = train_network(
+        x, y, seed=4, hidden_dim=5, dropout=0.5, learning_rate=0.3, epochs=2, batch_size=4
+    )
+    rng = np.random.default_rng(4)
+    expected = initial_network(12, 5, 3, rng)
+    for rate in (0.3, 0.15):
+        for _ in range(3):  # ceil(10 / 4)
+            chosen = rng.integers(0, 10, 4)
+            kept = rng.random((4, 12), dtype=np.float32) < 0.5
+            train_step(expected, x[chosen] * kept * 2, y[chosen], rate)
+    np.testing.assert_allclose(found.layers[0].kernel, expected.layers[0].kernel, atol=1e-6)
+
+
+def test_it_learns_and_repeats_itself():
+    x, y = _examples()
+    test = _examples(200, seed=1)
+    head = train_network(x, y, seed=0, epochs=60)
+    assert accuracy_of(head, *test) > 0.9
+    again = train_network(x, y, seed=0, epochs=60)
+    other = train_network(x, y, seed=1, epochs=60)
+    np.testing.assert_array_equal(head.layers[0].kernel, again.layers[0].kernel)
+    assert not np.array_equal(head.layers[0].kernel, other.layers[0].kernel)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"hidden_dim": 7}, {"dropout": 0.1}, {"learning_rate": 0.1}, {"epochs": 2}, {"batch_size": 8}],
+    ids=str,
+)
+def test_every_option_changes_something(option):
+    x, y = _examples()
+    base = {"hidden_dim": 6, "epochs": 3}
+    one = train_network(x, y, seed=0, **base).probabilities(x)
+    other = train_network(x, y, seed=0, **{**base, **option}).probabilities(x)
+    assert np.abs(one - other).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "option", [{"dropout": 1.0}, {"epochs": 0}, {"patience": 0}, {"learning_rate": 0.0}]
+)
+def test_options_out_of_range_are_refused(option):
+    with pytest.raises(ValueError, match=rf"Received: .*{next(iter(option))}="):
+        train_network(*_examples(), seed=0, **option)
+
+
+def test_patience_ends_training_and_keeps_the_best():
+    x, y = _examples(40)
+    wrong = (x, (y + 1) % 3)  # the better the worse: the first epochs are the best
+    options = {"epochs": 300, "learning_rate": 0.05, "hidden_dim": 8}
+    stopped = train_network(x, y, seed=0, validation=wrong, patience=2, **options)
+    trained = train_network(x, y, seed=0, **options)
+    assert accuracy_of(stopped, *wrong) > accuracy_of(trained, *wrong) + 0.1
+
+
+def test_logistic_regression_is_scikit_learns():
+    from sklearn.linear_model import LogisticRegression
+
+    for labels in (2, 3):
+        x, y = _examples(labels=labels)
+        theirs = LogisticRegression(C=5.0, max_iter=2000).fit(x, y).predict_proba(x)
+        own = train_logistic(x, y, c=5.0).probabilities(x)
+        np.testing.assert_allclose(own, theirs, atol=1e-5)
+    assert np.abs(train_logistic(x, y, c=0.1).probabilities(x) - own).max() > 0.01
+
+
+def test_batches_of_rows_change_nothing():
+    x, _ = _examples(5000)
+    head = initial_network(12, 5, 3, np.random.default_rng(0))
+    alone = np.concatenate([head.probabilities(x[i : i + 1]) for i in (0, 4095, 4096, 4999)])
+    np.testing.assert_allclose(head.probabilities(x)[[0, 4095, 4096, 4999]], alone, atol=1e-6)
+    assert head.probabilities(x[:0]).shape == (0, 3)
+
+
+def test_weights_go_to_arrays_and_back():
+    head = initial_network(12, 5, 3, np.random.default_rng(0))
+    back = head_of_arrays({**head_arrays(head), "other": np.zeros(1)})
+    for one, two in zip(head.layers, back.layers, strict=True):
+        np.testing.assert_array_equal(one.kernel, two.kernel)
+        np.testing.assert_array_equal(one.bias, two.bias)
+    with pytest.raises(ValueError):
+        head_of_arrays({})
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_learning_rate_is_a_positive_finite_number(rate):
+    with pytest.raises(ValueError, match=f"positive, finite learning_rate.*learning_rate={rate}"):
+        train_network(*_examples(9), seed=0, learning_rate=rate, epochs=1, hidden_dim=4)
+    with pytest.raises(ValueError, match="positive, finite logistic_c"):
+        train_logistic(*_examples(9), c=rate)
+
+
+@pytest.mark.parametrize("rate", [1e9, 1e38])
+def test_training_that_leaves_the_numbers_stops_with_the_step(rate):
+    with pytest.raises(ValueError, match=r"none at step \d+, with a learning rate of 1e\+"):
+        train_network(*_examples(), seed=0, learning_rate=rate, epochs=20, hidden_dim=64)
+
+
+def test_a_last_step_that_leaves_the_numbers_is_found():
+    x, y = _examples(8)
+    with pytest.raises(ValueError, match="at step 1, with"):
+        train_network(x, y, seed=0, learning_rate=1e300, epochs=1, batch_size=8, dropout=0)
+
+
+def test_probabilities_are_never_nan():
+    x, y = _examples(8)
+    head = train_network(x, y, seed=0, epochs=1, hidden_dim=4)
+    for layer in head.layers:
+        layer.kernel[:] = 3e38 * np.sign(layer.kernel)
+    with pytest.raises(ValueError, match=r"finite numbers.*lower learning rate"):
+        head.probabilities(10 * x)
+
+
+def test_weights_say_how_often_an_example_is_drawn():
+    x, y = _examples(60)
+    weights = np.where(y == 0, 1e-9, 1.0)
+    options = {"seed": 0, "epochs": 40, "hidden_dim": 8, "dropout": 0.1}
+    head = train_network(x, y, weights=weights, **options)
+    assert head.probabilities(x)[:, 0].max() < 0.1  # as good as never seen
+    assert train_network(x, y, **options).probabilities(x)[y == 0, 0].mean() > 0.5
+
+
+def test_a_weight_of_2_is_an_example_twice_in_logistic_regression():
+    x, y = _examples(30)
+    twice = np.concatenate([np.arange(30), np.arange(10)])
+    weights = np.bincount(twice).astype(float)
+    found = train_logistic(x, y, weights=weights).probabilities(x)
+    expected = train_logistic(x[twice], y[twice]).probabilities(x)
+    np.testing.assert_allclose(found, expected, atol=1e-3)

@@ -1,0 +1,124 @@
+"""What is found in labelled examples with planted faults."""
+
+import json
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.intent_examples import LABELS, TEXTS, WordEncoder, write_csv
+
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.encodings import IntentEncodings
+from convert_tf.intents.inspection import (
+    inspect_examples,
+    inspection_text,
+    intent_map,
+    intent_nearness,
+    map_places,
+)
+
+
+@pytest.fixture
+def encodings():
+    return IntentEncodings(WordEncoder())
+
+
+def naive_nearness(vectors, labels, num_intents):
+    """Example by example."""
+    rows = []
+    for i, vector in enumerate(vectors):
+        row = []
+        for intent in range(num_intents):
+            cosines = sorted(
+                (
+                    float(vector @ other)
+                    for k, other in enumerate(vectors)
+                    if labels[k] == intent and k != i
+                ),
+                reverse=True,
+            )[:3]
+            row.append(sum(cosines) / len(cosines) if cosines else -np.inf)
+        rows.append(row)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("rows_at_once", [3, 2048])
+def test_nearness(rows_at_once, monkeypatch):
+    monkeypatch.setattr("convert_tf.intents.inspection._ROWS_AT_ONCE", rows_at_once)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((17, 6)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    labels = np.array([0] * 8 + [1] * 6 + [2] * 2 + [3])
+    found = intent_nearness(vectors, labels, 4)
+    np.testing.assert_allclose(found, naive_nearness(vectors, labels, 4), atol=1e-6)
+    assert found[16, 3] == -np.inf  # an intent with one example
+
+
+def test_clean_examples_have_no_suspects(encodings):
+    report = inspect_examples(encodings, LabelledTexts(TEXTS, LABELS))
+    assert report["examples"] == len(TEXTS)
+    assert {row["intent"] for row in report["intents"]} == {*LABELS}
+    assert report["num_duplicates"] == 0
+    assert all(row["label"] != row["nearest"] for row in report["suspects"])
+
+
+def test_a_wrong_label_is_the_first_suspect(encodings):
+    labels = [*LABELS]
+    place = TEXTS.index("when will my order come")
+    labels[place] = "greet"
+    report = inspect_examples(encodings, LabelledTexts(TEXTS, labels))
+    first = report["suspects"][0]
+    assert (first["number"], first["label"], first["nearest"]) == (place, "greet", "order")
+    assert report["overlaps"][0]["intents"] == ["greet", "order"]
+    assert TEXTS[place] in report["overlaps"][0]["texts"]
+    worst = report["intents"][0]
+    assert (worst["intent"], worst["examples"]) == ("greet", 5) and worst["own"] < 1
+
+
+def test_duplicates_across_intents_are_found(encodings):
+    texts = [*TEXTS, "Where IS my order", "reset my password please"]
+    labels = [*LABELS, "reset", "reset"]
+    report = inspect_examples(encodings, LabelledTexts(texts, labels))
+    (pair,) = report["duplicates"]  # the other one is of the same intent
+    assert {*pair["labels"]} == {"order", "reset"}
+    assert {text.lower() for text in pair["texts"]} == {"where is my order"}
+    assert pair["cosine"] == pytest.approx(1, abs=1e-4)
+
+
+def test_one_intent_is_refused(encodings):
+    with pytest.raises(ValueError, match=r"compared with others\. Received: 1"):
+        inspect_examples(encodings, LabelledTexts(["a", "b"], ["x", "x"]))
+
+
+def test_an_intent_with_one_example_is_no_suspect(encodings):
+    report = inspect_examples(encodings, LabelledTexts([*TEXTS, "knit socks"], [*LABELS, "odd"]))
+    assert report["intents"][-1] == {"intent": "odd", "examples": 1, "own": None}
+    assert "odd" not in {row["label"] for row in report["suspects"]}
+
+
+def test_the_text_names_what_was_found(encodings):
+    labels = ["greet", *LABELS[1:-1], "greet"]
+    text = inspection_text(inspect_examples(encodings, LabelledTexts(TEXTS, labels)), shown=1)
+    assert "12 examples of 3 intents" in text
+    assert "order → " in text or "greet → order" in text
+
+
+def test_the_map_shows_suspects(encodings):
+    places = map_places(encodings(TEXTS))
+    assert places.shape == (len(TEXTS), 2) and np.isfinite(places).all()
+    plain = intent_map(places, LABELS, [])
+    assert plain.startswith(b"\x89PNG")
+    assert intent_map(places, LABELS, [3]) != plain
+
+
+def test_the_command(tiny_modules, tmp_path, capsys):
+    data = write_csv(tmp_path / "train.csv")
+    call_command(
+        "intent", "inspect", "--module", tiny_modules["single"][1], "--data", data,
+        "--output", tmp_path / "out", "--top_k", 2,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "examples that look mislabelled" in printed
+    report = json.loads((tmp_path / "out" / "inspection.json").read_text())
+    assert report["examples"] == len(TEXTS)
+    assert (tmp_path / "out" / "map.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,181 @@
+"""Several intents in one text: answers, what is fitted, files, and the commands."""
+
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import f1_score
+from support.commands import call_command
+from support.intent_examples import EXAMPLES, WordEncoder
+
+from convert_tf import MultiIntentClassifier
+from convert_tf.intents.loading import load_classifier
+from convert_tf.intents.multi import (
+    best_threshold,
+    fit_binary_mixture,
+    label_sets,
+    split_labels,
+    truth_of,
+)
+from convert_tf.intents.multi_report import evaluate_multi, multi_report_text
+from convert_tf.intents.one_file import export_one_file
+
+# Each text alone, each with one of another intent behind it, and some of none.
+ALONE = [(text, (label,)) for label, own in EXAMPLES.items() for text in own]
+PAIRS = [
+    (f"{a}, {b}", tuple(sorted((one, other))))
+    for one, other in itertools.permutations(EXAMPLES, 2)
+    for a, b in zip(EXAMPLES[one], EXAMPLES[other], strict=True)
+]
+NONE: list[tuple[str, tuple[str, ...]]] = [("seven purple elephants", ()), ("knit wool socks", ())]
+TEXTS, SETS = map(list, zip(*ALONE, *PAIRS, *NONE, strict=True))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return MultiIntentClassifier(WordEncoder()).fit(TEXTS, SETS)
+
+
+def write_csv(path, separator="+"):
+    rows = "".join(f'"{t}",{separator.join(own)}\n' for t, own in zip(TEXTS, SETS, strict=True))
+    path.write_text(f"text,label\n{rows}", encoding="utf-8")
+    return path
+
+
+def test_one_several_and_no_intent(classifier):
+    assert classifier.classes_.tolist() == ["greet", "order", "reset"]
+    answers = classifier.predict(["hello there, i forgot the password", "track the order", "wool"])
+    assert answers.tolist() == [("greet", "reset"), ("order",), ()]
+    probabilities = classifier.predict_proba(TEXTS)
+    assert probabilities.shape == (len(TEXTS), 3)
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+    assert classifier.score(TEXTS, SETS) > 0.9
+
+
+def test_labels_of_any_collection_in_any_order(classifier):
+    other = MultiIntentClassifier(WordEncoder()).fit(np.array(TEXTS), [{*own} for own in SETS])
+    np.testing.assert_array_equal(other.predict_proba(TEXTS), classifier.predict_proba(TEXTS))
+
+
+def test_rows_do_not_depend_on_each_other(classifier):
+    alone = np.concatenate([classifier.predict_proba([text]) for text in TEXTS[:5]])
+    np.testing.assert_allclose(alone, classifier.predict_proba(TEXTS)[:5], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("logistic_c", 0.01), ("threshold", 1e-9), ("lexical", None)]
+)
+def test_options_change_something(classifier, option, value):
+    other = clone(classifier).set_params(**{option: value}).fit(TEXTS, SETS)
+    same = np.array_equal(other.predict_proba(TEXTS), classifier.predict_proba(TEXTS))
+    assert not same or other.predict(TEXTS).tolist() != classifier.predict(TEXTS).tolist()
+
+
+def test_weights_of_0_leave_out(classifier):
+    weights = np.array([float("order" not in own) for own in SETS])
+    other = clone(classifier).fit(TEXTS, SETS, weights)
+    assert other.predict_proba(["track the order"])[0, 1] < 0.5
+    assert classifier.predict_proba(["track the order"])[0, 1] > 0.5
+
+
+def test_the_mixture_is_the_most_likely_one():
+    rng = np.random.default_rng(0)
+    truth = rng.random((400, 3)) < 0.4
+    sure = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
+    noise = rng.normal(size=truth.shape)
+    assert fit_binary_mixture(sure, noise, truth).weight == 0
+    assert fit_binary_mixture(noise, sure, truth).weight == 0.6  # the largest of the grid
+    assert fit_binary_mixture(8 * sure, None, truth).temperature > 1.5
+    assert fit_binary_mixture(sure / 4, None, truth).temperature < 0.5
+
+
+def test_the_threshold_is_that_of_the_highest_f1():
+    rng = np.random.default_rng(0)
+    truth = rng.random((200, 4)) < 0.2
+    probabilities = np.clip(0.3 * truth + 0.4 * rng.random(truth.shape), 0, 1)
+    found = best_threshold(probabilities, truth)
+    scores = {
+        each: f1_score(truth, probabilities >= each, average="micro", zero_division=0)
+        for each in np.arange(5, 100, 5) / 100
+    }
+    assert scores[found] == max(scores.values())
+    assert best_threshold(np.array([[0.99], [0.01]]), np.array([[True], [False]])) == 0.5
+
+
+def test_the_report_is_that_of_scikit_learn(classifier):
+    texts = [*TEXTS[::3], "hello, where is my wool"]
+    sets = [*SETS[::3], ("greet", "reset")]
+    report = evaluate_multi(classifier, texts, sets)
+    truth = truth_of(sets, classifier.classes_)
+    answers = truth_of(classifier.predict(texts), classifier.classes_)
+    assert report["micro_f1"] == pytest.approx(f1_score(truth, answers, average="micro"))
+    assert report["macro_f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
+    assert report["exact_match"] == pytest.approx((truth == answers).all(axis=1).mean())
+    assert report["errors"][-1]["text"] == texts[-1]
+    assert "reset" in report["errors"][-1]["missed"]
+    assert "micro F1" in multi_report_text(report)
+    with pytest.raises(ValueError, match=r"were trained\. Received: 'new'"):
+        evaluate_multi(classifier, ["a"], [("new",)])
+
+
+def test_it_can_be_pickled_and_stored(tiny_modules, tmp_path):
+    module = str(tiny_modules["single"][1])
+    classifier = MultiIntentClassifier(module).fit(TEXTS, SETS)
+    expected = classifier.predict_proba(TEXTS)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_allclose(again.predict_proba(TEXTS), expected, atol=1e-5)
+    classifier.save(tmp_path / "model")
+    read = load_classifier(tmp_path / "model")
+    assert isinstance(read, MultiIntentClassifier)
+    np.testing.assert_allclose(read.predict_proba(TEXTS), expected, atol=1e-5)
+    assert read.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
+    with pytest.raises(ValueError, match="one intent"):
+        export_one_file(classifier, tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("separator", ["+", "|"])
+def test_the_commands(tiny_modules, tmp_path, capsys, separator):
+    data = write_csv(tmp_path / "train.csv", separator)
+    model = tmp_path / "model"
+    train = [
+        "intent", "train", f"--module={tiny_modules['single'][1]}", f"--data={data}",
+        f"--output={model}", f"--label_separator={separator}",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="--epochs with --label_separator"):
+        call_command(*train, "--epochs=3")
+    call_command(*train)
+    assert "3 intents, of which texts may have several" in capsys.readouterr().out
+    call_command("intent", "evaluate", f"--model={model}", f"--data={data}",
+                 f"--output={tmp_path / 'results'}")  # fmt: skip
+    assert "micro F1" in capsys.readouterr().out
+    report = json.loads((tmp_path / "results" / "evaluation.json").read_text())
+    assert report["micro_f1"] > 0.7
+    (tmp_path / "texts").write_text("hello there, i forgot the password\n\n")
+    call_command("intent", "predict", f"--model={model}", f"--input={tmp_path / 'texts'}",
+                 "--top_k=3")  # fmt: skip
+    first, empty = map(json.loads, capsys.readouterr().out.splitlines())
+    own = [part for part in first["intent"].split(separator) if part]
+    assert {*own} <= {*EXAMPLES}
+    assert len(first["intents"]) == 3
+    assert first["confidence"] > 0
+    assert empty["intent"] is None
+
+
+def test_labels_that_are_none_are_refused(classifier):
+    assert split_labels(["a+b", "", " c "], "+") == [("a", "b"), (), ("c",)]
+    for wrong, words in (
+        (["greet"], r"a list of them. Received: 'greet'"),
+        ([[1]], r"Labels are texts. Received: \[1\]"),
+        ([None], "a list of them"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            label_sets(wrong)
+    with pytest.raises(ValueError, match="2 texts and 1 sets"):
+        MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"]])
+    with pytest.raises(ValueError, match="two or more intents"):
+        MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"], []])
+    with pytest.raises(ValueError, match=r"between 0 and 1\. Received: 2"):
+        MultiIntentClassifier(WordEncoder(), threshold=2).fit(TEXTS, SETS)

@@ -1,0 +1,125 @@
+"""A classifier as one `.onnx` file, against the classifier."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.commands import call_command, own_environment
+from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf.export.hub.writing import export_module
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.one_file import IntentFile, export_one_file
+from convert_tf.storage.files import only_writer
+
+pytest.importorskip("onnxruntime")
+QUERIES = [*TEXTS, *OUTSIDE, "WHERE'S my order?", "..."]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A classifier with words, thresholds and a temperature, and its files."""
+    folder = tmp_path_factory.mktemp("one_file")
+    write_checkpoint(folder / "checkpoint")
+    export_module(folder / "checkpoint", folder / "module")
+    classifier = IntentClassifier(
+        str(folder / "module"), out_of_scope="confidence", epochs=40, hidden_dim=8
+    )
+    classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
+    give_words(classifier, 0.4)
+    best = np.sort(classifier.predict_proba(QUERIES).max(axis=1))
+    widest = np.argmax(np.diff(best))
+    classifier.thresholds_[:] = best[widest : widest + 2].mean()
+    classifier.save(folder / "model")
+    for bits in (8, 32):
+        export_one_file(classifier, folder / f"{bits}.onnx", network_bits=bits)
+    return folder, classifier
+
+
+def test_it_answers_as_the_classifier(made):
+    folder, classifier = made
+    for bits, tolerance in ((32, 0.01), (8, 0.1)):
+        file = IntentFile(folder / f"{bits}.onnx")
+        expected = classifier.predict_proba(QUERIES)
+        np.testing.assert_allclose(file.predict_proba(QUERIES), expected, atol=tolerance)
+    exact = IntentFile(folder / "32.onnx")
+    assert exact.predict(QUERIES).tolist() == classifier.predict(QUERIES).tolist()
+    assert set(exact.predict(QUERIES)) > {"oos"}
+    assert exact.classes_.tolist() == classifier.classes_.tolist()
+    with pytest.raises(ValueError, match="position 0"):
+        exact.predict([" "])
+
+
+def test_it_needs_onnxruntime_and_numpy_alone(made):
+    folder, _ = made
+    script = (
+        "import json, sys\n"
+        "for name in ('sklearn', 'scipy', 'tensorflow', 'keras', 'onnx'):\n"
+        "    sys.modules[name] = None\n"
+        "from convert_tf.intents.one_file import IntentFile\n"
+        "print(json.dumps(IntentFile(sys.argv[1]).predict(sys.argv[2:]).tolist()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder / "32.onnx"), *TEXTS],
+        env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == IntentFile(folder / "32.onnx").predict(TEXTS).tolist()
+
+
+def test_the_commands_write_and_read_it(made, tmp_path, capsys):
+    folder, classifier = made
+    output = tmp_path / "intents.onnx"
+    arguments = ["export", f"--model={folder / 'model'}", f"--output={output}"]
+    call_command("intent", *arguments)
+    assert "MB" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="file that is there is kept"):
+        call_command("intent", *arguments)
+    with only_writer(output), pytest.raises(SystemExit, match="One process writes"):
+        call_command("intent", *arguments, "--overwrite")
+    call_command("intent", *arguments, "--overwrite")
+    (tmp_path / "texts.txt").write_text("where is my order\n")
+    capsys.readouterr()
+    call_command("intent", "predict", f"--model={output}", f"--input={tmp_path / 'texts.txt'}")
+    assert json.loads(capsys.readouterr().out)["intent"] in {*classifier.classes_, "oos"}
+    data = write_csv(tmp_path / "test.csv")
+    call_command("intent", "evaluate", f"--model={output}", f"--data={data}")
+    assert "accuracy" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="holds its encoder"):
+        call_command("intent", "evaluate", f"--model={output}", f"--data={data}", "--module=x")
+
+
+def test_its_encoder_is_read_as_one(made):
+    from convert_tf import SentenceEncoder
+
+    folder, classifier = made
+    found = SentenceEncoder(folder / "32.onnx").encode(TEXTS)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, classifier.encode(TEXTS), atol=0.02)
+
+
+def test_other_files_are_refused(made, tmp_path):
+    folder, _ = made
+    export_onnx(folder / "checkpoint", tmp_path / "encoder.onnx")
+    with pytest.raises(ValueError, match="an encoder alone"):
+        IntentFile(tmp_path / "encoder.onnx")
+    shutil.copy(folder / "8.onnx", tmp_path / "damaged.onnx")
+    content = bytearray((tmp_path / "damaged.onnx").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "damaged.onnx").write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or changed"):
+        IntentFile(tmp_path / "damaged.onnx")
+    for name in ("train.csv", "x.onnx/", "folder.onnx"):
+        (tmp_path / "folder.onnx").mkdir(exist_ok=True)
+        (tmp_path / "train.csv").write_text("mine")
+        with pytest.raises(ValueError, match=r"Choose another --output"):
+            export_one_file(made[1], f"{tmp_path}/{name}", overwrite=True)
+    assert (tmp_path / "train.csv").read_text() == "mine"
+    other = IntentClassifier(WordEncoder(), epochs=2).fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match="one module"):
+        export_one_file(other, tmp_path / "x.onnx")

@@ -1,0 +1,68 @@
+"""Rasa's `nlu.yml`: what Rasa 3.6.21's own reader read, and lines that are refused by number."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from convert_tf.intents.rasa import read_nlu
+
+HEAD = "nlu:\n- intent: a\n  examples: |\n    - b\n"
+# Written by tests/clients/real/nlu_probe.py in Rasa's environment.
+CASES = json.loads((Path(__file__).parent / "nlu_cases.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["content"][-40:])
+def test_it_reads_what_rasa_reads_and_refuses_the_rest(case):
+    try:
+        rows = read_nlu(case["content"], "nlu.yml")
+    except ValueError as error:
+        assert case["rasa"] is None, str(error)
+        assert "\n" not in str(error)
+    else:
+        unique = dict.fromkeys((text, intent) for _, text, intent in rows)  # as Rasa keeps them
+        assert [list(row) for row in unique] == (case["rasa"] or [])
+
+
+def test_each_row_has_the_number_of_its_line():
+    more = "\n    - c\n- intent: d\n  examples:\n  - text: e\n"
+    assert read_nlu(HEAD + more, "") == [(4, "b", "a"), (6, "c", "a"), (9, "e", "d")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEAD + "    c\n    # d\n", r"line 5: 'c' does not begin with '-'; line 6: '# d' does not"),
+        (HEAD + "     - c\n", "line 5: '- c' does not begin"),
+        (HEAD + "    -\n", "line 5: an example without text"),
+        (HEAD + "".join(f"    {n}\n" for n in range(9)), "line 9: .*; and 4 more"),
+        (HEAD + '    - [c]{"role": "d"}\n', r"line 5: '\[c\]\{\"role\": \"d\"\}' is no mark"),
+        (HEAD + "- intent: 010\n  examples: |\n    - b\n", "line 5: intent 010 is no string"),
+        (HEAD + "- intent: c\n", "line 5: 'c' without examples"),
+        (HEAD + "- intent: c\n  examples: 5\n", "line 6: the examples of 'c' are no lines"),
+        (HEAD + "- intent: c\n  examples:\n  - d\n", "line 7: an example of a list is `text: …`"),
+        (HEAD + "- intnet: c\n", "line 5: 'intnet' where intent, synonym"),
+        (HEAD + "nlu: []\n", "line 5: 'nlu' a second time"),
+        ('version: "4.0"\n' + HEAD, "line 1: version 4.0, later than 3.1"),
+        ("nlu:\n- a: [\n", "line 3: while parsing a flow node"),
+        (HEAD + "    - \x07\n", "line 5: the character 0x0007"),
+        (HEAD + "    - \\u00\n", "four digits"),
+        ("[" * 1100, "nested too deep"),
+    ],
+)  # fmt: skip
+def test_what_rasa_would_leave_out_is_refused_by_line(content, message):
+    with pytest.raises(ValueError, match=message):
+        read_nlu(content, "nlu.yml")
+
+
+def test_aliases_of_aliases_cost_no_more_than_their_lines():
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40)]
+    merged = [f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 9)}]}}\n" for n in range(1, 40)]
+    started = time.monotonic()
+    bomb = "a0: &a0 [x]\n" + "".join(levels) + "m0: &m0 {intent: a}\n" + "".join(merged)
+    rows = read_nlu(bomb + "nlu:\n- <<: *m39\n  examples: |\n    - b\n", "")
+    assert rows == [(84, "b", "a")]
+    with pytest.raises(ValueError, match="no intent with examples"):
+        read_nlu(bomb + "nlu: *a39\n", "")
+    assert time.monotonic() - started < 20

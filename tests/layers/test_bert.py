@@ -1,0 +1,77 @@
+import keras
+import numpy as np
+import pytest
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
+
+from convert_tf.layers.bert import BertAttention, BertBlock, BertEmbedding
+
+
+def _x() -> np.ndarray:
+    return np.random.RandomState(0).standard_normal((2, 5, 6)).astype("float32")
+
+
+MASK = np.array([[True] * 5, [True, True, True, False, False]])
+
+
+def test_layers():
+    ids = np.array([[1, 2, 3], [4, 0, 0]], "int32")
+    check_layer(
+        BertEmbedding,
+        {"num_rows": 5, "dim": 6, "max_positions": 3, "num_segments": 2},
+        {"rows": ids, "segment_ids": np.array([[0, 0, 1], [0, 1, 1]], "int32")},
+        (2, 3, 6),
+    )
+
+
+@pytest.mark.parametrize("layer_class", [BertAttention, BertBlock])
+def test_blocks_keep_their_shape_and_train(layer_class):
+    keras.utils.set_random_seed(0)
+    arguments = {"num_heads": 2, "dropout": 0.5}
+    if layer_class is BertBlock:
+        arguments["feed_forward_dim"] = 10
+    layer = layer_class(**arguments)
+    assert {**layer.get_config(), **arguments} == layer.get_config()
+    layer(_x(), MASK)
+    fill_weights(layer.variables)
+    result = layer(_x(), MASK)
+    assert result.shape == (2, 5, 6)
+    again = layer_class.from_config(layer.get_config())
+    again(_x(), MASK)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_allclose(np.asarray(again(_x(), MASK)), np.asarray(result), atol=1e-6)
+    dropped = np.asarray(layer(_x(), MASK, training=True))
+    assert np.abs(dropped - np.asarray(result)).max() > 1e-3
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_block_in_16_bits_is_close_to_float32(policy):
+    outputs = []
+    for dtype in ("float32", policy):
+        block = BertBlock(2, feed_forward_dim=10, dtype=dtype, name="block")
+        block.build((None, None, 6))
+        fill_weights(block.variables)
+        outputs.append(np.asarray(block(_x(), MASK)).astype("float32"))
+        assert {v.dtype for v in block.trainable_variables} == {"float32"}
+    np.testing.assert_allclose(outputs[0], outputs[1], atol=0.1)
+
+
+def test_masked_keys_are_never_read():
+    """Other values at masked tokens change no real token; where nothing is masked they do."""
+    block = BertBlock(2, feed_forward_dim=10, name="block")
+    block.build((None, None, 6))
+    fill_weights(block.variables)
+    other = _x()
+    other[1, 3:] = 50.0
+    before, after = (np.asarray(block(x, MASK)) for x in (_x(), other))
+    np.testing.assert_array_equal(before[0], after[0])
+    np.testing.assert_allclose(before[1, :3], after[1, :3], atol=1e-6)
+    everything = np.ones_like(MASK)
+    assert np.abs(
+        np.asarray(block(_x(), everything))[1, :3] - np.asarray(block(other, everything))[1, :3]
+    ).max() > 1e-3  # fmt: skip
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match=r"multiple of num_heads\. Received: width 6, num_heads 4"):
+        BertAttention(4).build((None, None, 6))

@@ -1,0 +1,340 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from support.huggingface_folder import write_folder
+from support.model_cases import fill_weights, one_per_row
+
+import convert_tf
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.config.bert import BERT_PRESETS, BertConfig, bert_preset
+from convert_tf.models.bert import BackboneTrunk, BertTrunk, surrounded, use_exact_gelu
+from convert_tf.text.loading import load_tokenizer
+
+SMALL = bert_preset(
+    "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",
+    dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, max_positions=16,
+    surrounds_each=False,
+)  # fmt: skip
+PADDING, START, MASK_ID = 12, 13, 14
+# Another value for each field of BertConfig. A new field without one fails the tests below.
+OTHER_VALUES = {
+    "vocab_size": 9,
+    "num_oov_buckets": 1,
+    "tokenizer": "wordpiece",
+    "start_id": 3,
+    "separator_id": 3,
+    "surrounds_each": True,
+    "mask_id": 20,
+    "dim": 10,
+    "num_layers": 1,
+    "num_heads": 4,
+    "feed_forward_dim": 13,
+    "max_positions": 15,
+    "num_segments": 3,
+    "layer_norm_epsilon": 0.1,
+}
+
+
+def _trunk(config=SMALL, **arguments) -> BertTrunk:
+    trunk = BertTrunk(config, **arguments)
+    fill_weights(trunk.variables)
+    return trunk
+
+
+@pytest.fixture(scope="module")
+def trunk() -> BertTrunk:
+    return _trunk()
+
+
+def _arrays(result) -> list[np.ndarray]:
+    return [np.asarray(part) for part in result]
+
+
+def test_texts_stand_between_special_tokens():
+    contexts = one_per_row([[1, 2, 3], [4], []], PADDING)
+    rows, segments, mask = _arrays(surrounded(contexts, config=SMALL))
+    np.testing.assert_array_equal(
+        rows, [[START, 1, 2, 3, START], [START, 4, START, 0, 0], [START, START, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(segments, np.zeros((3, 5)))
+    np.testing.assert_array_equal(mask.sum(1), [5, 3, 2])
+    candidates = one_per_row([[5], [6, 7], []], PADDING)
+    rows, segments, mask = _arrays(surrounded(contexts, candidates, config=SMALL))
+    np.testing.assert_array_equal(
+        rows,
+        [
+            [START, 1, 2, 3, START, 5, START, 0],
+            [START, 4, START, 6, 7, START, 0, 0],
+            [START, START, START, 0, 0, 0, 0, 0],
+        ],
+    )
+    np.testing.assert_array_equal(
+        segments, [[0] * 5 + [1] * 2 + [0], [0] * 3 + [1] * 3 + [0] * 2, [0] * 2 + [1] + [0] * 5]
+    )
+    np.testing.assert_array_equal(mask.sum(1), [7, 6, 3])
+
+
+def test_each_text_of_a_pair_is_surrounded():
+    """[S] c [S] [S] y [S], arXiv 1905.01969 §4.1 and §4.3; of 16 positions 4 are [S]."""
+    config = BertConfig(**{**SMALL.to_dict(), "surrounds_each": True, "separator_id": 15})
+    contexts, candidates = [[1, 2, 3], [4], [], [*range(10), 1]], [[5], [], [6, 7], [8, 9]]
+    rows, segments, mask = _arrays(
+        surrounded(*(one_per_row(t, PADDING) for t in (contexts, candidates)), config=config)
+    )
+    for i, (c, y) in enumerate(zip(contexts, candidates, strict=True)):
+        first, second = [START, *c[-10:], 15], [START, *y, 15]
+        length = len(first) + len(second)
+        assert mask[i].sum() == length <= 16
+        np.testing.assert_array_equal(rows[i][:length], first + second)
+        np.testing.assert_array_equal(segments[i][:length], [0] * len(first) + [1] * len(second))
+    alone = np.asarray(surrounded(np.array([[2, 3]]), config=config)[0])
+    np.testing.assert_array_equal(alone, [[START, 2, 3, 15]])
+
+
+def test_trunks_that_do_not_say_it_have_one_token_between():
+    """What earlier versions wrote, and BERT's published weights."""
+    before = {n: v for n, v in SMALL.to_dict().items() if n != "surrounds_each"}
+    assert not BertConfig.from_dict(before).surrounds_each
+    own = bert_preset("bert_tiny", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
+    assert own.surrounds_each
+    with pytest.raises(ValueError, match="max_positions must be at least 5"):
+        BertConfig(max_positions=4, surrounds_each=True)
+
+
+def test_start_and_separator_may_differ():
+    config = BertConfig(**{**SMALL.to_dict(), "separator_id": 1})
+    rows = np.asarray(surrounded(np.array([[2, 3]]), np.array([[4]]), config=config)[0])
+    np.testing.assert_array_equal(rows, [[START, 2, 3, 1, 4, 1]])
+
+
+def test_what_is_too_long_loses_its_oldest_tokens():
+    """Of 16 positions 3 are [S]."""
+    context = np.arange(14, dtype="int32")[None] % 10
+    rows, _, mask = _arrays(surrounded(context, np.array([[7, 8, 9]]), config=SMALL))
+    np.testing.assert_array_equal(
+        rows, [[START, *context[0, -10:], START, 7, 8, 9, START]]
+    )  # fmt: skip
+    assert mask.all()
+    alone = np.asarray(surrounded(np.arange(17)[None] % 10, config=SMALL)[0])
+    np.testing.assert_array_equal(alone, [[START, *(np.arange(3, 17) % 10), START]])
+    candidate = np.arange(15, dtype="int32")[None] % 10
+    rows, segments, _ = _arrays(surrounded(context, candidate, config=SMALL))
+    np.testing.assert_array_equal(rows, [[START, START, *candidate[0, :13], START]])
+    np.testing.assert_array_equal(segments, [[0, 0, *[1] * 14]])
+
+
+def test_padding_and_batch_mates_change_nothing(trunk):
+    texts = [[1, 2, 3], [4], [], [5, 6, 7, 8, 9]]
+    alone = [_arrays(trunk.sequence(one_per_row([t], PADDING)))[0][0] for t in texts]
+    together, mask = _arrays(trunk.sequence(one_per_row(texts, PADDING, width=9)))
+    for text, expected, row, row_mask in zip(texts, alone, together, mask, strict=True):
+        assert row_mask.sum() == len(text) + 2
+        np.testing.assert_allclose(row[row_mask], expected[: len(text) + 2], atol=1e-5)
+    pairs = list(zip(texts, [[3], [1, 2], [4, 4, 4], []], strict=True))
+    joint, mask = _arrays(
+        trunk.joint_sequence(
+            *(one_per_row(list(t), PADDING, width=6) for t in zip(*pairs, strict=True))
+        )
+    )
+    for i, (context, candidate) in enumerate(pairs):
+        expected = _arrays(
+            trunk.joint_sequence(one_per_row([context], PADDING), one_per_row([candidate], PADDING))
+        )[0][0]
+        length = len(context) + len(candidate) + 3
+        assert mask[i].sum() == length
+        np.testing.assert_allclose(joint[i][:length], expected[:length], atol=1e-5)
+
+
+def test_candidate_of_a_pair_has_the_second_segment(trunk):
+    """A pair is not the text of both: only the segments differ."""
+    joint = _arrays(trunk.joint_sequence(np.array([[1, 2]]), np.array([[3]])))[0]
+    rows, segments, mask = surrounded(np.array([[1, 2]]), np.array([[3]]), config=SMALL)
+    flat = np.asarray(trunk(rows, segments * 0, mask))
+    assert np.abs(joint - flat).max() > 1e-2
+
+
+def test_every_option_is_tried():
+    assert set(OTHER_VALUES) == set(SMALL.to_dict())
+
+
+@pytest.mark.parametrize("name", sorted(set(OTHER_VALUES) - {"tokenizer"}))
+def test_every_option_changes_the_trunk(trunk, name):
+    other = BertConfig(**{**SMALL.to_dict(), name: OTHER_VALUES[name]})
+    changed = _trunk(other)
+    before, after = ([(v.path, tuple(v.shape)) for v in t.variables] for t in (trunk, changed))
+    if before == after:
+        ids = np.array([[1, 2, 9, 11]], "int32")  # 11 is padding where there are 11 ids
+        one, other = (np.asarray(t.joint_sequence(ids, ids)[0]) for t in (trunk, changed))
+        assert one.shape != other.shape or np.abs(one - other).max() > 1e-3
+
+
+def test_the_tokenizer_decides_the_vocabulary_file():
+    sentencepiece = BertConfig(**{**SMALL.to_dict(), "tokenizer": "sentencepiece"})
+    assert checkpoint.vocabulary_path("x", SMALL) != checkpoint.vocabulary_path("x", sentencepiece)
+
+
+def test_presets():
+    """arXiv 1905.01969 §4.1; arXiv 1810.04805 §3."""
+    base = BertConfig()
+    assert (base.num_layers, base.num_heads, base.dim) == (12, 12, 768)
+    assert (base.feed_forward_dim, base.max_positions, base.num_segments) == (3_072, 512, 2)
+    own = bert_preset("bert_base", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
+    # Padding is 9; [S] and [MASK] have rows behind it.
+    assert (own.padding_id, own.start_id, own.separator_id, own.mask_id) == (9, 10, 10, 11)
+    assert own.num_rows == 12
+    assert base.num_rows == base.vocab_size
+    for name in BERT_PRESETS:
+        config = bert_preset(name, vocab_size=7, num_oov_buckets=2, tokenizer="subword")
+        assert BertConfig.from_json(config.to_json()) == config
+    with pytest.raises(ValueError, match=r"one of the presets \['bert_base', 'bert_tiny'\]"):
+        bert_preset("bert_huge", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"vocab_size": 0}, {"num_oov_buckets": -1}, {"tokenizer": "words"}, {"start_id": 30_522},
+        {"mask_id": -1}, {"dim": 10}, {"max_positions": 3}, {"num_segments": 1},
+        {"layer_norm_epsilon": 0.0}, {"num_layers": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_out_of_range_are_named(values):
+    (name,) = values
+    with pytest.raises(ValueError, match=rf"{name} must .*Received: "):
+        BertConfig(**values)
+
+
+def test_dropout_is_in_training_only():
+    ids = np.array([[1, 2, 9]], "int32")
+    dropping = _trunk(dropout=0.5)
+    still = [np.asarray(dropping.sequence(ids)[0]) for _ in range(2)]
+    np.testing.assert_array_equal(*still)
+    assert np.abs(np.asarray(dropping.sequence(ids, training=True)[0]) - still[0]).max() > 1e-2
+
+
+def test_projections_are_the_identity(trunk):
+    vectors = np.ones((2, 8), "float32")
+    assert trunk.project_context(vectors) is vectors
+    assert trunk.project_candidate(vectors) is vectors
+
+
+def _save(folder: Path, trunk: BertTrunk) -> Path:
+    vocabulary = folder.parent / "words.txt"
+    vocabulary.write_text("a\n")
+    checkpoint.save_checkpoint(folder, trunk, vocabulary=vocabulary, training={})
+    return folder
+
+
+_FRESH = """
+import sys
+import numpy as np
+from convert_tf.checkpoints.bert import load_bert
+trunk, vocabulary = load_bert(sys.argv[1])
+ids = np.array([[1, 2, 9]], "int32")
+print(vocabulary.name)
+np.save(sys.argv[2], np.asarray(trunk.joint_sequence(ids, ids)[0]))
+assert ("tensorflow" in sys.modules) == (sys.argv[3] == "tensorflow")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_fresh_process_on_either_backend_gives_the_same(trunk, tmp_path, backend):
+    folder = _save(tmp_path / "run", trunk)
+    assert kind_of(folder) is Kind.BERT
+    done = subprocess.run(
+        [sys.executable, "-c", _FRESH, str(folder), str(tmp_path / "out.npy"), backend],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "vocab.txt"
+    ids = np.array([[1, 2, 9]], "int32")
+    expected = np.asarray(trunk.joint_sequence(ids, ids)[0])
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+def test_checkpoints_of_published_models_keep_their_casing(tmp_path):
+    """The settings of WordPiece travel with the vocabulary."""
+    trunk, vocabulary = load_bert(write_folder(tmp_path / "published"))
+    settings = tmp_path / "published" / "tokenizer_config.json"
+    settings.write_text(json.dumps({"do_lower_case": False}))
+    checkpoint.save_checkpoint(tmp_path / "own", trunk, vocabulary=vocabulary, training={})
+    again, own = load_bert(tmp_path / "own")
+    assert again.config == trunk.config
+    for tokenizer in (load_tokenizer(vocabulary), load_tokenizer(own)):
+        assert not tokenizer.lower_case
+        checkpoint.check_vocabulary(tokenizer, again.config)
+    ids = np.array([[7, 8]], "int32")
+    np.testing.assert_array_equal(
+        np.asarray(again.sequence(ids)[0]), np.asarray(trunk.sequence(ids)[0])
+    )
+
+
+def test_bad_folders_are_named(trunk, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match="convert-tf pretrain wrote"):
+        load_bert(tmp_path)
+    folder = _save(tmp_path / "run", trunk)
+    (folder / "vocab.txt").write_text("b\n")
+    with pytest.raises(checkpoint.CheckpointError, match="which is another one"):
+        load_bert(folder)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="which is missing"):
+        load_bert(folder)
+
+
+def test_any_model_of_ids_and_mask_can_be_a_trunk(trunk):
+    """A model with inputs of its own, called by a function of one's own."""
+    ids, mask = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="bool")
+    vectors = keras.layers.Embedding(15, 8)(ids)
+    summed = keras.layers.MultiHeadAttention(2, 4)(
+        vectors, vectors, attention_mask=keras.ops.expand_dims(mask, 1)
+    )
+    model = keras.Model([ids, mask], summed)
+
+    def call(backbone, rows, segment_ids, mask, training):
+        return backbone([rows, mask], training=training)
+
+    carrier = BackboneTrunk(model, SMALL, call_backbone=call)
+    texts = [[1, 2, 3], [4]]
+    sequence, found = _arrays(carrier.sequence(one_per_row(texts, PADDING, width=5)))
+    assert sequence.shape == (2, 7, 8)
+    np.testing.assert_array_equal(found.sum(1), [5, 3])
+    alone = _arrays(carrier.sequence(np.array([[4]], "int32")))[0][0]
+    np.testing.assert_allclose(sequence[1, :3], alone, atol=1e-6)
+    assert [v.path for v in carrier.trainable_variables] == [
+        v.path for v in model.trainable_variables
+    ]
+
+
+def test_a_backbone_of_keras_hub_is_our_trunk(tmp_path):
+    """The same weights in both; a pair of texts, one of them padded."""
+    keras_hub = pytest.importorskip("keras_hub")
+    folder = write_folder(tmp_path)
+    trunk, _ = load_bert(folder)
+    backbone = keras_hub.models.BertBackbone.from_preset(str(folder))
+    assert use_exact_gelu(backbone) == trunk.config.num_layers
+    carrier = BackboneTrunk(backbone, trunk.config)
+    padding = trunk.padding_id
+    contexts = np.array([[7, 8, 9], [10, padding, padding]], "int32")
+    candidates = np.array([[11, padding], [12, 13]], "int32")
+    (ours, mask), (theirs, _) = (
+        _arrays(t.joint_sequence(contexts, candidates)) for t in (trunk, carrier)
+    )
+    np.testing.assert_allclose(theirs[mask], ours[mask], atol=2e-5)
+    assert carrier.embedding_table.shape == backbone.token_embedding.embeddings.shape
+    assert len(carrier.blocks) == 2

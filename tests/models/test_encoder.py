@@ -1,0 +1,417 @@
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from support import naive
+from support.model_cases import one_per_row, outputs_of, packed, packed_batch, random_texts
+
+import convert_tf
+from convert_tf.config.model import ModelConfig
+from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.models.losses import in_batch_softmax_losses
+from convert_tf.models.trunk import segments_of
+
+LENGTHS = [1, 7, 12, 3, 2]
+CONTEXT_GOLDEN = [0.385622, 0.323667, -0.101779, 0.067198, -0.697787, -0.494726]
+RESPONSE_GOLDEN = [-0.453061, 0.045226, -0.133009, 0.579056, -0.492535, -0.443962]
+
+
+def _encode(encoder, texts, *, width: int | None = None) -> np.ndarray:
+    return np.asarray(
+        encoder.encode_context(one_per_row(texts, encoder.config.num_ids, width=width))
+    )
+
+
+VARIANTS = {
+    "paper": {},
+    "two heads": {"num_heads": 2},
+    "values": {"use_value_projection": True},
+    "no bias": {"use_relative_bias": False},
+    "no skips": {"use_side_skip": False},
+    "no quantization": {"embedding_bits": 32},
+    "one reduction head, one block": {"reduction_heads": 1, "max_relative_attention": (3,)},
+    "linear sides": {"side_layers": 0},
+}
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+def test_forward_pass_parity_with_loop(small_config, make_encoder, changes):
+    """Texts of all lengths in one padded batch, each encoded alone by the loop."""
+    encoder = make_encoder(ModelConfig(**{**small_config.to_dict(), **changes}))
+    weights = naive.arrays(encoder)
+    texts = random_texts(encoder.config, LENGTHS)
+    ids = one_per_row(texts, encoder.config.num_ids)
+    for side, encode in (
+        ("context_side", encoder.encode_context),
+        ("response_side", encoder.encode_response),
+    ):
+        expected = [naive.encode(t, weights, encoder.config, side=side) for t in texts]
+        np.testing.assert_allclose(np.asarray(encode(ids)), expected, atol=1e-5)
+
+
+def test_sequence_and_reduced_encodings_parity_with_loop(small_encoder):
+    weights, config = naive.arrays(small_encoder), small_encoder.config
+    texts = random_texts(config, LENGTHS)
+    ids = one_per_row(texts, config.num_ids)
+    sequence = np.asarray(small_encoder.encode_sequence(ids))
+    reduced = np.asarray(small_encoder.reduce(ids))
+    for row, text in enumerate(texts):
+        np.testing.assert_allclose(
+            sequence[row, : len(text)], naive.sequence(text, weights, config), atol=1e-5
+        )
+        np.testing.assert_allclose(reduced[row], naive.reduce(text, weights, config), atol=1e-5)
+
+
+def test_golden_values(small_encoder):
+    """From the loop of `naive.py`, once; weights and texts come from frozen random streams."""
+    text = [np.array([4, 19, 0, 22, 7, 7, 13], "int32")]
+    ids = one_per_row(text, small_encoder.config.num_ids, width=9)
+    np.testing.assert_allclose(
+        np.asarray(small_encoder.encode_context(ids))[0],
+        CONTEXT_GOLDEN,
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        np.asarray(small_encoder.encode_response(ids))[0],
+        RESPONSE_GOLDEN,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("width", [12, 13, 20, 41])
+def test_padding_width_does_not_matter(small_encoder, width):
+    texts = random_texts(small_encoder.config, LENGTHS)
+    np.testing.assert_allclose(
+        _encode(small_encoder, texts, width=width), _encode(small_encoder, texts), atol=1e-6
+    )
+
+
+def test_batch_mates_and_their_order_do_not_matter(small_encoder):
+    texts = random_texts(small_encoder.config, LENGTHS)
+    together = _encode(small_encoder, texts)
+    alone = np.concatenate([_encode(small_encoder, [text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    order = [3, 0, 4, 1, 2]
+    shuffled = _encode(small_encoder, [texts[i] for i in order])
+    np.testing.assert_allclose(shuffled, together[order], atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_packed_rows_equal_one_text_per_row(small_encoder, seed):
+    """Random lengths, empty texts among them, packed into rows of 12 with up to 5 texts."""
+    random = np.random.RandomState(seed)
+    config = small_encoder.config
+    texts = random_texts(config, random.randint(0, 13, size=random.randint(1, 25)), seed=seed)
+    ids, lengths, slots = packed(texts, config.num_ids, row_tokens=12, segments_per_row=5)
+    reduced = np.asarray(small_encoder.reduce(ids, lengths))[slots]
+    apart = np.asarray(small_encoder.reduce(one_per_row(texts, config.num_ids)))
+    np.testing.assert_allclose(reduced, apart, atol=3e-6)
+
+
+def test_call_takes_each_side_from_its_slots(small_encoder):
+    config = small_encoder.config
+    contexts = random_texts(config, [3, 5, 1], seed=1)
+    responses = random_texts(config, [4, 2, 6], seed=2)
+    outputs = outputs_of(
+        small_encoder, packed_batch(contexts, responses, config.num_ids, row_tokens=12)
+    )
+    np.testing.assert_allclose(
+        outputs["context_encoding"], _encode(small_encoder, contexts), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        outputs["response_encoding"],
+        np.asarray(small_encoder.encode_response(one_per_row(responses, config.num_ids))),
+        atol=1e-6,
+    )
+
+
+def test_order_of_the_tokens_matters(small_encoder):
+    text = random_texts(small_encoder.config, [8])[0]
+    first, second = _encode(small_encoder, [text, text[::-1]])
+    assert np.abs(first - second).max() > 1e-2
+
+
+def test_encodings_have_length_one(small_encoder):
+    texts = random_texts(small_encoder.config, LENGTHS)
+    np.testing.assert_allclose(
+        np.linalg.norm(_encode(small_encoder, texts), axis=1), 1.0, atol=1e-6
+    )
+
+
+def test_an_empty_text_is_finite_and_always_the_same(small_encoder):
+    config = small_encoder.config
+    empty = np.zeros(0, "int32")
+    alone = _encode(small_encoder, [empty])
+    assert np.isfinite(alone).all()
+    among = _encode(small_encoder, [*random_texts(config, [4, 9]), empty])
+    np.testing.assert_allclose(among[2], alone[0], atol=1e-6)
+    expected = naive.encode(empty, naive.arrays(small_encoder), config, side="context_side")
+    np.testing.assert_allclose(alone[0], expected, atol=1e-5)
+
+
+def _loss_gradients(encoder, batch) -> dict[str, np.ndarray]:
+    with tf.GradientTape() as tape:
+        outputs = encoder(batch)
+        scores = tf.matmul(
+            outputs["context_encoding"], outputs["response_encoding"], transpose_b=True
+        )
+        loss = ops.mean(in_batch_softmax_losses(10.0 * scores))
+    variables = encoder.trainable_variables
+    gradients = tape.gradient(loss, [v.value for v in variables])
+    return {
+        v.path: np.asarray(tf.convert_to_tensor(g))
+        for v, g in zip(variables, gradients, strict=True)
+    }
+
+
+def test_gradients_are_finite_and_ignore_padding(small_encoder):
+    """Wider rows, a row of nothing but padding and unused segments change no gradient."""
+    config = small_encoder.config
+    contexts = random_texts(config, [3, 0, 5], seed=1)
+    responses = random_texts(config, [4, 2, 0], seed=2)
+    batch = packed_batch(contexts, responses, config.num_ids, row_tokens=12)
+    plain = _loss_gradients(small_encoder, batch)
+    batch["token_ids"] = np.pad(
+        batch["token_ids"], ((0, 1), (0, 6)), constant_values=config.num_ids
+    )
+    batch["segment_lengths"] = np.pad(batch["segment_lengths"], ((0, 1), (0, 0)))
+    padded = _loss_gradients(small_encoder, batch)
+    assert len(plain) == len(small_encoder.trainable_variables)
+    for path, gradient in padded.items():
+        assert np.isfinite(gradient).all(), path
+        np.testing.assert_allclose(gradient, plain[path], atol=3e-6, err_msg=path)
+
+
+def test_padding_trains_no_row_of_the_table(small_encoder):
+    """Padded positions stand in for id 0; it gets no gradient where no text has it."""
+    config = small_encoder.config
+    texts = [text % 10 + 5 for text in random_texts(config, [3, 5, 2, 4])]  # ids 5 to 14
+    batch = packed_batch(texts[:2], texts[2:], config.num_ids, row_tokens=12)
+    gradient = _loss_gradients(small_encoder, batch)["trunk/embedding/table"]
+    used = np.unique(np.concatenate(texts))
+    unused = np.setdiff1d(np.arange(config.num_ids), used)
+    np.testing.assert_array_equal(gradient[unused], 0.0)
+    assert (np.abs(gradient[used]).max(axis=1) > 0).all()
+
+
+def test_every_variable_gets_a_gradient(small_encoder):
+    config = small_encoder.config
+    texts = random_texts(config, [12] * 8)
+    batch = packed_batch(texts[:4], texts[4:], config.num_ids, row_tokens=12)
+    for path, gradient in _loss_gradients(small_encoder, batch).items():
+        assert np.abs(gradient).max() > 0, path
+
+
+def test_a_window_beyond_the_longest_text_is_full_attention(small_config, make_encoder):
+    """Without a bias, windows of 12 and of 48 are the same network for 12 tokens; 3 is another."""
+    texts = random_texts(small_config, LENGTHS)
+    encodings = {}
+    for window in (3, 12, 48):
+        config = ModelConfig(
+            **{
+                **small_config.to_dict(),
+                "max_relative_attention": (window, window),
+                "use_relative_bias": False,
+            }
+        )
+        encodings[window] = _encode(make_encoder(config), texts)
+    np.testing.assert_allclose(encodings[12], encodings[48], atol=1e-6)
+    assert np.abs(encodings[3] - encodings[48]).max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_segments_parity_with_loop(seed):
+    random = np.random.RandomState(seed)
+    lengths = random.randint(0, 5, size=(4, 3)).astype("int32")
+    tokens = 13
+    segment_ids, positions, mask = (np.asarray(x) for x in segments_of(lengths, tokens))
+    for row in range(4):
+        expected = [
+            (segment + 1, place) for segment in range(3) for place in range(lengths[row, segment])
+        ]
+        expected += [(0, 0)] * (tokens - len(expected))
+        ids = [segment for segment, _ in expected]
+        assert segment_ids[row].tolist() == ids
+        assert positions[row].tolist() == [place for _, place in expected]
+        assert mask[row].tolist() == [[a == b for b in ids] for a in ids]
+
+
+def test_sides_share_the_trunk_and_start_alike(small_config):
+    """Before training contexts and responses share a space; their weights are not shared."""
+    encoder = DualEncoder(small_config)
+    ids = one_per_row(random_texts(small_config, LENGTHS), small_config.num_ids)
+    np.testing.assert_array_equal(
+        np.asarray(encoder.encode_context(ids)), np.asarray(encoder.encode_response(ids))
+    )
+    encoder.response_side.linear.bias.assign(np.ones(small_config.encoding_dim))
+    difference = np.asarray(encoder.encode_context(ids)) - np.asarray(encoder.encode_response(ids))
+    assert np.abs(difference).max() > 0.1
+
+
+def test_parameter_count_is_the_papers():
+    """13 M for the network (§4.1 counts it without the tables): blocks 12.98 M + reduction 0.13 M.
+
+    The two side networks of 3·(1024² + 3·1024) + 1024·512 + 512 = 3.68 M each come on top.
+    """
+    counts = count_parameters(DualEncoder(ModelConfig()))
+    assert counts["embedding"] == (31_476 + 1_000 + 47 + 11) * 512
+    kernels = 6 * (2 * 512 * 64 + 2 * 512 * 2048)
+    biases = 6 * (2048 + 512 + 4 * 512) + 2 * 512  # feed-forward, norms; the embedding's norm
+    relative = sum(2 * distance + 1 for distance in (3, 5, 48, 48, 48, 48))
+    reduction = 512 * 2 * 2 * 64
+    side = 3 * (1024 * 1024 + 3 * 1024) + 1024 * 512 + 512
+    assert counts["network"] == kernels + biases + relative + reduction + 2 * side
+
+
+# Rounding to 8 significant bits (bfloat16) or 11 (float16) is a relative error of 2⁻⁹ or 2⁻¹² per
+# operation; some ten roundings in a row lie between input and output, on values of up to ~3, and
+# the encodings have length 1: 10 · 3 · 2⁻⁹ = 0.06, 10 · 3 · 2⁻¹² = 0.007.
+PRECISIONS = {"mixed_bfloat16": 0.06, "mixed_float16": 0.007}
+
+
+@pytest.mark.parametrize("policy", PRECISIONS)
+def test_mixed_precision_is_close_to_float32(small_config, small_encoder, make_encoder, policy):
+    encoder = make_encoder(small_config, dtype=policy)
+    texts = [*random_texts(small_config, LENGTHS), np.zeros(0, "int32")]
+    batch = packed_batch(texts, texts[::-1], small_config.num_ids, row_tokens=12)
+    mixed = encoder(batch)
+    exact = outputs_of(small_encoder, batch)
+    assert keras.backend.standardize_dtype(mixed["reduced_context"].dtype) == encoder.compute_dtype
+    for name in ("context_encoding", "response_encoding"):
+        value = mixed[name]
+        assert keras.backend.standardize_dtype(value.dtype) == "float32"
+        np.testing.assert_allclose(np.asarray(value), exact[name], atol=PRECISIONS[policy])
+        np.testing.assert_allclose(np.linalg.norm(value, axis=1), 1.0, atol=1e-6)
+        assert np.abs(np.asarray(value) - exact[name]).max() > 1e-6  # it does round
+    assert {v.dtype for v in encoder.trainable_variables} == {"float32"}
+    sequence = encoder.encode_sequence(batch["token_ids"])
+    assert keras.backend.standardize_dtype(sequence.dtype) == encoder.compute_dtype
+
+
+@pytest.mark.parametrize("policy", PRECISIONS)
+def test_gradients_are_finite_in_mixed_precision(small_config, make_encoder, policy):
+    encoder = make_encoder(small_config, dtype=policy)
+    texts = random_texts(small_config, [3, 0, 5, 12])
+    batch = packed_batch(texts, texts[::-1], small_config.num_ids, row_tokens=12)
+    for path, gradient in _loss_gradients(encoder, batch).items():
+        assert gradient.dtype == np.float32
+        assert np.isfinite(gradient).all(), path
+
+
+_ON_JAX = """
+import sys
+
+import numpy as np
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.objective import make_ranking_model
+
+folder = sys.argv[1]
+config = ModelConfig.from_json(open(folder + "/config.json").read())
+encoder = DualEncoder(config)
+encoder.load_weights(folder + "/model.weights.h5")
+saved = dict(np.load(folder + "/batch.npz"))
+before = encoder.predict_on_batch(saved)
+train = TrainConfig(**TRAIN)
+model = make_ranking_model(encoder, train, precision="float32")
+losses = [model.train_on_batch(saved) for _ in range(3)]
+after = encoder.predict_on_batch(saved)
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+import keras
+assert keras.backend.backend() == "jax"
+np.savez(
+    folder + "/jax.npz", losses=losses,
+    **{k: v for k, v in before.items()}, **{"after_" + k: v for k, v in after.items()},
+)
+"""
+_TRAIN_ON_JAX = {
+    "steps": 10,
+    "batch_size": 3,
+    "optimizer": "adam",
+    "learning_rate": 0.01,
+    "embedding_clip": 0.1,
+    "scale_anneal_steps": 5,
+    "quantizer_update_steps": 2,
+}
+
+
+@pytest.mark.slow
+def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder, tmp_path):
+    """From one weights file; three steps with clipping, annealing and range updates in between."""
+    from convert_tf.config.train import TrainConfig
+    from convert_tf.training.encoder.objective import make_ranking_model
+
+    encoder = make_encoder(small_config)
+    texts = random_texts(small_config, [3, 0, 5, 12, 7, 2])
+    batch = packed_batch(texts[:3], texts[3:], small_config.num_ids, row_tokens=12)
+    (tmp_path / "config.json").write_text(small_config.to_json())
+    encoder.save_weights(tmp_path / "model.weights.h5")
+    np.savez(tmp_path / "batch.npz", **batch)
+    done = subprocess.run(
+        [sys.executable, "-c", f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", str(tmp_path)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    on_jax = np.load(tmp_path / "jax.npz")
+
+    outputs = outputs_of(encoder, batch)
+    for name, value in outputs.items():
+        np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
+    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    losses = [model.train_on_batch(batch) for _ in range(3)]
+    np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)
+    for name, value in outputs_of(encoder, batch).items():
+        np.testing.assert_allclose(on_jax["after_" + name], value, atol=1e-3)
+        assert np.abs(value - outputs[name]).max() > 0.01  # the steps did something
+
+
+def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
+    """Blocks that the shallow one lacks stay as they are; all else is taken over as it is."""
+    shallow = make_encoder(small_config)
+    deep_config = dataclasses.replace(small_config, max_relative_attention=(2, 5, 5, 5))
+    deep = DualEncoder(deep_config)
+    fresh = [block.get_weights() for block in deep.trunk.blocks]
+    deep.start_from(shallow)
+    expected = [*(block.get_weights() for block in shallow.trunk.blocks), *fresh[2:]]
+    for block, values in zip(deep.trunk.blocks, expected, strict=True):
+        for own, known in zip(block.get_weights(), values, strict=True):
+            np.testing.assert_array_equal(own, known)
+    for name in ("reduction", "context_side", "response_side"):
+        pairs = zip(getattr(deep, name).get_weights(), getattr(shallow, name).get_weights(),
+                    strict=True)  # fmt: skip
+        assert all(np.array_equal(own, known) for own, known in pairs)
+    for own, known in zip(
+        deep.trunk.embedding.get_weights(), shallow.trunk.embedding.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(own, known)
+    same = DualEncoder(small_config)
+    same.start_from(shallow)
+    ids = np.array([[1, 2, 3, small_config.num_ids]], "int32")
+    np.testing.assert_array_equal(same.encode_context(ids), shallow.encode_context(ids))
+
+
+def test_a_model_does_not_start_from_a_deeper_one_or_another_shape(small_config, make_encoder):
+    encoder = make_encoder(small_config)
+    shallow = DualEncoder(dataclasses.replace(small_config, max_relative_attention=(2,)))
+    with pytest.raises(ValueError, match="2 blocks for 1"):
+        shallow.start_from(encoder)
+    with pytest.raises(ValueError, match="shape"):
+        DualEncoder(dataclasses.replace(small_config, max_relative_attention=(3, 5))).start_from(
+            encoder
+        )

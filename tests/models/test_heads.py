@@ -1,0 +1,344 @@
+"""Reductions and heads: parity with loops, masks, and what they come down to in simple cases."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import naive_heads
+from support.layer_checks import check_layer
+from support.model_cases import fill_weights
+
+from convert_tf.layers.text_reduction import REDUCTIONS, Reduction
+from convert_tf.models.heads import (
+    POLY_VARIANTS,
+    BiHead,
+    CrossHead,
+    PolyHead,
+    masked_softmax,
+    poly_scores,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
+LENGTHS = [5, 0, 1, 9, 3]
+DIM = 6
+SMALL_SQRT_N = {"num_heads": 2, "attention_dim": 3}
+HEAD_SQRT_N = {"reduction_heads": 1, "reduction_dim": 3}
+
+
+def _texts(lengths=LENGTHS, *, seed=0, dim=DIM) -> list[np.ndarray]:
+    random = np.random.RandomState(seed)
+    return [random.standard_normal((n, dim)).astype("float32") for n in lengths]
+
+
+def _batch(texts, *, width=None, garbage=7.0):
+    """Outputs and mask; what padding holds must not matter."""
+    width = max(1, *map(len, texts)) if width is None else width
+    sequence = np.full((len(texts), width, texts[0].shape[1]), garbage, "float32")
+    mask = np.zeros((len(texts), width), bool)
+    for row, text in enumerate(texts):
+        sequence[row, : len(text)] = text
+        mask[row, : len(text)] = True
+    return sequence, mask
+
+
+def _built(layer, dim=DIM):
+    layer.build((None, None, dim))
+    fill_weights(layer.variables)
+    return layer
+
+
+def _poly(variant, m, **kwargs):
+    return _built(PolyHead(num_codes=m, variant=variant, **kwargs))
+
+
+def _scores(head, texts, candidates, **batch_args) -> np.ndarray:
+    vectors, mask = head.context_vectors(*_batch(texts, **batch_args))
+    return np.asarray(head.score_encoded(vectors, mask, candidates))
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+def test_reductions_parity_with_loop(kind):
+    layer = _built(Reduction(kind, num_tokens=4, **SMALL_SQRT_N))
+    texts = _texts()
+    result = np.asarray(layer(*_batch(texts)))
+    kernel = np.asarray(layer.variables[0]) if layer.variables else None
+    expected = [
+        naive_heads.reduction(text, kind, num_tokens=4, kernel=kernel, **SMALL_SQRT_N)
+        for text in texts
+    ]
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.shape[1] == layer.width(DIM)
+    np.testing.assert_array_equal(result[1], 0.0)  # the empty text
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+def test_reduction_is_a_layer(kind):
+    sequence, mask = _batch(_texts([4, 2, 3]))
+    shape = (3, DIM * 2 if kind == "sqrt_n" else DIM)
+    layer, inputs = (Reduction, {"sequence": sequence, "token_mask": mask})
+    if kind == "sqrt_n":
+        check_layer(layer, {"kind": kind, **SMALL_SQRT_N}, inputs, shape)
+    else:
+        revived = layer.from_config(layer(kind, num_tokens=2).get_config())
+        assert revived.num_tokens == 2
+        assert tuple(revived(**inputs).shape) == shape
+
+
+@pytest.mark.parametrize("m", [1, 3, 7, 360])
+@pytest.mark.parametrize("variant", POLY_VARIANTS)
+def test_poly_parity_with_loop(variant, m):
+    """Among the contexts are an empty one and such with fewer tokens than m."""
+    head = _poly(variant, m, scale=1.7)
+    texts = _texts()
+    codes = np.asarray(head.codes) if variant == "learnt" else None
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    vectors = [naive_heads.context_vectors(t, variant, m=m, codes=codes) for t in texts]
+    expected = [[naive_heads.attended_score(v, c, 1.7) for c in candidates] for v in vectors]
+    np.testing.assert_allclose(_scores(head, texts, candidates), expected, atol=2e-5)
+    computed, mask = (np.asarray(x) for x in head.context_vectors(*_batch(texts)))
+    for row, own in enumerate(vectors):
+        assert mask[row].sum() == len(own)
+        kept = computed[row][mask[row]]
+        own = np.array(own)
+        np.testing.assert_allclose(kept[np.lexsort(kept.T)], own[np.lexsort(own.T)], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mean", "mean_without_first"])
+def test_bi_parity_with_loop(kind):
+    head = _built(BiHead(reduction=kind, scale=2.5))
+    texts, candidates = _texts(), _texts([2, 4, 1], seed=1)
+    encoded = head.candidate_vector(*_batch(candidates))
+    expected = [
+        [
+            2.5 * naive_heads.dot(naive_heads.reduction(t, kind), naive_heads.reduction(c, kind))
+            for c in candidates
+        ]
+        for t in texts
+    ]
+    np.testing.assert_allclose(_scores(head, texts, encoded), expected, atol=1e-5)
+
+
+def test_cross_parity_with_loop():
+    head = _built(CrossHead(reduction="first"))
+    texts = _texts([3, 1, 5])
+    kernel = np.asarray(head.linear.kernel)[:, 0]
+    expected = [naive_heads.dot(text[0], kernel) for text in texts]
+    np.testing.assert_allclose(np.asarray(head(*_batch(texts))), expected, atol=1e-5)
+
+
+def test_attention_from_dot_products_is_attention():
+    """The identity Σ w_m (v_m·c) = (Σ w_m v_m)·c, against attention that forms its vector."""
+    random = np.random.RandomState(0)
+    vectors, candidates = random.standard_normal((2, 5, 4)), random.standard_normal((7, 4))
+    mask = np.array([[True] * 5, [True, False, True, False, False]])
+    products = np.einsum("bmd,cd->bmc", vectors, candidates)
+    logits = np.where(mask[:, :, None], products, -np.inf)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    attended = np.einsum("bmc,bmd->bcd", weights, vectors)
+    expected = np.einsum("bcd,cd->bc", attended, candidates)
+    computed = poly_scores(products.astype("float32"), mask)
+    np.testing.assert_allclose(np.asarray(computed), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", POLY_VARIANTS)
+def test_one_code_is_the_bi_encoder_of_its_vector(variant):
+    """A softmax over one vector is 1: the score is that vector's dot product, exactly."""
+    head, texts = _poly(variant, 1), _texts()
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    vectors, _ = head.context_vectors(*_batch(texts))
+    own = {"first_m": 0, "learnt": 0, "last_m": 0}
+    if variant not in own:  # two vectors, unless the text has but one token
+        texts = _texts([1, 0, 1])
+        vectors, mask = head.context_vectors(*_batch(texts, width=4))
+        vectors = np.asarray(vectors)[np.asarray(mask)][:, None, :]
+    bi = _built(BiHead())
+    expected = bi.score_encoded(vectors[:, :1], np.ones((len(texts), 1), bool), candidates)
+    width = None if variant in own else 4
+    np.testing.assert_array_equal(_scores(head, texts, candidates, width=width), expected)
+
+
+def test_first_code_is_the_bi_encoder_with_the_first_output():
+    texts = _texts()
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    bi = _scores(_built(BiHead(reduction="first")), texts, candidates)
+    np.testing.assert_allclose(_scores(_poly("first_m", 1), texts, candidates), bi, atol=1e-6)
+
+
+def test_first_m_and_last_m_agree_when_all_tokens_are_among_them():
+    texts = _texts()
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    expected = _scores(_poly("first_m", 9), texts, candidates)
+    for variant in ("last_m", "last_m_and_first"):
+        np.testing.assert_allclose(
+            _scores(_poly(variant, 9), texts, candidates), expected, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("m", [2, 16])
+@pytest.mark.parametrize("variant", POLY_VARIANTS)
+def test_padding_batch_mates_and_order_do_not_matter(variant, m):
+    head, texts = _poly(variant, m), _texts()
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    together = _scores(head, texts, candidates)
+    for width, garbage in ((12, 1e3), (30, -1e3)):
+        again = _scores(head, texts, candidates, width=width, garbage=garbage)
+        np.testing.assert_allclose(again, together, atol=1e-5)
+    alone = np.concatenate([_scores(head, [text], candidates) for text in texts])
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+    order = [2, 0, 3, 1]
+    np.testing.assert_allclose(
+        _scores(head, texts, candidates[order]), together[:, order], atol=1e-6
+    )
+    np.testing.assert_allclose(_scores(head, texts, candidates[:1]), together[:, :1], atol=1e-6)
+    own = np.broadcast_to(candidates, (len(texts), *candidates.shape))
+    np.testing.assert_allclose(_scores(head, texts, own), together, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", POLY_VARIANTS)
+def test_all_scores_negative(variant):
+    """A masked vector's score of 0 would be the largest, and draw all attention."""
+    head = _poly(variant, 4)
+    texts = [np.abs(text) + 1 for text in _texts()]
+    candidates = -np.abs(np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")) - 1
+    scores = _scores(head, texts, candidates, width=12, garbage=0.0)
+    assert (np.delete(scores, 1, axis=0) < -1).all()
+    codes = np.asarray(head.codes) if variant == "learnt" else None
+    for row, text in enumerate(texts):
+        vectors = naive_heads.context_vectors(text, variant, m=4, codes=codes)
+        expected = [naive_heads.attended_score(vectors, c) for c in candidates]
+        np.testing.assert_allclose(scores[row], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_large_scores_stay_finite():
+    products = np.array([[[1e5, -1e5], [9e4, 3e4]]], "float32")
+    scores = np.asarray(poly_scores(products, np.ones((1, 2), bool)))
+    np.testing.assert_allclose(scores, [[1e5, 3e4]], rtol=1e-6)
+
+
+def test_masked_softmax_of_nothing_is_zeros():
+    result = masked_softmax(np.array([[1.0, 2.0], [3.0, 3.0]]), np.array([[False] * 2, [True] * 2]))
+    np.testing.assert_allclose(np.asarray(result), [[0.0, 0.0], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("variant", POLY_VARIANTS)
+def test_gradients_are_finite_and_ignore_padding(variant):
+    head, texts = _poly(variant, 3), _texts()
+    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
+    gradients = []
+    for width in (9, 14):
+        sequence, mask = _batch(texts, width=width)
+        sequence = tf.constant(sequence)
+        with tf.GradientTape() as tape:
+            tape.watch(sequence)
+            loss = keras.ops.sum(
+                keras.ops.square(
+                    head.score_encoded(*head.context_vectors(sequence, mask), candidates)
+                )
+            )
+        gradient = np.asarray(tape.gradient(loss, sequence))
+        assert np.isfinite(gradient).all()
+        np.testing.assert_array_equal(gradient[~mask], 0.0)
+        gradients.append(gradient[:, :9])
+    np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-4)
+
+
+class PolyScores(keras.layers.Layer):
+    """A head as a layer of one result, for `check_layer`."""
+
+    def __init__(self, head_class="poly", **kwargs):
+        options = {
+            k: kwargs.pop(k) for k in list(kwargs) if k not in ("name", "dtype", "trainable")
+        }
+        super().__init__(**kwargs)
+        self.head_class = head_class
+        self.options = options
+        classes = {"poly": PolyHead, "bi": BiHead}
+        self.head = classes[head_class](dtype=self.dtype_policy, name="head", **options)
+
+    def call(self, sequence, token_mask):
+        vectors, vector_mask = self.head(sequence, token_mask)
+        return self.head.score_encoded(
+            vectors, vector_mask, self.head.candidate_vector(sequence, token_mask)
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "head_class": self.head_class, **self.options}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"head_class": "poly", "num_codes": 3, "reduction": "sqrt_n", **HEAD_SQRT_N},
+        {"head_class": "poly", "num_codes": 3, "learn_scale": True},
+        {"head_class": "bi", "reduction": "sqrt_n", "learn_scale": True, **HEAD_SQRT_N},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_encoding_heads_are_layers(options):
+    sequence, mask = _batch(_texts([4, 2, 3]))
+    check_layer(PolyScores, options, {"sequence": sequence, "token_mask": mask}, (3, 3))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_cross_head_is_a_layer(reduction):
+    sequence, mask = _batch(_texts([4, 2, 3]))
+    arguments = {"reduction": reduction, **HEAD_SQRT_N}
+    check_layer(CrossHead, arguments, {"sequence": sequence, "token_mask": mask}, (3,))
+
+
+@pytest.mark.parametrize("head_class", [BiHead, PolyHead, CrossHead])
+def test_heads_keep_their_arguments(head_class):
+    config = head_class(reduction="mean", reduction_tokens=5).get_config()
+    revived = head_class.from_config(config)
+    assert revived.get_config() == config
+    assert revived.reduction_tokens == 5
+
+
+# Other values of each argument; the contexts have up to 9 tokens, the candidates 4.
+BASE = {"num_codes": 3, "variant": "first_m", "reduction": "first_m_mean", "reduction_tokens": 3}
+OTHERS = {
+    "num_codes": 4,
+    "variant": "last_m",
+    "reduction": "mean",
+    "reduction_tokens": 2,
+    "scale": 2.0,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_argument_changes_scores(name):
+    texts, candidates = _texts(), _texts([4, 4], seed=1)
+
+    def scores(**arguments):
+        head = _built(PolyHead(**arguments))
+        return _scores(head, texts, head.candidate_vector(*_batch(candidates)))
+
+    assert np.abs(scores(**{**BASE, name: OTHERS[name]}) - scores(**BASE)).max() > 1e-3
+
+
+def test_golden_values():
+    """From the loops of `naive_heads.py`, once."""
+    text = np.arange(12, dtype="float32").reshape(4, 3) / 10
+    head = PolyHead(num_codes=2, variant="first_m")
+    head.build((None, None, 3))
+    candidates = np.array([[1.0, -1.0, 0.5], [-1.0, -2.0, 0.0]], "float32")
+    # v = [0, .1, .2], [.3, .4, .5]. c₁: s = 0, .15, w₂ = σ(.15) = .537430: .15·.537430 = .080614.
+    # c₂: s = −.2, −1.1, w₂ = σ(−.9) = .289050: −.2 − .9·.289050 = −.460145.
+    np.testing.assert_allclose(
+        _scores(head, [text], candidates), [[0.0806144, -0.460145]], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda: Reduction("sum"), "A reduction must be one of"),
+        (lambda: PolyHead(variant="best"), "variant must be one of"),
+        (lambda: PolyHead(num_codes=0), "num_codes must be from 1 to 360"),
+        (lambda: PolyHead(num_codes=361), "num_codes must be from 1 to 360"),
+    ],
+)
+def test_errors_name_the_rule(make, rule):
+    with pytest.raises(ValueError, match=rule):
+        make()

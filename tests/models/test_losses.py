@@ -1,0 +1,93 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from support import naive
+
+from convert_tf.models.losses import annealed_scale, in_batch_softmax_losses
+
+
+def in_batch_softmax_loss(scores, label_smoothing=0.2):
+    """The mean over the batch, which training minimises."""
+    return ops.mean(in_batch_softmax_losses(scores, label_smoothing))
+
+
+def _scores(k: int, seed: int = 0) -> np.ndarray:
+    return (3 * np.random.RandomState(seed).standard_normal((k, k))).astype("float32")
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize("k", [2, 3, 9])
+def test_parity_with_loop(k, label_smoothing):
+    expected = naive.loss(_scores(k), label_smoothing)
+    assert float(in_batch_softmax_loss(_scores(k), label_smoothing)) == pytest.approx(
+        expected, rel=1e-6
+    )
+
+
+def test_without_smoothing_it_is_the_papers_objective():
+    """−J / K of equation 1."""
+    scores = _scores(6)
+    j = sum(scores[i, i] - math.log(sum(math.exp(s) for s in scores[i])) for i in range(6))
+    assert float(in_batch_softmax_loss(scores, 0.0)) == pytest.approx(-j / 6, rel=1e-6)
+
+
+def test_smoothing_by_default_is_a_fifth():
+    """Equal scores: every response has probability 1/K, so the loss is log K for any smoothing.
+
+    One score of log 4 on the diagonal of K = 5 (others 0): p = 4/8, each negative 1/8, so
+    −0.8·log(1/2) − 0.2·log(1/8) = 0.8·0.693147 + 0.2·2.079442 = 0.970406.
+    """
+    assert float(in_batch_softmax_loss(np.zeros((5, 5), "float32"))) == pytest.approx(math.log(5))
+    scores = (math.log(4.0) * np.eye(5)).astype("float32")
+    assert float(in_batch_softmax_loss(scores)) == pytest.approx(0.970406, abs=1e-5)
+
+
+def test_minimum_is_where_probabilities_are_the_smoothed_labels():
+    """p = 0.8 on the diagonal and 0.2 / (K − 1) elsewhere is where the gradient vanishes."""
+    k = 4
+    labels = np.full((k, k), 0.2 / (k - 1))
+    np.fill_diagonal(labels, 0.8)
+    scores = tf.Variable(np.log(labels).astype("float32"))
+    with tf.GradientTape() as tape:
+        loss = in_batch_softmax_loss(scores, 0.2)
+    np.testing.assert_allclose(tape.gradient(loss, scores), 0.0, atol=1e-7)
+
+
+def test_order_of_the_pairs_does_not_matter():
+    scores = _scores(7)
+    order = np.random.RandomState(1).permutation(7)
+    assert float(in_batch_softmax_loss(scores[order][:, order])) == pytest.approx(
+        float(in_batch_softmax_loss(scores)), rel=1e-6
+    )
+
+
+def test_rows_are_contexts():
+    """Contexts pick responses, not the other way round: the transpose has another loss."""
+    scores = _scores(4)
+    difference = in_batch_softmax_loss(scores) - in_batch_softmax_loss(scores.T)
+    assert abs(float(difference)) > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_it_is_computed_in_float32(dtype):
+    """Of 300 equal scores, log(300) needs more digits than 16 bits have."""
+    loss = in_batch_softmax_loss(ops.zeros((300, 300), dtype))
+    assert loss.dtype == "float32"
+    assert float(loss) == pytest.approx(math.log(300), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 1.0), (2_500, 6.25), (5_000, 11.5), (10_000, 22.0), (10_001, 22.0), (10**8, 22.0)],
+)
+def test_scale_rises_linearly_and_stays(step, expected):
+    """From 1 to 22 over 10,000 steps: 0.0021 a step."""
+    scale = annealed_scale(step, start=1.0, end=22.0, anneal_steps=10_000)
+    assert float(scale) == pytest.approx(expected, rel=1e-6)
+
+
+def test_scale_without_annealing_is_its_end():
+    assert float(annealed_scale(0, start=1.0, end=20.0, anneal_steps=0)) == 20.0

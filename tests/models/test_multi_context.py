@@ -1,0 +1,497 @@
+"""The multi-context encoder and its three objectives."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import naive
+from support.model_cases import one_per_row, outputs_of, packed, random_texts
+
+import convert_tf
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.config.model import ModelConfig, model_preset
+from convert_tf.config.train import TrainConfig
+from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.training.encoder.evaluation import combine_without_history, evaluate_encoder
+from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
+
+LENGTHS = [3, 7, 12, 2, 5]
+EXTRA_LENGTHS = [4, 0, 12, 0, 1]  # the second and the fourth example have no history
+NAMES = ("context", "response", "extra_context")
+BOTH_GOLDEN = [0.211069, -0.140523, 0.803806, 0.515754, 0.135768, 0.07186]
+
+
+@pytest.fixture(scope="module")
+def config(small_config):
+    return dataclasses.replace(small_config, multi_context=True)
+
+
+@pytest.fixture(scope="module")
+def encoder(config, make_encoder):
+    """A float32 encoder that tests read and never change."""
+    return make_encoder(config)
+
+
+@pytest.fixture(scope="module")
+def texts(config):
+    """Texts by name, equally many of each."""
+    lengths = dict(zip(NAMES, (LENGTHS, LENGTHS[::-1], EXTRA_LENGTHS), strict=True))
+    return {name: random_texts(config, lengths[name], seed=i) for i, name in enumerate(NAMES)}
+
+
+def batch_of(texts, config, *, row_tokens: int = 12) -> dict:
+    token_ids, segment_lengths, slots = packed(
+        [text for name in NAMES for text in texts[name]], config.num_ids, row_tokens=row_tokens
+    )
+    by_name = zip(NAMES, slots.reshape(len(NAMES), -1), strict=True)
+    return {
+        "token_ids": token_ids,
+        "segment_lengths": segment_lengths,
+        **{f"{name}_slots": own for name, own in by_name},
+    }
+
+
+def rows_of(texts, config, name: str, *, width: int | None = None) -> np.ndarray:
+    return one_per_row(texts[name], config.num_ids, width=width)
+
+
+def encode_both(encoder, texts, **kwargs) -> np.ndarray:
+    ids = [rows_of(texts, encoder.config, name, **kwargs) for name in ("context", "extra_context")]
+    return np.asarray(encoder.encode_both(*ids))
+
+
+def naive_encodings(texts, encoder) -> dict[str, np.ndarray]:
+    """One example at a time; a history without tokens is a zero vector in the mean."""
+    weights, config = naive.arrays(encoder), encoder.config
+    found: dict[str, list] = {name: [] for name in (*NAMES, "both")}
+    for context, response, extra in zip(*(texts[name] for name in NAMES), strict=True):
+        h_x = naive.encode(context, weights, config, side="context_side")
+        h_z = np.zeros(config.encoding_dim)
+        if len(extra):
+            h_z = naive.encode(extra, weights, config, side="extra_context_side")
+        mean = np.array([(h_x[d] + h_z[d]) / 2 for d in range(config.encoding_dim)])
+        found["context"].append(h_x)
+        found["response"].append(naive.encode(response, weights, config, side="response_side"))
+        found["extra_context"].append(h_z)
+        found["both"].append(
+            naive.side_network(
+                mean, naive.below(weights, "both_side"), num_layers=config.side_layers,
+                use_skip=config.use_side_skip,
+            )
+        )  # fmt: skip
+    return {name: np.array(own) for name, own in found.items()}
+
+
+@pytest.mark.parametrize("changes", [{}, {"side_layers": 0}, {"use_side_skip": False}], ids=str)
+def test_encodings_parity_with_loop(config, make_encoder, texts, changes):
+    encoder = make_encoder(dataclasses.replace(config, **changes))
+    expected = naive_encodings(texts, encoder)
+    outputs = outputs_of(encoder, batch_of(texts, config))
+    for name, value in expected.items():
+        np.testing.assert_allclose(outputs[f"{name}_encoding"], value, atol=1e-5)
+    assert outputs["has_extra_context"].tolist() == [n > 0 for n in EXTRA_LENGTHS]
+    np.testing.assert_allclose(encode_both(encoder, texts), expected["both"], atol=1e-5)
+    extra = np.asarray(encoder.encode_extra_context(rows_of(texts, config, "extra_context")))
+    np.testing.assert_allclose(extra, expected["extra_context"], atol=1e-5)
+
+
+def test_golden_values(encoder):
+    """From the loop above, once; weights and texts come from frozen random streams."""
+    both = encoder.encode_both(np.array([[4, 19, 0, 22, 7, 23]]), np.array([[7, 7, 13, 23]]))
+    np.testing.assert_allclose(np.asarray(both)[0], BOTH_GOLDEN, atol=1e-5)
+
+
+def test_a_history_of_nothing_is_a_zero_vector_in_the_mean(encoder, texts):
+    without = {**texts, "extra_context": [text[:0] for text in texts["extra_context"]]}
+    context = np.asarray(encoder.encode_context(rows_of(texts, encoder.config, "context")))
+    zeros = np.asarray(encoder.encode_extra_context(rows_of(without, encoder.config, NAMES[2])))
+    np.testing.assert_array_equal(zeros, np.zeros_like(context))
+    both = encode_both(encoder, without)
+    np.testing.assert_allclose(both, np.asarray(encoder.both_side(context / 2)), atol=1e-6)
+    np.testing.assert_allclose(both, combine_without_history(encoder, context), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1.0, atol=1e-6)
+    changes = np.abs(both - encode_both(encoder, texts)).max(axis=1) > 1e-3
+    assert changes.tolist() == [n > 0 for n in EXTRA_LENGTHS]
+
+
+def test_empty_context_and_empty_history_are_finite(encoder):
+    empty = np.full((2, 3), encoder.config.num_ids, "int32")
+    both = np.asarray(encoder.encode_both(empty, empty))
+    assert np.isfinite(both).all()
+    np.testing.assert_array_equal(both[0], both[1])
+    no_columns = np.zeros((2, 0), "int32")
+    for contexts, histories in ((empty, no_columns), (no_columns, empty), (no_columns,) * 2):
+        found = np.asarray(encoder.encode_both(contexts, histories))
+        np.testing.assert_allclose(found, both, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [13, 41])
+def test_padding_and_batch_mates_do_not_matter(encoder, texts, width):
+    together = encode_both(encoder, texts)
+    np.testing.assert_allclose(encode_both(encoder, texts, width=width), together, atol=1e-6)
+    order = [3, 0, 4, 1, 2]
+    shuffled = {name: [own[i] for i in order] for name, own in texts.items()}
+    np.testing.assert_allclose(encode_both(encoder, shuffled), together[order], atol=1e-6)
+    for i in range(len(LENGTHS)):
+        alone = {name: own[i : i + 1] for name, own in texts.items()}
+        np.testing.assert_allclose(encode_both(encoder, alone)[0], together[i], atol=1e-6)
+    packed_both = outputs_of(encoder, batch_of(texts, encoder.config, row_tokens=width))
+    np.testing.assert_allclose(packed_both["both_encoding"], together, atol=3e-6)
+
+
+def test_history_is_dropped_from_the_encoding_of_both_alone(config, make_encoder, texts):
+    dropping = make_encoder(config, history_dropout=0.5)
+    inputs = batch_of(texts, config)
+    dropping(inputs, training=True)  # sets the quantization range, the next time after 100 calls
+    seen, trained = dropping(inputs), dropping(inputs, training=True)
+    for name in ("context_encoding", "extra_context_encoding", "response_encoding"):
+        np.testing.assert_allclose(trained[name], seen[name], atol=1e-6)
+    context = np.asarray(seen["context_encoding"])
+    alone = dropping.combine(context, np.zeros_like(context))
+    drawn = np.array([
+        [np.allclose(row, one, atol=1e-6) for row, one in zip(both, alone, strict=True)]
+        for both in (dropping(inputs, training=True)["both_encoding"] for _ in range(40))
+    ])  # fmt: skip
+    had_history = np.asarray(seen["has_extra_context"])
+    assert drawn[:, ~had_history].all()
+    assert 0.3 < drawn[:, had_history].mean() < 0.7
+    assert not np.array_equal(drawn[0], drawn[1]) or not np.array_equal(drawn[0], drawn[2])
+    np.testing.assert_array_equal(dropping(inputs)["both_encoding"], seen["both_encoding"])
+
+
+def test_it_contains_the_single_context_model(encoder, small_config, make_encoder, texts):
+    """Weights are filled by path: the same ones encode contexts and responses alike."""
+    single = make_encoder(small_config)
+    batch = batch_of(texts, small_config)
+    outputs = outputs_of(single, batch)
+    assert not [name for name in outputs if "both" in name or "extra" in name]
+    for name, value in outputs_of(encoder, batch).items():
+        if name in outputs:
+            np.testing.assert_allclose(value, outputs[name], atol=1e-6)
+    ids = rows_of(texts, small_config, "context")
+    for call in (single.encode_extra_context, lambda x: single.encode_both(x, x)):
+        with pytest.raises(ValueError, match=r"multi_context=False. Use the preset"):
+            call(ids)
+
+
+def test_a_batch_without_histories_is_refused(encoder, texts):
+    batch = batch_of(texts, encoder.config)
+    del batch["extra_context_slots"]
+    with pytest.raises(ValueError, match=r"needs the slots of the earlier turns"):
+        encoder(batch)
+
+
+def test_sides_start_alike_where_shapes_allow(config):
+    encoder = DualEncoder(config)
+    first = encoder.context_side.get_weights()
+    for side in (encoder.response_side, encoder.extra_context_side):
+        for a, b in zip(first, side.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+    differing = [
+        a.shape != b.shape or not np.array_equal(a, b)
+        for a, b in zip(first, encoder.both_side.get_weights(), strict=True)
+    ]
+    assert sum(differing) == 1  # the kernel of the first layer
+
+
+def test_sizes_are_the_papers():
+    """§1: 59 MB, and 73 MB with several contexts; embeddings in 8 bits, the rest in 16."""
+    single, multi = (
+        count_parameters(DualEncoder(model_preset(name)))
+        for name in ("convert", "convert_multi_context")
+    )
+    assert single["embedding"] == multi["embedding"]
+    history = 3 * (1024 * 1024 + 3 * 1024) + 1024 * 512 + 512
+    both = history - 512 * 1024  # its first layer reads 512 numbers
+    assert multi["network"] - single["network"] == history + both
+    assert round(2 * (history + both) / 1e6) == 73 - 59
+
+
+def _gradients(model, batch) -> dict[str, np.ndarray]:
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(batch, y_pred=model(batch))
+    variables = model.encoder.trainable_variables
+    gradients = tape.gradient(
+        loss, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return {
+        v.path: np.asarray(tf.convert_to_tensor(g))
+        for v, g in zip(variables, gradients, strict=True)
+    }
+
+
+def _model(encoder, **changes):
+    options = {"scale_anneal_steps": 0, "scale_end": 5.0, "l2": 0.0, **changes}
+    return make_ranking_model(encoder, TrainConfig(**options), precision="float32")
+
+
+def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -> dict:
+    """name → (sum of the losses of the rows that have it, hits among them, their number)."""
+    responses = encodings["response"]
+    k = len(responses)
+    found = {}
+    for name in OBJECTIVES:
+        total = hits = number = 0
+        for i in range(k):
+            if name == "extra_context" and not has_extra_context[i]:
+                continue
+            cosines = [float(np.dot(encodings[name][i], responses[j])) for j in range(k)]
+            probabilities = naive.softmax([scale * cosine for cosine in cosines])
+            for j in range(k):
+                target = 1 - label_smoothing if i == j else label_smoothing / (k - 1)
+                total -= target * np.log(probabilities[j])
+            hits += all(cosines[j] < cosines[i] for j in range(k) if j != i)
+            number += 1
+        found[name] = (total, hits, number)
+    return found
+
+
+def test_the_objective_and_what_is_logged_parity_with_loop(config, make_encoder, texts):
+    """The sum of three, each over the examples that have it, by the size of the batch."""
+    encoder = make_encoder(dataclasses.replace(config, embedding_bits=32))
+    model = _model(encoder, label_smoothing=0.3, learning_rate=1e-9, final_learning_rate=0.0)
+    model.run_eagerly = True
+    expected = _naive_objectives(
+        naive_encodings(texts, encoder), [n > 0 for n in EXTRA_LENGTHS], scale=5.0,
+        label_smoothing=0.3,
+    )  # fmt: skip
+    logs = model.train_on_batch(batch_of(texts, config), return_dict=True)
+    assert float(logs["loss"]) == pytest.approx(
+        sum(total for total, _, _ in expected.values()) / len(LENGTHS), rel=1e-5
+    )
+    for name, (total, hits, number) in expected.items():
+        prefix = "" if name == "context" else f"{name}_"
+        assert float(logs[f"{prefix}ranking_loss"]) == pytest.approx(total / number, rel=1e-5)
+        assert float(logs[f"{prefix}batch_accuracy"]) == pytest.approx(hits / number)
+    assert [number for _, _, number in expected.values()] == [5, 3, 5]
+
+
+def test_a_batch_without_any_history_trains_the_rest(config, make_encoder, texts):
+    encoder = make_encoder(config)
+    empty = {**texts, "extra_context": [text[:0] for text in texts["extra_context"]]}
+    gradients = _gradients(_model(encoder), batch_of(empty, config))
+    for path, gradient in gradients.items():
+        assert np.isfinite(gradient).all(), path
+        assert (np.abs(gradient).max() > 0) == (not path.startswith("extra_context_side")), path
+    logs = _model(encoder).test_on_batch(batch_of(empty, config), return_dict=True)
+    assert np.isfinite([float(value) for value in logs.values()]).all()
+
+
+def test_every_variable_gets_a_gradient(encoder, texts):
+    for path, gradient in _gradients(_model(encoder), batch_of(texts, encoder.config)).items():
+        assert np.abs(gradient).max() > 0, path
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_close_to_float32(encoder, make_encoder, texts, policy):
+    """Bounds as in test_encoders.py; the encoding of both has one more network behind it."""
+    batch = batch_of(texts, encoder.config)
+    exact = outputs_of(encoder, batch)["both_encoding"]
+    mixed = outputs_of(make_encoder(encoder.config, dtype=policy), batch)["both_encoding"]
+    assert mixed.dtype == np.float32
+    bound = {"mixed_bfloat16": 0.12, "mixed_float16": 0.014}[policy]
+    assert 1e-6 < np.abs(mixed - exact).max() < bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_tiny_model_overfits_eight_pairs_through_each_loss(objective):
+    keras.utils.set_random_seed(0)
+    config = ModelConfig(
+        vocab_size=30, num_oov_buckets=2, embedding_dim=16, max_relative_attention=(3, 48),
+        attention_dim=8, feed_forward_dim=32, reduction_dim=8, side_layers=1, side_hidden_dim=32,
+        encoding_dim=16, multi_context=True,
+    )  # fmt: skip
+    texts = {name: random_texts(config, [2 + i, *range(3, 10)], seed=i)
+             for i, name in enumerate(NAMES)}  # fmt: skip
+    batch = batch_of(texts, config)
+    model = make_ranking_model(
+        DualEncoder(config),
+        TrainConfig(steps=120, batch_size=8, optimizer="adam", learning_rate=0.01,
+                    scale_anneal_steps=50),
+        precision="float32",
+    )  # fmt: skip
+    model.objectives = (objective,)
+    assert _hits(model.encoder, batch, objective) < 1.0
+    model.fit(tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=120, verbose=0)
+    assert _hits(model.encoder, batch, objective) == 1.0
+
+
+def _hits(encoder, batch, objective: str) -> float:
+    outputs = outputs_of(encoder, batch)
+    scores = outputs[f"{objective}_encoding"] @ outputs["response_encoding"].T
+    return float(np.mean(scores.argmax(axis=1) == np.arange(len(scores))))
+
+
+class _Encodings:
+    """Gives chosen encodings out, a part of them for each batch."""
+
+    config = ModelConfig(multi_context=True)
+
+    def __init__(self, outputs):
+        self.outputs = outputs
+
+    def predict_on_batch(self, part: slice) -> dict:
+        return {name: value[part] for name, value in self.outputs.items()}
+
+    def combine(self, context_encoding, extra_context_encoding):
+        assert not extra_context_encoding.any()
+        return context_encoding[:, ::-1] + context_encoding
+
+
+def test_evaluation_parity_with_loop():
+    """230 examples, 153 with history: two blocks of all, one of those with history."""
+    examples = 230
+    random = np.random.RandomState(0)
+    responses = random.standard_normal((examples, 6))
+    outputs = {
+        f"{name}_encoding": (responses + noise * random.standard_normal((examples, 6)))
+        for name, noise in (("context", 0.5), ("extra_context", 0.8), ("both", 0.2))
+    }
+    outputs["response_encoding"] = responses
+    has_history = np.arange(examples) % 3 > 0
+    outputs["extra_context_encoding"][~has_history] = 0.0
+    outputs = {name: value.astype("float32") for name, value in outputs.items()}
+    outputs["has_extra_context"] = has_history
+    report = evaluate_encoder(_Encodings(outputs), [slice(0, 90), slice(90, examples)])
+
+    def recall(contexts, own) -> float:
+        hits = total = 0
+        for start in range(0, len(own) - 99, 100):
+            block = own[start : start + 100]
+            for i in block:
+                others = [contexts[i] @ outputs["response_encoding"][j] for j in block if j != i]
+                hits += contexts[i] @ outputs["response_encoding"][i] > max(others)
+                total += 1
+        return hits / total
+
+    everyone = range(examples)
+    with_history = [i for i in everyone if has_history[i]]
+    both, context = outputs["both_encoding"], outputs["context_encoding"]
+    expected = {
+        "R100@1": recall(both, everyone),
+        "context/R100@1": recall(context, everyone),
+        "both_without_history/R100@1": recall(context[:, ::-1] + context, everyone),
+        "extra_context/R100@1": recall(outputs["extra_context_encoding"], with_history),
+        "with_history/R100@1": recall(both, with_history),
+        "with_history/context/R100@1": recall(context, with_history),
+    }
+    assert len(set(expected.values())) == 6
+    for name, value in expected.items():
+        assert report[name] == pytest.approx(value), name
+    assert (report["examples"], report["with_history/examples"]) == (200, 100)
+    outputs["has_extra_context"] = np.arange(examples) < 99
+    few = evaluate_encoder(_Encodings(outputs), [slice(None)])
+    assert set(few) == {"R100@1", "MRR", "examples", "context/R100@1",
+                        "both_without_history/R100@1"}  # fmt: skip
+
+
+_IN_A_FRESH_PROCESS = """
+import sys
+
+import numpy as np
+from convert_tf.checkpoints.folder import load_checkpoint
+
+encoder, _ = load_checkpoint(sys.argv[1])
+batch = dict(np.load(sys.argv[2]))
+np.savez(sys.argv[3], **{k: np.asarray(v) for k, v in encoder(batch).items()})
+"""
+
+
+def test_checkpoint_round_trip_in_a_fresh_process(encoder, texts, tmp_path):
+    (tmp_path / "vocab.txt").write_text("﹏a\na\n")
+    save_checkpoint(tmp_path / "run", encoder, vocabulary=tmp_path / "vocab.txt", training={})
+    batch = batch_of(texts, encoder.config)
+    np.savez(tmp_path / "batch.npz", **batch)
+    subprocess.run(
+        [sys.executable, "-c", _IN_A_FRESH_PROCESS,
+         *(str(tmp_path / name) for name in ("run", "batch.npz", "outputs.npz"))],
+        check=True,
+    )  # fmt: skip
+    loaded = np.load(tmp_path / "outputs.npz")
+    for name, value in outputs_of(encoder, batch).items():
+        np.testing.assert_array_equal(loaded[name], value)
+
+
+def test_checkpoints_from_before_there_were_several_contexts_load(
+    small_config, make_encoder, tmp_path
+):
+    single = make_encoder(small_config)
+    (tmp_path / "vocab.txt").write_text("﹏a\na\n")
+    save_checkpoint(tmp_path / "run", single, vocabulary=tmp_path / "vocab.txt", training={})
+    path = tmp_path / "run" / "config.json"
+    values = json.loads(path.read_text())
+    del values["multi_context"]
+    path.write_text(json.dumps(values))
+    (tmp_path / "run" / "sha256.json").unlink()  # which those had not either
+    loaded, _ = load_checkpoint(tmp_path / "run")
+    assert loaded.config == small_config
+    for a, b in zip(single.variables, loaded.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+_ON_JAX = """
+import sys
+
+import numpy as np
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.training.encoder.evaluation import evaluate_encoder
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.objective import make_ranking_model
+
+folder = sys.argv[1]
+encoder = DualEncoder(ModelConfig.from_json(open(folder + "/config.json").read()))
+encoder.load_weights(folder + "/model.weights.h5")
+batch = dict(np.load(folder + "/batch.npz"))
+before = encoder.predict_on_batch(batch)
+report = evaluate_encoder(encoder, [batch] * 20)
+model = make_ranking_model(encoder, TrainConfig(**TRAIN), precision="float32")
+losses = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+np.savez(
+    folder + "/jax.npz", **before,
+    report=sorted(report), losses=[[float(x[k]) for k in sorted(x)] for x in losses],
+)
+"""
+_TRAIN_ON_JAX = {
+    "steps": 10, "batch_size": 5, "optimizer": "adam", "learning_rate": 0.01,
+    "scale_anneal_steps": 5, "quantizer_update_steps": 2,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts, tmp_path):
+    encoder = make_encoder(config)
+    batch = batch_of(texts, config)
+    (tmp_path / "config.json").write_text(config.to_json())
+    encoder.save_weights(tmp_path / "model.weights.h5")
+    np.savez(tmp_path / "batch.npz", **batch)
+    done = subprocess.run(
+        [sys.executable, "-c", f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", str(tmp_path)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    on_jax = np.load(tmp_path / "jax.npz")
+    for name, value in outputs_of(encoder, batch).items():
+        np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
+    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
+    losses = [[float(log[name]) for name in sorted(log)] for log in logs]
+    np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)
+    assert "both_without_history/R100@1" in on_jax["report"]

@@ -1,0 +1,382 @@
+"""The ConveRT trunk under each head: parity, invariance, and what it comes down to."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import naive, naive_heads
+from support.model_cases import fill_weights, one_per_row, random_texts
+
+import convert_tf
+from convert_tf.config.head import POLY_VARIANTS, REDUCTIONS, HeadConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.models.joint_trunk import ConvertTrunk
+from convert_tf.models.ranker import make_ranker
+
+LENGTHS = [5, 0, 1, 12, 3]
+CANDIDATE_LENGTHS = [3, 7, 1, 0]
+
+
+def _head(**values) -> HeadConfig:
+    return HeadConfig(**{"scale": 3.0, "poly_codes": 4, **values})
+
+
+HEADS = {
+    "bi sqrt_n": _head(),
+    "bi first": _head(reduction="first"),
+    "bi mean": _head(reduction="mean"),
+    "bi first_m_mean": _head(reduction="first_m_mean", reduction_tokens=2),
+    **{f"poly {v}": _head(head="poly", poly_variant=v) for v in POLY_VARIANTS},
+    "poly mean": _head(head="poly", reduction="mean"),
+    "cross first": _head(head="cross", reduction="first", negatives_from="given"),
+    "cross sqrt_n": _head(head="cross", negatives_from="given"),
+}
+ENCODING_HEADS = {k: v for k, v in HEADS.items() if v.head != "cross"}
+CROSS = HEADS["cross first"]
+
+
+def _build(config, head):
+    """A ranker whose weights depend on their paths only."""
+    ranker = make_ranker(RankerConfig(config, head))
+    fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
+    return ranker
+
+
+@pytest.fixture(scope="module")
+def rankers(small_config):
+    """A ranker for each head, which tests read and never train."""
+    known = {}
+
+    def build(head, **options):
+        key = (head, str(options))
+        if key not in known:
+            known[key] = _build(dataclasses.replace(small_config, **options), head)
+        return known[key]
+
+    return build
+
+
+def _ids(config, lengths, *, seed=0, width=None):
+    texts = random_texts(config, lengths, seed=seed)
+    return one_per_row(texts, config.num_ids, width=width)
+
+
+def _score(ranker, *, context_width=None, candidate_width=None, rows=slice(None)):
+    config = ranker.config.model
+    contexts = _ids(config, LENGTHS, width=context_width)[rows]
+    candidates = _ids(config, CANDIDATE_LENGTHS, seed=1, width=candidate_width)
+    return np.asarray(ranker.score(contexts, candidates))
+
+
+def _naive_scores(ranker) -> list:
+    config, head = ranker.config.model, ranker.config.head
+    weights = naive.arrays(ranker.trunk.encoder)
+    kernel = weights["reduction/query_key_kernel"]
+    sizes = {"num_heads": config.reduction_heads, "attention_dim": config.reduction_dim}
+
+    def projected(vector, side):
+        tiled = vector if len(vector) == config.reduced_dim else np.tile(vector, 2)
+        return naive.side_network(tiled, naive.below(weights, side), num_layers=config.side_layers)
+
+    def reduced(outputs, side):
+        return projected(
+            naive_heads.reduction(
+                outputs, head.reduction, num_tokens=head.reduction_tokens, kernel=kernel, **sizes
+            ),
+            side,
+        )
+
+    def outputs(text):
+        return naive.sequence(text, weights, config)
+
+    codes = np.asarray(ranker.head.codes) if hasattr(ranker.head, "codes") else None
+    rows = []
+    for context in random_texts(config, LENGTHS):
+        if head.head == "bi":
+            vectors = [reduced(outputs(context), "context_side")]
+        else:
+            vectors = [
+                projected(v, "context_side")
+                for v in naive_heads.context_vectors(
+                    outputs(context), head.poly_variant, m=head.poly_codes, codes=codes
+                )
+            ]
+        rows.append(
+            [
+                naive_heads.attended_score(
+                    vectors, reduced(outputs(candidate), "response_side"), head.scale
+                )
+                for candidate in random_texts(config, CANDIDATE_LENGTHS, seed=1)
+            ]
+        )
+    return rows
+
+
+@pytest.mark.parametrize("head", ENCODING_HEADS.values(), ids=ENCODING_HEADS.keys())
+def test_scores_parity_with_loop(rankers, head):
+    """Padded batches, an empty context and an empty candidate among them, one by one in loops."""
+    ranker = rankers(head)
+    np.testing.assert_allclose(_score(ranker), _naive_scores(ranker), atol=3e-5)
+
+
+def test_bi_with_sqrt_n_is_the_dual_encoder(rankers):
+    ranker = rankers(HEADS["bi sqrt_n"])
+    encoder, config = ranker.trunk.encoder, ranker.config.model
+    ids = _ids(config, LENGTHS)
+    vectors, mask = ranker.encode_contexts(ids)
+    np.testing.assert_array_equal(vectors[:, 0], encoder.encode_context(ids))
+    np.testing.assert_array_equal(ranker.encode_candidates(ids), encoder.encode_response(ids))
+    assert np.asarray(mask).all()
+    sides = (
+        np.asarray(encode(ids)) for encode in (encoder.encode_context, encoder.encode_response)
+    )
+    expected = 3.0 * np.matmul(next(sides), next(sides).T)
+    np.testing.assert_allclose(np.asarray(ranker.score(ids, ids)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+def test_padding_batch_mates_and_order_do_not_matter(rankers, head):
+    ranker = rankers(head)
+    together = _score(ranker)
+    assert np.isfinite(together).all()
+    wide = _score(ranker, context_width=31, candidate_width=9)
+    np.testing.assert_allclose(wide, together, atol=1e-5)
+    for row in range(len(LENGTHS)):
+        alone = _score(ranker, rows=slice(row, row + 1))
+        np.testing.assert_allclose(alone, together[row : row + 1], atol=1e-5)
+    config = ranker.config.model
+    contexts, candidates = _ids(config, LENGTHS), _ids(config, CANDIDATE_LENGTHS, seed=1)
+    order = [2, 3, 0, 1]
+    np.testing.assert_allclose(
+        np.asarray(ranker.score(contexts, candidates[order])), together[:, order], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.asarray(ranker.score(contexts, candidates[:1])), together[:, :1], atol=1e-5
+    )
+    own = np.stack([np.roll(candidates, row, axis=0) for row in range(len(LENGTHS))])
+    expected = np.stack([np.roll(together[row], row) for row in range(len(LENGTHS))])
+    np.testing.assert_allclose(np.asarray(ranker.score(contexts, own)), expected, atol=1e-5)
+
+
+def _naive_joint(context, candidate, ranker) -> np.ndarray:
+    """[S] context [S] candidate [S] through the blocks, over single numbers."""
+    config, trunk = ranker.config.model, ranker.trunk
+    weights = naive.arrays(trunk.encoder)
+    special, segments, biases = (
+        np.asarray(v) for v in (trunk.special_vectors, trunk.segment_table, trunk.across_bias)
+    )
+    embedding = naive.below(weights, "trunk/embedding")
+    rows, places = [special[0]], [(0, 0)]
+    for number, text in enumerate((context, candidate)):
+        embedded = naive.embed(text, embedding, bits=config.embedding_bits)
+        for place, row in enumerate(embedded):
+            rows.append(row + segments[number])
+            places.append((number + 1, place))
+        rows.append(special[number + 1])
+        places.append((0, 0))
+    x = np.array(rows)
+    for number, max_distance in enumerate(config.max_relative_attention):
+        block = naive.below(weights, f"trunk/block_{number}")
+        x = naive_heads.joint_block(
+            x, block, places, biases[number],
+            attention_dim=config.attention_dim, max_distance=max_distance,
+            num_heads=config.num_heads,
+        )  # fmt: skip
+    return x
+
+
+@pytest.mark.parametrize("options", [{}, {"num_heads": 2}], ids=["one head", "two heads"])
+def test_joint_sequence_parity_with_loop(rankers, options):
+    ranker = rankers(CROSS, **options)
+    config = ranker.config.model
+    contexts, candidates = random_texts(config, [7, 0, 3]), random_texts(config, [2, 4, 0], seed=1)
+    sequence, mask = ranker.trunk.joint_sequence(
+        one_per_row(contexts, config.num_ids), one_per_row(candidates, config.num_ids)
+    )
+    for row, pair in enumerate(zip(contexts, candidates, strict=True)):
+        expected = _naive_joint(*pair, ranker)
+        own = np.asarray(sequence)[row][np.asarray(mask)[row]]
+        np.testing.assert_allclose(own, expected, atol=3e-5)
+
+
+def test_texts_that_do_not_see_each_other_are_as_by_themselves(rankers):
+    """With a bias of −∞ across, each text's outputs are those of pre-training."""
+    ranker = rankers(CROSS)
+    config, trunk = ranker.config.model, ranker.trunk
+    before = [np.array(v) for v in (trunk.across_bias, trunk.segment_table)]
+    contexts, candidates = _ids(config, [7, 3]), _ids(config, [2, 5], seed=1)
+    trunk.across_bias.assign(np.full(before[0].shape, -1e9))
+    trunk.segment_table.assign(np.zeros(before[1].shape))
+    joint = np.asarray(trunk.joint_sequence(contexts, candidates)[0])
+    trunk.across_bias.assign(before[0])
+    trunk.segment_table.assign(before[1])
+    for row in range(2):
+        for ids, start in ((contexts, 1), (candidates, 2 + contexts.shape[1])):
+            length = (ids[row] != config.num_ids).sum()
+            alone = np.asarray(trunk.sequence(ids[row : row + 1])[0])[0, :length]
+            np.testing.assert_allclose(joint[row, start : start + length], alone, atol=1e-5)
+
+
+def test_a_cross_encoder_sees_what_stands_in_the_other_text(rankers):
+    """Exchanging context and candidate, or another token far away, changes the score."""
+    ranker = rankers(CROSS)
+    config = ranker.config.model
+    first, second = _ids(config, [12]), _ids(config, [12], seed=1)
+    score = np.asarray(ranker.score(first, second))
+    assert np.abs(score - np.asarray(ranker.score(second, first))).max() > 1e-4
+    changed = second.copy()
+    changed[0, -1] = (changed[0, -1] + 1) % config.num_ids
+    outputs = [np.asarray(ranker.trunk.joint_sequence(first, x)[0]) for x in (second, changed)]
+    assert np.abs(outputs[0][0, 1] - outputs[1][0, 1]).max() > 1e-4
+
+
+def test_separate_trunks_encode_apart(small_config):
+    ranker = make_ranker(RankerConfig(small_config, _head(separate_trunks=True)))
+    ids = _ids(small_config, LENGTHS)
+    before = np.array(ranker.encode_contexts(ids)[0]), np.array(ranker.encode_candidates(ids))
+    table = ranker.candidate_trunk.embedding.table
+    table.assign(np.asarray(table) + np.random.RandomState(0).standard_normal(table.shape))
+    after = ranker.encode_contexts(ids)[0], ranker.encode_candidates(ids)
+    np.testing.assert_array_equal(before[0], after[0])
+    assert np.abs(before[1] - np.asarray(after[1])).max() > 1e-3
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+def test_gradients_are_finite(small_config, head):
+    ranker = _build(small_config, head)  # training moves the range of the embeddings
+    config = ranker.config.model
+    contexts, candidates = _ids(config, LENGTHS), _ids(config, CANDIDATE_LENGTHS, seed=1)
+    with tf.GradientTape() as tape:
+        scores = ranker.score(contexts, candidates, training=True)
+        loss = keras.ops.sum(keras.ops.square(scores))
+    variables = ranker.trainable_variables
+    gradients = tape.gradient(loss, [v.value for v in variables])
+    sides = ("context_side", "response_side", "reduction")
+    for variable, gradient in zip(variables, gradients, strict=True):
+        if gradient is None:  # what this head does not read
+            assert variable.path.startswith(sides), variable.path
+            continue
+        assert np.isfinite(np.asarray(tf.convert_to_tensor(gradient))).all(), variable.path
+
+
+def test_call_does_what_its_inputs_say(rankers):
+    ranker = rankers(HEADS["poly first_m"])
+    config = ranker.config.model
+    contexts, candidates = _ids(config, LENGTHS), _ids(config, CANDIDATE_LENGTHS, seed=1)
+    vectors, mask = ranker.predict_on_batch({"context_ids": contexts})
+    encoded = ranker.predict_on_batch({"candidate_ids": candidates})
+    scores = ranker.predict_on_batch({"context_ids": contexts, "candidate_ids": candidates})
+    np.testing.assert_allclose(scores, _score(ranker), atol=1e-5)
+    apart = np.asarray(ranker.score_encoded(vectors, mask, encoded))
+    np.testing.assert_allclose(apart, scores, atol=1e-5)
+
+
+def test_what_a_ranker_cannot_do_is_said(rankers, small_config):
+    ids = _ids(small_config, [3])
+    cross = rankers(CROSS)
+    for encode in (cross.encode_contexts, cross.encode_candidates):
+        with pytest.raises(ValueError, match="A cross-encoder reads contexts and candidates"):
+            encode(ids)
+    with pytest.raises(ValueError, match="Only a trunk that reads jointly"):
+        rankers(HEADS["bi sqrt_n"]).trunk.joint_sequence(ids, ids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["bi sqrt_n", "poly learnt", "cross sqrt_n"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_close_to_float32(rankers, small_config, head, policy):
+    exact = rankers(HEADS[head])
+    mixed = make_ranker(RankerConfig(small_config, HEADS[head]), dtype=policy)
+    for variable, source in zip(mixed.variables, exact.variables, strict=True):
+        variable.assign(source)
+    # Relative rounding of 2⁻⁹ or 2⁻¹², some ten times in a row, on scores of up to 3.
+    tolerance = {"mixed_bfloat16": 0.3, "mixed_float16": 0.03}[policy]
+    np.testing.assert_allclose(_score(mixed), _score(exact), atol=tolerance)
+    scores = mixed.score(_ids(small_config, [3]), _ids(small_config, [2]))
+    assert keras.backend.standardize_dtype(scores.dtype) == "float32"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+def test_no_two_heads_score_alike(rankers, head):
+    own = _score(rankers(head))
+    for other in HEADS.values():
+        if other != head:
+            assert np.abs(own - _score(rankers(other))).max() > 1e-3
+
+
+def test_reductions_are_the_configs():
+    from convert_tf.layers import text_reduction
+    from convert_tf.models import heads
+
+    assert REDUCTIONS == text_reduction.REDUCTIONS
+    assert heads.POLY_VARIANTS == POLY_VARIANTS
+
+
+_ON_JAX = """
+import sys
+import numpy as np
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.models.ranker import make_ranker
+
+folder = sys.argv[1]
+saved = dict(np.load(folder + "/ids.npz"))
+model = ModelConfig.from_json(open(folder + "/model.json").read())
+scores = {}
+for i, kind in enumerate(("bi", "poly", "cross")):
+    head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
+    ranker = make_ranker(RankerConfig(model, head))
+    ranker.load_weights(folder + f"/{kind}.weights.h5")
+    scores[kind] = np.asarray(ranker.predict_on_batch(saved))
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+np.savez(folder + "/jax.npz", **scores)
+"""
+
+
+@pytest.mark.slow
+def test_jax_and_a_fresh_process_give_the_same_scores(rankers, small_config, tmp_path):
+    contexts = _ids(small_config, LENGTHS)
+    candidates = _ids(small_config, CANDIDATE_LENGTHS, seed=1)
+    np.savez(tmp_path / "ids.npz", context_ids=contexts, candidate_ids=candidates)
+    (tmp_path / "model.json").write_text(small_config.to_json())
+    kinds = {"bi": "bi sqrt_n", "poly": "poly learnt", "cross": "cross sqrt_n"}
+    for kind, name in kinds.items():
+        (tmp_path / f"{kind}.json").write_text(HEADS[name].to_json())
+        rankers(HEADS[name]).save_weights(tmp_path / f"{kind}.weights.h5")
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_JAX, str(tmp_path)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    on_jax = np.load(tmp_path / "jax.npz")
+    for kind, name in kinds.items():
+        np.testing.assert_allclose(on_jax[kind], _score(rankers(HEADS[name])), atol=2e-5)
+
+
+def test_a_trunk_without_joint_reading_has_the_encoders_variables_only(small_encoder):
+    assert len(ConvertTrunk(small_encoder).variables) == len(small_encoder.variables)
+
+
+# From the loops of `naive_heads.py`, once; weights and texts come from frozen random streams.
+POLY_GOLDEN = [[0.933482, 1.789731, 1.886537, 0.566845], [1.128113, 1.565603, 1.376011, 1.517183]]
+
+
+def test_golden_values(rankers):
+    scores = _score(rankers(HEADS["poly learnt"]))[[0, 3]]
+    np.testing.assert_allclose(scores, POLY_GOLDEN, atol=3e-5)

@@ -1,0 +1,255 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from support import naive
+
+import convert_tf
+from convert_tf.layers.embedding import SubwordEmbedding
+from convert_tf.numerics.quantization import (
+    GrowingRangeQuantizer,
+    fake_quantize,
+    nudged_range,
+    pack_table,
+)
+
+RANGES = [(-1.0, 1.01), (-0.2, 0.7), (0.0, 0.5), (-3.0, 0.0), (-1e-3, 2e-3), (-0.013, 1.7)]
+
+
+def _float32(*numbers: float) -> list:
+    """The range as a layer has it: float32 scalars."""
+    return [ops.convert_to_tensor(number, dtype="float32") for number in numbers]
+
+
+def _values(low: float, high: float, seed: int = 0) -> np.ndarray:
+    random = np.random.RandomState(seed)
+    return random.uniform(low, high, (40, 8)).astype("float32")
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_error_is_at_most_half_a_step(low, high):
+    """Inside the range that the codes cover, which nudging shifts by at most half a step."""
+    offset, step = (float(x) for x in nudged_range(*_float32(low, high)))
+    values = _values(max(low, offset), min(high, offset + 255 * step))
+    error = np.abs(np.asarray(fake_quantize(values, *_float32(low, high))) - values)
+    assert error.max() <= step / 2 * (1 + 1e-4)
+    assert error.max() > step / 4  # and it does quantize
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_parity_with_loop(low, high):
+    values = _values(1.5 * low - 0.01, 1.5 * high + 0.01)
+    expected = np.vectorize(lambda v: naive.fake_quantize(v, low, high))(values.astype("float64"))
+    result = np.asarray(fake_quantize(values, *_float32(low, high)))
+    step = (high - low) / 255
+    # A value halfway between two codes may go to either in float32; there must be few of them.
+    differs = np.abs(result - expected) > 1e-6
+    assert differs.sum() <= 1
+    np.testing.assert_allclose(result, expected, atol=step * 1.001)
+
+
+@pytest.mark.parametrize("num_bits", [4, 8])
+@pytest.mark.parametrize(("low", "high"), [*RANGES, (-1.0, 1.0)])
+def test_parity_with_tensorflows_fake_quant_op(low, high, num_bits):
+    values = _values(1.5 * low - 0.01, 1.5 * high + 0.01)
+    expected = tf.quantization.fake_quant_with_min_max_vars(values, low, high, num_bits=num_bits)
+    ours = np.asarray(fake_quantize(values, *_float32(low, high), num_bits))
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_parity_with_tfmots_all_values_op():
+    """tfmot widens its range to all values it has seen; given that range, both agree."""
+    from tensorflow_model_optimization.python.core.quantization.keras import quant_ops
+
+    low, high = tf.Variable(0.0), tf.Variable(0.0)
+    values = _values(-0.3, 1.1)
+    for scale in (1.0, 0.5, 2.0):
+        expected = quant_ops.AllValuesQuantize(values * scale, low, high, is_training=True)
+        ours = fake_quantize(values * scale, float(low), float(high))
+        np.testing.assert_allclose(np.asarray(ours), expected, atol=1e-6)
+    assert float(high) == pytest.approx(2 * values.max())
+
+
+def test_quantizer_parity_with_tfmots_quantizer_when_not_training():
+    """The whole of both call paths, with the range of ours."""
+    from tensorflow_model_optimization.python.core.quantization.keras import quant_ops
+
+    _, quantizer, weights = _built(update_steps=1)
+    table = _values(-0.4, 0.9)
+    quantizer(table, True, weights)
+    rows = quantizer(table[:5], False, weights)
+    expected = quant_ops.AllValuesQuantize(
+        table[:5],
+        tf.constant(_range(weights)[0]),
+        tf.constant(_range(weights)[1]),
+        is_training=False,
+    )
+    np.testing.assert_allclose(np.asarray(rows), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_zero_is_exact(low, high):
+    assert float(fake_quantize(ops.zeros(()), *_float32(low, high))) == 0.0
+
+
+def test_gradient_passes_straight_through():
+    """Inside the range like TensorFlow's op; outside it ours is 1 where TensorFlow's is 0."""
+    values = tf.Variable(_values(-1.5, 1.5))
+    upstream = np.random.RandomState(1).standard_normal(values.shape).astype("float32")
+    with tf.GradientTape() as tape:
+        result = tf.reduce_sum(fake_quantize(values, -1.0, 1.0) * upstream)
+    np.testing.assert_array_equal(tape.gradient(result, values), upstream)
+
+
+def _built(update_steps: int = 3, **arguments):
+    layer = keras.layers.Layer()
+    quantizer = GrowingRangeQuantizer(update_steps, **arguments)
+    return layer, quantizer, quantizer.build((40, 8), "table", layer)
+
+
+def _range(weights) -> tuple[float, float]:
+    return float(weights["range_min"]), float(weights["range_max"])
+
+
+def test_the_range_is_updated_every_n_training_calls():
+    _, quantizer, weights = _built(update_steps=3, initial_range=(-0.5, 0.5))
+    assert _range(weights) == (-0.5, 0.5)
+    seen = []
+    for call in range(7):
+        quantizer(np.full((2, 2), 1.0 + call, "float32"), True, weights)
+        seen.append(_range(weights)[1])
+    # High ends: the largest value (1, 4, 7 at calls 0, 3, 6) and 10 % of the range from 0 to it.
+    np.testing.assert_allclose(seen, [1.1] * 3 + [4.4] * 3 + [7.7], rtol=1e-6)
+    assert int(weights["calls"]) == 7
+
+
+def test_the_range_stays_when_not_training():
+    _, quantizer, weights = _built(update_steps=1, initial_range=(-0.5, 0.5))
+    quantizer(np.full((2, 2), 9.0, "float32"), False, weights)
+    assert _range(weights) == (-0.5, 0.5)
+    assert int(weights["calls"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([-1.0, 3.0], (-1.4, 3.4)),  # 10 % of 4
+        ([-0.02, 0.03], (-0.03, 0.04)),  # 10 % of 0.05 is less than 0.01
+        ([-0.05, 0.05], (-0.06, 0.06)),  # equal
+        ([2.0, 4.0], (-0.4, 4.4)),  # 0 belongs to the range
+        ([-4.0, -2.0], (-4.4, 0.4)),
+        ([0.0, 0.0], (-0.01, 0.01)),
+    ],
+    ids=str,
+)
+def test_the_range_holds_all_values_with_the_papers_room(values, expected):
+    low, high = GrowingRangeQuantizer().range_of(np.array(values, "float32"))
+    np.testing.assert_allclose([low, high], expected, rtol=1e-6)
+
+
+def test_the_range_contains_rows_that_the_batch_does_not_use():
+    _, quantizer, weights = _built(update_steps=1)
+    table = np.array([[0.1, 0.2], [5.0, -3.0]], "float32")
+    rows = np.asarray(quantizer(table[:1], True, weights, table=table))
+    assert rows.shape == (1, 2)
+    np.testing.assert_allclose(_range(weights), (-3.8, 5.8), rtol=1e-6)
+
+
+def test_only_the_rows_of_the_batch_are_quantized():
+    """Gather, then quantize: nothing of the table's size is computed outside of the update."""
+    embedding = SubwordEmbedding(977, 4, position_table_sizes=(5, 3))
+    embedding.build((None, None))
+    graph = tf.function(lambda ids: embedding(ids)).get_concrete_function(
+        tf.TensorSpec([2, 3], tf.int32)
+    )
+    reads = {"ReadVariableOp", "ResourceGather", "GatherV2", "Identity", "StridedSlice"}
+    computed = [
+        op.type
+        for op in graph.graph.get_operations()
+        for output in op.outputs
+        if output.shape.rank and 977 in output.shape.as_list() and op.type not in reads
+    ]
+    assert computed == []
+
+
+def test_the_table_of_the_layer_decides_the_range():
+    embedding = SubwordEmbedding(30, 4, position_table_sizes=(5, 3), quantizer_update_steps=1)
+    embedding.build((None, None))
+    table = np.zeros((30, 4), "float32")
+    table[29] = [4.0, -1.0, 0.0, 0.0]
+    embedding.table.assign(table)
+    embedding(np.zeros((1, 2), "int32"), training=True)
+    np.testing.assert_allclose(_range(embedding.quantizer_weights), (-1.5, 4.5), rtol=1e-6)
+
+
+def _unpack(codes, offset, step):
+    return np.float32(offset) + codes.astype(np.float32) * np.float32(step)
+
+
+@pytest.mark.parametrize(("low", "high"), RANGES)
+def test_unpacking_gives_what_fake_quantization_gives(low, high):
+    table = _values(1.5 * low - 0.01, 1.5 * high + 0.01)
+    codes, offset, step = pack_table(table, low, high)
+    assert codes.dtype == np.uint8
+    assert codes.nbytes == table.size  # one byte for each value
+    unpacked = _unpack(codes, offset, step)
+    assert unpacked.dtype == np.float32
+    fake = np.asarray(fake_quantize(table, *_float32(low, high)))
+    inside = (table >= low) & (table <= high)
+    np.testing.assert_array_equal(unpacked[inside], fake[inside])
+    np.testing.assert_allclose(unpacked, fake, rtol=1e-6, atol=1e-7)
+
+
+def test_packing_what_was_unpacked_changes_nothing():
+    codes, offset, step = pack_table(_values(-0.4, 0.9), -0.5, 1.0)
+    again, _, _ = pack_table(_unpack(codes, offset, step), -0.5, 1.0)
+    np.testing.assert_array_equal(again, codes)
+
+
+def test_it_is_a_tfmot_quantizer():
+    import tensorflow_model_optimization as tfmot
+
+    base = tfmot.quantization.keras.quantizers.Quantizer
+    assert issubclass(GrowingRangeQuantizer, base)
+    quantizer = GrowingRangeQuantizer(7, 4, initial_range=(-2.0, 0.5))
+    revived = GrowingRangeQuantizer.from_config(quantizer.get_config())  # tfmot's own method
+    assert isinstance(revived, base)
+    assert revived.get_config() == quantizer.get_config()
+    assert (revived.update_steps, revived.num_bits, revived.initial_range) == (7, 4, (-2.0, 0.5))
+
+
+@pytest.mark.slow
+def test_importing_it_leaves_keras_as_it_was():
+    """tfmot's import sets TF_USE_LEGACY_KERAS, which would make `tf.keras` another Keras."""
+    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    environment["PYTHONPATH"] = str(Path(convert_tf.__file__).parents[1])
+    script = (
+        "import os, convert_tf.numerics.quantization, tensorflow as tf, keras\n"
+        "assert 'TF_USE_LEGACY_KERAS' not in os.environ\n"
+        "assert tf.keras.layers.Dense is keras.layers.Dense\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"update_steps": 0}, "update_steps must be at least 1. Received: 0"),
+        ({"num_bits": 1}, "num_bits must be from 2 to 16. Received: 1"),
+        ({"initial_range": (0.5, 1.0)}, "initial_range must contain 0"),
+        ({"initial_range": (0.0, 0.0)}, "initial_range must contain 0"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GrowingRangeQuantizer(**arguments)

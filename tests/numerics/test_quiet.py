@@ -1,0 +1,109 @@
+"""TensorFlow's start-up lines are not seen, and everything else is."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from support.commands import ROOT, own_environment
+
+from convert_tf.numerics.quiet import NOISE
+
+
+def run_python(code, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT, env={**own_environment(), **environment}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+ENCODE = """
+import sys
+from convert_tf import SentenceEncoder
+print(SentenceEncoder(sys.argv[1]).encode(["hello"]).shape)
+"""
+
+
+def test_an_encoder_in_a_users_script(tiny_modules):
+    done = run_python(ENCODE, tiny_modules["single"][1])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "(1, 128)\n"
+
+
+TRAIN = """
+import convert_tf, keras, tensorflow as tf
+tf.constant(1) + 1
+data = tf.data.Dataset.from_generator(lambda: iter(range(9)), output_types=tf.int64)
+for _ in data: break
+tf.function(lambda x: x * 2, jit_compile=True)(tf.constant(1))
+"""
+
+
+@pytest.mark.slow
+def test_what_comes_after_the_start():
+    done = run_python(TRAIN)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_user_who_wants_all_lines_gets_them():
+    done = run_python("import convert_tf, tensorflow", TF_CPP_MIN_LOG_LEVEL="0")
+    assert done.returncode == 0
+    assert re.search(NOISE, done.stderr, re.MULTILINE)
+
+
+ABORT = """
+import os, sys, types, importlib.machinery
+sys.path.insert(0, sys.argv[1])
+import convert_tf
+import tensorflow
+"""
+
+
+@pytest.mark.parametrize(
+    "ends", ["os.abort()", "raise ImportError('no such library')", "os._exit(3)"]
+)
+def test_an_end_in_the_middle_is_seen(tmp_path, ends):
+    """As where TensorFlow was compiled for instructions that the processor does not have."""
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\n"
+        "os.write(2, b'I0000 00:00:1795345245.859534    9997 port.cc:153] oneDNN is on\\n')\n"
+        "os.write(2, b'F0000 00:00:1795345245.859534    9997 x.cc:1] AVX is needed\\nlast words')\n"
+        f"{ends}\n"
+    )
+    done = run_python(ABORT, tmp_path)
+    assert done.returncode != 0
+    assert "F0000 00:00:1795345245.859534    9997 x.cc:1] AVX is needed\nlast words" in done.stderr
+    assert "oneDNN" not in done.stderr
+    assert ("no such library" in done.stderr) == ("ImportError" in ends)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_noise"),
+    [
+        ("WARNING: All log messages before absl::InitializeLog() is called are written", True),
+        ("I0000 00:00:1795345245.859534    9997 port.cc:153] oneDNN", True),
+        ("2024-01-02 03:04:05.678: I tensorflow/core/util/port.cc:113] oneDNN", True),
+        ("2024-01-02 03:04:05.678: E external/x.cc:9] Unable to register cuDNN factory: A", True),
+        ("E0000 00:00:1.2   1 cuda_platform.cc:52] failed call to cuInit: INTERNAL", True),
+        ("E0000 00:00:1.2   1 save.cc:52] Data loss", False),
+        ("2024-01-02 03:04:05.678: E tensorflow/core/x.cc:113] Data loss", False),
+        ("F0000 00:00:1.2   1 save.cc:52] Check failed", False),
+        ("Traceback (most recent call last):", False),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", False),
+    ],
+)
+def test_what_is_left_out(line, is_noise):
+    assert bool(re.match(NOISE, line)) == is_noise
+
+
+def test_looking_for_tensorflow_imports_nothing():
+    code = (
+        "import sys, importlib.util, convert_tf\n"
+        "assert importlib.util.find_spec('tensorflow').name == 'tensorflow'\n"
+        "assert importlib.util.find_spec('tensorflow').origin.endswith('__init__.py')\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "import tensorflow; assert 'quiet' not in repr(tensorflow.__spec__.loader)"
+    )
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,365 @@
+"""Lexical baselines against naive loops over dictionaries, MAP against finite differences."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+
+from convert_tf.data.candidates import joined_context
+from convert_tf.metrics import block_ranks, recall_at_k
+from convert_tf.ranking.lexical import Bm25Ranker, TfIdfRanker
+from convert_tf.ranking.protocol import EncodingRanker, TextRanker, runs_of_lists
+from convert_tf.ranking.vectors import (
+    MapRanker,
+    SimRanker,
+    VectorMapping,
+    fit_mapping,
+    mapping_loss,
+    normalized,
+)
+
+CONTEXTS = ["Where is the cat?", "is it late", "the cat sat, the cat ran", "no! why?"]
+RESPONSES = ["The cat is on the mat.", "it is late, very late", "a dog ran", "the end of it"]
+QUERIES = [("hello", "is the dog late, late?"), ("unseen words only",), ("",), ()]
+CANDIDATES = ["the dog is here", "very late", "", "unseen late the", "?!", "the the cat"]
+
+
+def words_of(text):
+    return [word for word in re.split(r"\W+", text.lower()) if len(word) > 1]
+
+
+class Naive:
+    """Both baselines, word by word, as PolyAI's code and the documentation of scikit-learn say."""
+
+    def __init__(self, documents):
+        self.documents = [words_of(document) for document in documents]
+        self.n = len(documents)
+        lengths = [sum(self.tf_idf(document).values()) for document in self.documents]
+        self.mean_length = sum(lengths) / self.n
+
+    def found(self, word):
+        return sum(word in document for document in self.documents)
+
+    def tf_idf(self, words):
+        weights = {}
+        for word in words:
+            idf = math.log((1 + self.n) / (1 + self.found(word))) + 1
+            weights[word] = words.count(word) * idf
+        length = math.sqrt(sum(w * w for w in weights.values()))
+        return {word: weight / length for word, weight in weights.items()}
+
+    def bm25(self, words, k1, b):
+        weights = self.tf_idf([word for word in words if self.found(word)])
+        length = sum(weights.values())
+        vector = {}
+        for word, weight in weights.items():
+            idf = math.log((self.n - self.found(word) + 0.5) / (self.found(word) + 0.5))
+            damping = k1 * (1 - b + b * length / self.mean_length)
+            vector[word] = idf * weight * (k1 + 1) / (weight + damping)
+        return vector
+
+
+def naive_dot(left, right):
+    return sum(value * right.get(word, 0.0) for word, value in left.items())
+
+
+@pytest.fixture(scope="module")
+def naive():
+    return Naive(CONTEXTS + RESPONSES)
+
+
+def naive_scores(vector_of):
+    return [
+        [
+            naive_dot(
+                vector_of(words_of(turns[-1] if turns else "")), vector_of(words_of(candidate))
+            )
+            for candidate in CANDIDATES
+        ]
+        for turns in QUERIES
+    ]
+
+
+def test_tf_idf_equals_a_naive_one(naive):
+    scores = TfIdfRanker(CONTEXTS, RESPONSES).scores(QUERIES, CANDIDATES)
+    np.testing.assert_allclose(scores, naive_scores(naive.tf_idf), atol=1e-12)
+    assert len(np.unique(scores.round(9))) > 5
+    # An unseen word that both texts have counts, as in PolyAI's, which hashes words.
+    assert scores[1, 3] > 0
+
+
+@pytest.mark.parametrize(("k1", "b"), [(2.0, 0.75), (1.2, 0.0)])
+def test_bm25_equals_a_naive_one(naive, k1, b):
+    scores = Bm25Ranker(CONTEXTS, RESPONSES, k1=k1, b=b).scores(QUERIES, CANDIDATES)
+    np.testing.assert_allclose(
+        scores, naive_scores(lambda words: naive.bm25(words, k1, b)), atol=1e-12
+    )
+    assert not scores[1].any()  # no word of it is known
+    assert not scores[2:].any()
+
+
+def test_a_golden_tf_idf_score():
+    # Documents "cat dog", "cat": idf(cat) = ln(3/3) + 1 = 1, idf(dog) = ln(3/2) + 1 = 1.405465.
+    # The vector of "cat dog" is (1, 1.405465) / 1.724915; with "dog", (0, 1), 0.814802 remains.
+    scores = TfIdfRanker(["cat dog"], ["cat"]).scores([("Cat, dog!",)], ["dog", "cat", "cat DOG"])
+    np.testing.assert_allclose(scores, [[0.814802, 0.579739, 1.0]], atol=1e-6)
+
+
+def rankers():
+    rng = np.random.default_rng(0)
+    table = {text: rng.standard_normal(6) for text in [*CANDIDATES, *(t[-1] for t in QUERIES[:3])]}
+
+    def encode(texts):
+        return np.array([table[text] for text in texts])
+
+    def encode_contexts(contexts):
+        return encode([turns[-1] if turns else "" for turns in contexts])
+
+    mapping = VectorMapping(rng.standard_normal((6, 6)).astype(np.float32), 0.5, 1.0, 0.0, 0.1, 1)
+    return [
+        TfIdfRanker(CONTEXTS, RESPONSES),
+        Bm25Ranker(CONTEXTS, RESPONSES),
+        EncodingRanker("encodings", encode_contexts, encode),
+        SimRanker("sim", encode_contexts, encode),
+        MapRanker("map", encode_contexts, encode, mapping=mapping),
+    ]
+
+
+@pytest.mark.parametrize("ranker", rankers(), ids=lambda ranker: ranker.name)
+def test_scores_depend_on_context_and_candidate_alone(ranker):
+    """Not on the other texts of a call, on their order, or on which method is asked."""
+    assert isinstance(ranker, TextRanker)
+    expected = ranker.scores(QUERIES, CANDIDATES)
+    assert expected.shape == (4, 6)
+    single = [[ranker.scores([q], [c])[0, 0] for c in CANDIDATES] for q in QUERIES]
+    np.testing.assert_allclose(single, expected, atol=1e-6)
+    shared = ranker.candidate_scores(QUERIES, [CANDIDATES] * 4)
+    np.testing.assert_allclose(shared, expected, atol=1e-6)
+    own = [CANDIDATES[4::-2], [CANDIDATES[1]], CANDIDATES[::-1], CANDIDATES[:2]]
+    found = ranker.candidate_scores(QUERIES, own)
+    for scores, candidates, row in zip(found, own, expected, strict=True):
+        expected_own = [row[CANDIDATES.index(text)] for text in candidates]
+        np.testing.assert_allclose(scores, expected_own, atol=1e-6)
+
+
+def test_runs_of_lists():
+    a, b = ["x"], ["x"]
+    assert list(runs_of_lists([a, a, b, a])) == [slice(0, 2), slice(2, 3), slice(3, 4)]
+    assert list(runs_of_lists([])) == []
+
+
+def test_baselines_may_read_all_turns():
+    for kind in (TfIdfRanker, Bm25Ranker):
+        last = kind(CONTEXTS, RESPONSES).scores([("cat", "late")], ["the cat", "late"])
+        both = kind(CONTEXTS, RESPONSES, read_context=joined_context)
+        joined = both.scores([("cat", "late")], ["the cat", "late"])
+        assert last[0, 0] == 0 != joined[0, 0]
+        np.testing.assert_array_equal(joined, both.scores([("cat late",)], ["the cat", "late"]))
+
+
+def test_fits_need_words():
+    with pytest.raises(ValueError, match=r"BM25 is fitted on texts with words\. Received: 2 texts"):
+        Bm25Ranker(["?"], ["a"])
+
+
+def test_sim_is_the_cosine():
+    sim = rankers()[3]
+    plain = rankers()[2]
+    for turns in QUERIES:
+        x = plain.encode_contexts([turns])[0]
+        for candidate in CANDIDATES:
+            y = plain.encode_candidates([candidate])[0]
+            expected = sum(a * b for a, b in zip(x, y, strict=True)) / (
+                math.sqrt(sum(a * a for a in x)) * math.sqrt(sum(b * b for b in y))
+            )
+            assert sim.scores([turns], [candidate])[0, 0] == pytest.approx(expected, abs=1e-6)
+    np.testing.assert_array_equal(normalized(np.zeros((1, 3))), np.zeros((1, 3)))
+
+
+def test_map_is_equation_2():
+    ranker = rankers()[4]
+    plain = rankers()[2]
+    rng = np.random.default_rng(0)
+    for _ in [*CANDIDATES, *QUERIES[:3]]:
+        rng.standard_normal(6)
+    w = rng.standard_normal((6, 6))
+    x = normalized(plain.encode_contexts([QUERIES[0]]))[0]
+    y = normalized(plain.encode_candidates([CANDIDATES[0]]))[0]
+    mapped = [sum(w[i, j] * y[j] for j in range(6)) + 0.5 * y[i] for i in range(6)]
+    length = math.sqrt(sum(value**2 for value in mapped))
+    expected = sum(x[i] * mapped[i] for i in range(6)) / length
+    assert ranker.scores(QUERIES[:1], CANDIDATES[:1])[0, 0] == pytest.approx(expected, abs=1e-5)
+    assert ranker.settings == {
+        "alpha": 0.5, "learning_rate": 1.0, "regularizer": 0.0, "dev_accuracy": 0.1, "epochs": 1,
+        "score": "cosine",
+    }  # fmt: skip
+
+
+def naive_mapping_loss(w, alpha, x, y, regularizer):
+    size, dim = x.shape
+    total = 0.0
+    for i in range(size):
+        scores = []
+        for j in range(size):
+            mapped = [sum(w[a, b] * y[j, b] for b in range(dim)) + alpha * y[j, a]
+                      for a in range(dim)]  # fmt: skip
+            scores.append(sum(x[i, a] * mapped[a] for a in range(dim)))
+        normalizer = math.log(sum(math.exp(score) for score in scores))
+        for j in range(size):
+            target = 0.2 / size + (0.8 if i == j else 0.0)
+            total -= target * (scores[j] - normalizer) / size
+    return total + regularizer / 2 * sum(float(v) ** 2 for v in w.ravel())
+
+
+def test_the_loss_of_map_and_its_gradients():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 5, 3))
+    w, alpha, regularizer = rng.standard_normal((3, 3)), 0.7, 0.3
+    arguments = {"contexts": x, "responses": y, "regularizer": regularizer}
+    loss, gradient, alpha_gradient = mapping_loss(w, alpha, **arguments)
+    assert loss == pytest.approx(naive_mapping_loss(w, alpha, x, y, regularizer), rel=1e-9)
+    step = 1e-5
+    for place in np.ndindex(3, 3):
+        sides = []
+        for sign in (1, -1):
+            moved = w.copy()
+            moved[place] += sign * step
+            sides.append(naive_mapping_loss(moved, alpha, x, y, regularizer))
+        assert gradient[place] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-7)
+    sides = [naive_mapping_loss(w, alpha + s, x, y, regularizer) for s in (step, -step)]
+    assert alpha_gradient == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-7)
+
+
+def rotated_pairs(number, dim=16, *, noise=0.2):
+    rng = np.random.default_rng(2)
+    rotation = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    x = rng.standard_normal((number, dim))
+    return x, 3 * (x + noise * rng.standard_normal(x.shape)) @ rotation
+
+
+def accuracy(x, y):
+    return recall_at_k(block_ranks(normalized(x), y), 1)
+
+
+def test_map_learns_what_sim_cannot_see():
+    x, y = rotated_pairs(700, dim=8, noise=0.1)
+    mapping = fit_mapping(
+        x[:500], y[:500], learning_rates=(1.0,), regularizers=(0.0,), max_epochs=15
+    )
+    assert accuracy(x[500:], normalized(y[500:])) < 0.05
+    found = accuracy(x[500:], mapping(normalized(y[500:])))
+    assert found > 0.9
+    assert mapping.dev_accuracy == pytest.approx(found, abs=0.1)
+    assert 1 <= mapping.epochs <= 15
+
+
+def test_map_scores_by_the_cosine_or_by_the_dot_product():
+    """Equation 2 of arXiv 1911.03688: cos(x, (W + αI) y)."""
+    rng = np.random.default_rng(0)
+    weights, alpha = rng.standard_normal((4, 4)).astype(np.float32), 0.3
+    x, y = rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
+    for score in ("cosine", "dot"):
+        mapping = VectorMapping(weights, alpha, 1.0, 0.0, 0.1, 1, score)
+        ranker = MapRanker("map", lambda _: x, lambda _: y, mapping=mapping)
+        scores = ranker.scores([("a",)] * 3, ["b"] * 5)
+        for i, j in itertools.product(range(3), range(5)):
+            one, other = x[i] / np.linalg.norm(x[i]), y[j] / np.linalg.norm(y[j])
+            mapped = (weights + alpha * np.eye(4)) @ other
+            lengths = np.linalg.norm(mapped) if score == "cosine" else 1.0
+            assert scores[i, j] == pytest.approx(one @ mapped / lengths, abs=1e-5)
+        assert ranker.settings["score"] == score
+    assert VectorMapping(weights, alpha, 1.0, 0.0, 0.1, 1).score == "cosine"
+    with pytest.raises(ValueError, match="MAP scores by cosine or dot"):
+        fit_mapping(x, x, score="euclid")
+
+
+def test_map_is_chosen_by_the_score_that_ranks():
+    x, y = rotated_pairs(500, dim=4, noise=0.5)
+    options = {"learning_rates": (1.0,), "regularizers": (0.0,), "max_epochs": 3}
+    for score in ("cosine", "dot"):
+        mapping = fit_mapping(x, y, score=score, **options)
+        rng = np.random.default_rng(0)
+        dev = rng.permutation(500)[:100]
+        ranks = block_ranks(normalized(x[dev]), mapping.candidates(normalized(y[dev])))
+        assert mapping.dev_accuracy == pytest.approx(recall_at_k(ranks, 1))
+
+
+def test_the_grid_of_map_is_searched_on_the_dev_part():
+    x, y = rotated_pairs(500, dim=4, noise=0.5)
+    grid = {"learning_rates": (1e-4, 1.0), "regularizers": (10.0, 0.0), "max_epochs": 2}
+    best = fit_mapping(x, y, **grid)
+    cells = {
+        (r, p): fit_mapping(x, y, learning_rates=(r,), regularizers=(p,), max_epochs=2).dev_accuracy
+        for r in (1e-4, 1.0)
+        for p in (10.0, 0.0)
+    }
+    assert cells[best.learning_rate, best.regularizer] == best.dev_accuracy
+    assert best.dev_accuracy == max(cells.values()) > min(cells.values())
+    assert len(set(cells.values())) > 2
+    # The same seed gives the same mapping, another one another split.
+    again, other = fit_mapping(x, y, **grid), fit_mapping(x, y, seed=1, **grid)
+    np.testing.assert_array_equal(again.weights, best.weights)
+    assert np.abs(other.weights - best.weights).max() > 1e-3
+    # One epoch without improvement ends a run that could go on.
+
+
+def test_runs_of_map_end_without_improvement(monkeypatch):
+    """A dev part that never changes: the first epoch, then `patience` more."""
+    x, y = rotated_pairs(500, dim=4)
+    epochs = []
+    ranks = np.arange(1, 101)
+    name = "convert_tf.ranking.vectors.metrics.block_ranks"
+    monkeypatch.setattr(name, lambda *_: epochs.append(1) or ranks)
+    run = {"learning_rates": (1e-4,), "regularizers": (0.0,)}
+    counts = []
+    for options in ({"patience": 2}, {"patience": 5}, {"max_epochs": 4}):
+        epochs.clear()
+        assert fit_mapping(x, y, **run, **options).epochs == 1
+        counts.append(len(epochs))
+    assert counts == [3, 6, 4]
+
+
+def test_the_best_epoch_of_map_is_kept():
+    """The accuracy that it tells is that of the weights it returns, not of the last ones."""
+    x, y = rotated_pairs(500, dim=8, noise=0.5)
+    dev = np.random.default_rng(0).permutation(500)[:100]
+    epochs = []
+    for rate in (0.1, 1.0, 10.0):
+        best = fit_mapping(x, y, learning_rates=(rate,), regularizers=(0.0,), patience=3)
+        assert accuracy(x[dev], best.candidates(normalized(y[dev]))) == best.dev_accuracy
+        last = fit_mapping(
+            x, y, learning_rates=(rate,), regularizers=(0.0,), max_epochs=best.epochs + 3
+        )
+        np.testing.assert_array_equal(last.weights, best.weights)
+        epochs.append(best.epochs)
+    assert max(epochs) > 1
+
+
+def test_one_step_of_adagrad():
+    """The first step on a single batch: w − rate · g / √(0.1 + g²)."""
+    x, y = rotated_pairs(500, dim=4)
+    arguments = {"learning_rates": (0.5,), "regularizers": (0.1,)}
+    rng = np.random.default_rng(0)
+    order = rng.permutation(500)
+    first = np.linalg.qr(rng.standard_normal((4, 4)))[0].astype(np.float32)
+    train = order[100:]
+    x_n, y_n = normalized(x)[train], normalized(y)[train]
+    batches = np.random.default_rng(0).permutation(400)
+    w, alpha, seen, alpha_seen = first, 1.0, 0.1, 0.1
+    for batch in (batches[:256], batches[256:]):
+        _, g, a = mapping_loss(w, alpha, contexts=x_n[batch], responses=y_n[batch], regularizer=0.1)
+        seen, alpha_seen = seen + g**2, alpha_seen + a**2
+        w, alpha = w - 0.5 * g / seen**0.5, alpha - 0.5 * a / alpha_seen**0.5
+    mapping = fit_mapping(x, y, max_epochs=1, **arguments)
+    np.testing.assert_allclose(mapping.weights, w, atol=1e-6)
+    assert mapping.alpha == pytest.approx(alpha, abs=1e-6)
+
+
+def test_map_needs_enough_examples_of_one_shape():
+    x = np.ones((499, 3))
+    with pytest.raises(ValueError, match=r"needs 500 training examples.*Received: 499"):
+        fit_mapping(x, x)
+    with pytest.raises(ValueError, match=r"shapes \(499, 3\) and \(499, 2\)"):
+        fit_mapping(x, x[:, :2])

@@ -1,0 +1,88 @@
+"""Ranker: runs and modules of rankers behind one class; any model as what ranks texts."""
+
+import numpy as np
+import pytest
+
+from convert_tf import Ranker
+from convert_tf.checkpoints.folder import save_checkpoint
+from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.config.head import HeadConfig
+from convert_tf.export.hub.writing import export_module
+from convert_tf.ranking.protocol import TextRanker
+from convert_tf.ranking.ranker import open_ranker
+
+CANDIDATES = ["fine thanks", "the cat sat on the mat", "", "fine thanks", "yes no maybe"]
+CONTEXTS = ["how are you", ("please help", "card lost"), ()]
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_modules, tmp_path_factory):
+    """`(run, module)` of a poly-encoder."""
+    folder = tmp_path_factory.mktemp("ranker")
+    model, vocabulary = initial_ranker(
+        tiny_modules["single"][0], HeadConfig(head="poly", poly_codes=4)
+    )
+    save_checkpoint(folder / "run", model, vocabulary=vocabulary, training={})
+    return folder / "run", export_module(folder / "run", folder / "module")
+
+
+def test_a_run_and_its_module_rank_alike(folders):
+    trained, exported = map(Ranker, folders)
+    assert [trained.name, exported.name] == [str(folder) for folder in folders]
+    assert trained.settings == {"checkpoint": str(folders[0]), "precision": "float32"}
+    assert exported.settings == {"module": str(folders[1])}
+    scores = trained.scores(CONTEXTS, CANDIDATES)
+    np.testing.assert_allclose(exported.scores(CONTEXTS, CANDIDATES), scores, atol=0.05)
+    for ranker in (trained, exported):
+        assert isinstance(ranker, TextRanker)
+        own = ranker.candidate_scores(CONTEXTS, [CANDIDATES[:2], CANDIDATES[1:], ["yes no maybe"]])
+        np.testing.assert_allclose(own[1], scores[1, 1:], atol=0.05)
+        assert ranker.scores(["how are you"], CANDIDATES) == pytest.approx(
+            ranker.scores([("how are you",)], CANDIDATES)
+        )
+    rounded = Ranker(folders[0], precision="mixed_bfloat16").scores(CONTEXTS, CANDIDATES)
+    assert np.abs(rounded - scores).max() > 1e-5
+
+
+def test_rank(folders):
+    ranker = Ranker(folders[0])
+    scores = ranker.scores([("hello", "how are you")], CANDIDATES)[0]
+    ranked = ranker.rank(["hello", "how are you"], CANDIDATES)
+    order = sorted(range(5), key=lambda i: (-scores[i], i))
+    assert [text for text, _ in ranked] == [CANDIDATES[i] for i in order]
+    np.testing.assert_allclose([score for _, score in ranked], scores[order], atol=1e-5)
+    assert ranker.rank("how are you", CANDIDATES, top_k=2) == [
+        (text, pytest.approx(score, abs=1e-5))
+        for text, score in ranker.rank(("how are you",), CANDIDATES)[:2]
+    ]
+    for candidates, top_k in (([], None), (CANDIDATES, 0), (CANDIDATES, 1.5), (CANDIDATES, True)):
+        with pytest.raises(ValueError, match="top_k must be at least 1"):
+            ranker.rank("how are you", candidates, top_k=top_k)
+    for candidates in (None, "fine", ["fine", None], 5):
+        with pytest.raises(ValueError, match="Candidates are a list of str"):
+            ranker.rank("how are you", candidates)
+    for context in (None, 5, ["how", None], b"how"):
+        with pytest.raises(ValueError, match="A context is a text or a list"):
+            ranker.rank(context, CANDIDATES)
+
+
+def test_what_is_no_ranker(tiny_modules, folders, tmp_path):
+    for folder in (*tiny_modules["single"], tmp_path):
+        with pytest.raises(ValueError, match=r"A ranker's? .*folder"):
+            Ranker(folder)
+    with pytest.raises(ValueError, match="its own precision"):
+        Ranker(folders[1], precision="mixed_bfloat16")
+
+
+def test_any_model_ranks(tiny_modules, folders):
+    checkpoint, module = tiny_modules["single"]
+    for folder in folders:
+        assert isinstance(open_ranker(folder), Ranker)
+    expected = open_ranker(checkpoint).scores([("yes",)], CANDIDATES)
+    np.testing.assert_allclose(
+        open_ranker(module).scores([("yes",)], CANDIDATES), expected, atol=0.01
+    )
+    assert open_ranker(checkpoint).settings == {
+        "checkpoint": str(checkpoint), "precision": "float32",
+    }  # fmt: skip
+    assert open_ranker(module).settings == {"module": str(module)}

@@ -1,0 +1,484 @@
+"""The candidate cache and exact search in it."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.index_stubs import (
+    CONTEXTS,
+    DIM,
+    TEXTS,
+    StubEncoder,
+    StubRanker,
+    brute_force,
+    make_cache,
+)
+
+from convert_tf.search.cache import DTYPES, CandidateCache, widen_float16
+from convert_tf.search.index import CandidateIndex
+from convert_tf.search.reranked import RerankedIndex
+from convert_tf.search.scoring import _ChunkScorer, best_candidates, exact_scores
+from convert_tf.search.writing import stored_vectors, write_cache
+from convert_tf.storage.files import FileWriteError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module", params=DTYPES)
+def cache(request, tmp_path_factory):
+    return make_cache(tmp_path_factory.mktemp("index") / "cache", dtype=request.param)
+
+
+def search(cache, encoder, contexts=CONTEXTS, top_k=10, buffer_bytes=2**20):
+    return CandidateIndex(cache, encoder, buffer_bytes=buffer_bytes).search(contexts, top_k=top_k)
+
+
+# One candidate, a prime number of them, more than there are.
+@pytest.mark.parametrize("buffer_bytes", [1, 17 * 4 * (2 * 6 * 5 + DIM), 2**24])
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        StubEncoder(),
+        StubEncoder(5),
+        StubEncoder(5, has_mask=True),
+        StubEncoder(5, scale=300.0),  # logits whose exponentials overflow
+    ],
+    ids=["bi", "poly", "poly with a mask", "poly with a large scale"],
+)
+def test_search_equals_brute_force(cache, encoder, buffer_bytes):
+    ids, scores = brute_force(encoder, cache.vectors_at(np.arange(150)), CONTEXTS, 10)
+    found = search(cache, encoder, buffer_bytes=buffer_bytes)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_allclose(found.scores, scores, rtol=1e-6)
+
+
+def test_chunks_and_other_contexts_change_nothing(cache):
+    encoder = StubEncoder(7, has_mask=True)
+    expected = search(cache, encoder)
+    for number, context in enumerate(CONTEXTS):
+        for buffer_bytes in (1, 5000):
+            found = search(cache, encoder, [context], buffer_bytes=buffer_bytes)
+            np.testing.assert_array_equal(found.ids[0], expected.ids[number])
+            np.testing.assert_array_equal(found.scores[0], expected.scores[number])
+
+
+def test_order_of_the_candidates_changes_no_score(tmp_path):
+    forward = make_cache(tmp_path / "forward")
+    backward = make_cache(tmp_path / "backward", TEXTS[::-1])
+    encoder = StubEncoder(3)
+    ids, scores = search(forward, encoder)
+    other_ids, other_scores = search(backward, encoder)
+    np.testing.assert_array_equal(scores, other_scores)
+    assert [forward.text(i) for i in ids[0]] == [backward.text(i) for i in other_ids[0]]
+    assert forward.texts_hash != backward.texts_hash
+
+
+@pytest.mark.parametrize("num_vectors", [1, 4])
+def test_equal_candidates_come_by_id(tmp_path, num_vectors):
+    """Also where they are in different chunks, or the last rows of one."""
+    cache = make_cache(tmp_path / "cache", [*TEXTS[:50], *TEXTS[:50], *TEXTS[:50]])
+    encoder = StubEncoder(num_vectors)
+    for buffer_bytes in (1, 3000, 2**24):
+        ids, scores = search(cache, encoder, buffer_bytes=buffer_bytes)
+        assert (np.diff(scores, axis=1) <= 0).all()
+        firsts = ids[:, ::3]
+        np.testing.assert_array_equal(ids[:, 1::3], firsts[:, :3] + 50)
+        np.testing.assert_array_equal(ids[:, 2::3], firsts[:, :3] + 100)
+
+
+def test_many_equal_candidates(tmp_path, monkeypatch):
+    """More equals than are held at a time."""
+    monkeypatch.setattr("convert_tf.search.scoring._MAX_KEPT", 20)
+    held = []
+
+    def counted(cache, ids, vectors):
+        held.append(len(ids))
+        return exact_scores(cache, ids, vectors)
+
+    monkeypatch.setattr("convert_tf.search.scoring.exact_scores", counted)
+    cache = make_cache(tmp_path / "cache", ["same"] * 100 + TEXTS[:10] + ["same"] * 100)
+    ids, _ = search(cache, StubEncoder(2), [("same",)], top_k=90, buffer_bytes=200)
+    assert max(held) <= 90 + 20 + 200 // 16
+    own = search(cache, StubEncoder(2), [("same",)], top_k=210).ids
+    np.testing.assert_array_equal(ids, own[:, :90])
+    same = ids[0][(ids[0] < 100) | (ids[0] >= 110)]
+    np.testing.assert_array_equal(same, np.arange(len(same)))
+
+
+def test_a_context_without_vectors_scores_zero(cache):
+    found = search(cache, StubEncoder(5, has_mask=True), [("",)], top_k=4)
+    np.testing.assert_array_equal(found.ids, [[0, 1, 2, 3]])
+    np.testing.assert_array_equal(found.scores, np.zeros((1, 4)))
+
+
+def test_all_scores_negative(tmp_path):
+    encoder = StubEncoder()
+    encoder.encode_candidates = lambda texts: -StubEncoder.encode_candidates(encoder, texts)
+    cache = make_cache(tmp_path / "cache", ["yes"], encoder)
+    ids, scores = search(cache, encoder, [("yes",)])
+    assert ids.tolist() == [[0]]
+    assert scores[0, 0] == pytest.approx(-4.0, rel=1e-6)
+
+
+def test_more_than_there_are_and_no_context(cache):
+    found = search(cache, StubEncoder(), top_k=1000)
+    assert found.ids.shape == found.scores.shape == (6, 150)
+    assert all(sorted(row) == list(range(150)) for row in found.ids)
+    none = search(cache, StubEncoder(), [], top_k=3)
+    assert none.ids.shape == none.scores.shape == (0, 3)
+
+
+def clustered(number: int, *, spread: float, seed: int) -> np.ndarray:
+    """Vectors of a context around one direction, `spread` away from it in all the others."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal(DIM) + spread * rng.standard_normal((number, DIM))
+    return (6 * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("spread", "max_share", "is_approximated"),
+    [(1e-4, 0.03, True), (3e-3, 0.03, True), (0.5, 0.03, False), (0.5, 100.0, True)],
+)
+def test_vectors_in_few_directions(cache, monkeypatch, spread, max_share, is_approximated):
+    """Approximating them changes nothing that is found, however coarse it is."""
+    monkeypatch.setattr("convert_tf.search.scoring._MAX_SHARE", max_share)
+    contexts = [clustered(number, spread=spread, seed=number) for number in (40, 64)]
+    scorer = _ChunkScorer(cache, contexts, 2**20)
+    columns = scorer._columns.shape[1]
+    assert columns < 32 if is_approximated else columns == 104
+    found = best_candidates(cache, contexts, k=9, buffer_bytes=10_000)
+    monkeypatch.setattr("convert_tf.search.scoring._DIRECTIONS", ())
+    plain = _ChunkScorer(cache, contexts, 2**20)
+    assert plain._columns.shape[1] == 104
+    exact = best_candidates(cache, contexts, k=9, buffer_bytes=10_000)
+    np.testing.assert_array_equal(found.ids, exact.ids)
+    np.testing.assert_array_equal(found.scores, exact.scores)
+    differences = np.abs(scorer.scores(0, 150) - plain.scores(0, 150))
+    assert (differences <= scorer.error_bounds()).all()
+    if max_share > 1:
+        assert differences.max() > 10 * plain.error_bounds().max()
+
+
+def test_score_of_given_candidates(cache):
+    encoder = StubEncoder(5, has_mask=True)
+    found = search(cache, encoder)
+    index = CandidateIndex(cache, encoder)
+    np.testing.assert_array_equal(index.score(CONTEXTS, found.ids), found.scores)
+
+
+def test_golden_values(tmp_path):
+    cache = make_cache(tmp_path / "cache", ["yes", "no", "maybe", "so"])
+    ids, scores = search(cache, StubEncoder(3), [("is it?",)], top_k=3)
+    assert ids.tolist() == GOLDEN_IDS
+    np.testing.assert_allclose(scores, GOLDEN_SCORES, rtol=1e-5)
+
+
+GOLDEN_IDS = [[1, 0, 3]]
+GOLDEN_SCORES = [[0.65333605, 0.63411474, 0.4441548]]  # by `brute_force`
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
+def test_quantization_errors_and_sizes(tmp_path, scale):
+    vectors = scale * np.random.default_rng(0).standard_normal((40, 300)).astype(np.float32)
+    vectors[7] = 0
+    sizes = {}
+    for dtype in DTYPES:
+        stored, scales = stored_vectors(vectors, dtype)
+        sizes[dtype] = stored.nbytes
+        if scales is None:
+            limit = np.abs(vectors) * (2.0**-11 if dtype == "float16" else 0) + 2.0**-25
+            restored = stored.astype(np.float64)
+        else:
+            limit = scales[:, None] / 2 * (1 + 1e-5)
+            assert (np.abs(stored).max(axis=1) == np.where(np.arange(40) == 7, 0, 127)).all()
+            restored = stored * scales[:, None].astype(np.float64)
+        assert (np.abs(restored - vectors) <= limit).all()
+    assert sizes == {"float32": 48_000, "float16": 24_000, "int8": 12_000}
+
+
+def test_every_float16_is_widened_exactly():
+    values = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    values = values[np.isfinite(values)]
+    out = np.empty(len(values), np.float32)
+    widen_float16(values, out)
+    np.testing.assert_array_equal(out.view(np.int32), values.astype(np.float32).view(np.int32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memory_does_not_grow_with_the_candidates(tmp_path, dtype):
+    """tracemalloc counts what numpy allocates, not what is mapped."""
+    dim, peaks = 256, []
+    rng = np.random.default_rng(0)
+
+    def encode(texts):
+        return rng.standard_normal((len(texts), dim), dtype=np.float32)
+
+    for count in (1_000, 10_000):
+        folder = tmp_path / str(count)
+        tracemalloc.start()
+        texts = (f"text {i}" for i in range(count))
+        cache = write_cache(folder, texts, encode, fingerprint="x", dtype=dtype, batch_size=100)
+        built = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        contexts = [np.ones((64, dim), np.float32)]
+        best_candidates(cache, contexts, k=10, buffer_bytes=400_000)
+        searched = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        peaks.append((built, searched))
+    assert peaks[1][0] < 1.2 * peaks[0][0] < 2e6
+    assert peaks[1][1] < 1.2 * peaks[0][1] < 2e6
+
+
+def test_buffers_hold_what_they_may(cache):
+    contexts = [np.ones((5, DIM), np.float32)] * 3
+    for limit in (2_000, 10_000):
+        scorer = _ChunkScorer(cache, contexts, limit)
+        assert 1 < scorer.rows < 150
+        buffers = (scorer._floats, scorer._reduced, scorer._products, scorer._exponentials)
+        assert sum(buffer.nbytes for buffer in buffers) <= limit
+
+
+def test_batches_texts_and_facts(tmp_path):
+    encoder = StubEncoder()
+    texts = ["a", "", "line\nbreak", "ünï"]
+    cache = make_cache(tmp_path / "cache", iter(texts), encoder, batch_size=3)
+    assert encoder.calls == [3, 1]
+    assert list(cache.texts()) == texts
+    assert list(cache.texts(1, 3)) == texts[1:3]
+    assert (len(cache), cache.dim, cache.dtype) == (4, DIM, "float32")
+    assert cache.max_norm == pytest.approx(1.0, abs=1e-6)
+    np.testing.assert_array_equal(cache.vectors_at([2]), encoder.encode_candidates(texts[2:3]))
+    again = make_cache(tmp_path / "again", ["a", "", "line\nbreak", "ünï"], batch_size=1)
+    assert again.texts_hash == cache.texts_hash
+    with pytest.raises(ValueError, match="Received: 4 of 4"):
+        cache.text(4)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ([], {}, "There must be a candidate"),
+        (["a"], {"dtype": "float64"}, "Received: 'float64'"),
+        (["a"], {"batch_size": 0}, "Received: batch_size=0"),
+        (["nan"], {}, "Vectors must be numbers that float32 holds"),
+        (["nan"], {"dtype": "int8"}, "Vectors must be numbers that int8 holds"),
+        (["large"], {"dtype": "float16"}, "Vectors must be numbers that float16 holds"),
+        (["a", "flat"], {"batch_size": 1}, r"shape \(24,\) for 1 texts"),
+    ],
+)
+def test_errors_leave_nothing(tmp_path, texts, options, message):
+    encoder = StubEncoder()
+
+    def encode(batch):
+        vectors = StubEncoder.encode_candidates(encoder, batch)
+        if "flat" in batch:
+            return vectors[0]
+        return vectors * {"nan": np.nan, "large": 1e6}.get(batch[0], 1)
+
+    encoder.encode_candidates = encode
+    with pytest.raises(ValueError, match=message):
+        make_cache(tmp_path / "cache", texts, encoder, **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_of_a_search(cache):
+    encoder = StubEncoder()
+    for top_k in (0, 1.5, None):
+        with pytest.raises(ValueError, match=f"Received: top_k={top_k}"):
+            search(cache, encoder, top_k=top_k)
+    with pytest.raises(ValueError, match="Received: buffer_bytes=0"):
+        search(cache, encoder, buffer_bytes=0)
+    encoder.fingerprint = "another"
+    with pytest.raises(ValueError, match="encoded by stub, and the encoder another"):
+        search(cache, encoder)
+    encoder = StubEncoder(scale=np.inf)
+    with pytest.raises(ValueError, match="Context vectors must be numbers"):
+        search(cache, encoder)
+
+
+def test_a_cache_is_replaced_only_when_told(tmp_path):
+    folder = tmp_path / "cache"
+    make_cache(folder, dtype="int8")
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        make_cache(folder, ["other"])
+    assert len(CandidateCache(folder)) == 150
+    (folder / "faiss-flat.index").write_bytes(b"of the old vectors")
+    assert list(make_cache(folder, ["other"], overwrite=True).texts()) == ["other"]
+    expected = ["candidates.json", "offsets.npy", "sha256.json", "texts.npy", "vectors.npy"]
+    assert sorted(os.listdir(folder)) == expected
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ValueError, match="which holds something else"):
+        make_cache(tmp_path / "mine", overwrite=True)
+
+
+DAMAGES = {
+    "no facts": lambda folder: (folder / "candidates.json").unlink(),
+    "no JSON": lambda folder: (folder / "candidates.json").write_text("{"),
+    "version": lambda folder: edit(folder, version=2),
+    "missing fact": lambda folder: edit(folder, max_norm=None),
+    "dtype": lambda folder: edit(folder, dtype="bfloat16"),
+    "another count": lambda folder: edit(folder, count=151),
+    "cut vectors": lambda folder: os.truncate(folder / "vectors.npy", 1000),
+    "no texts": lambda folder: (folder / "texts.npy").unlink(),
+    "empty offsets": lambda folder: (folder / "offsets.npy").write_bytes(b""),
+    "other texts": lambda folder: without_checksums(folder, flip(folder / "texts.npy")),
+    "other offsets": lambda folder: without_checksums(folder, flip(folder / "offsets.npy")),
+}
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1
+    path.write_bytes(content)
+
+
+def without_checksums(folder, _):
+    """As earlier versions wrote it."""
+    (folder / "sha256.json").unlink()
+
+
+@pytest.mark.parametrize("name", ["vectors", "scales", "texts", "offsets"])
+def test_a_flipped_bit_is_found(tmp_path, name):
+    make_cache(tmp_path / "cache", dtype="int8")
+    flip(tmp_path / "cache" / f"{name}.npy")
+    with pytest.raises(ValueError, match=rf"{name}\.npy.*|convert-tf index build"):
+        CandidateCache(tmp_path / "cache")
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
+    """A real limit on the size of files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
+    try:
+        with pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
+            make_cache(tmp_path / "cache")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_changed_fact_is_found(tmp_path):
+    make_cache(tmp_path / "cache")
+    edit(tmp_path / "cache", max_norm=1.0)
+    with pytest.raises(ValueError, match=r"candidates\.json', which was damaged or changed"):
+        CandidateCache(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_rows_that_are_no_numbers_do_not_vanish(tmp_path, dtype):
+    """In a cache of an earlier version, without checksums."""
+    make_cache(tmp_path / "cache", dtype=dtype)
+    without_checksums(tmp_path / "cache", None)
+    CandidateCache(tmp_path / "cache")
+    path = tmp_path / "cache" / ("scales.npy" if dtype == "int8" else "vectors.npy")
+    array = np.load(path)
+    array[3] = np.nan
+    np.save(path, array)
+    cache = CandidateCache(tmp_path / "cache")
+    with pytest.raises(ValueError, match="Vectors of candidates must be numbers"):
+        search(cache, StubEncoder())
+
+
+def edit(folder, **changes):
+    path = folder / "candidates.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_caches(tmp_path, damage):
+    make_cache(tmp_path / "cache", dtype="int8")
+    DAMAGES[damage](tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"Received: .*convert-tf index build"):
+        CandidateCache(tmp_path / "cache")
+
+
+def run_python(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def test_round_trip_in_a_fresh_process_without_keras(cache):
+    encoder = StubEncoder(5, has_mask=True)
+    expected = search(cache, encoder)
+    code = (
+        "import sys\n"
+        "from support.index_stubs import StubEncoder\n"
+        "from convert_tf.search.cache import CandidateCache\n"
+        "from convert_tf.search.index import CandidateIndex\n"
+        "index = CandidateIndex(CandidateCache(sys.argv[1]), StubEncoder(5, has_mask=True))\n"
+        "found = index.search([(text,) for text in sys.argv[2:]])\n"
+        "print(found.ids.tolist(), found.scores.tolist())\n"
+        "assert not {'tensorflow', 'keras', 'faiss'} & set(sys.modules)\n"
+    )
+    done = run_python(code, cache.folder, *(turns[0] for turns in CONTEXTS))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"{expected.ids.tolist()} {expected.scores.tolist()}"
+
+
+@pytest.mark.parametrize("is_there_before", [False, True])
+def test_a_killed_build_leaves_nothing_that_loads(tmp_path, is_there_before):
+    folder = tmp_path / "cache"
+    if is_there_before:
+        make_cache(folder, ["before"])
+    code = (
+        "import os, signal, sys\n"
+        "import numpy as np\n"
+        "from convert_tf.search.writing import write_cache\n"
+        "def texts():\n"
+        "    yield from map(str, range(1000))\n"
+        f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+        "write_cache(sys.argv[1], texts(), lambda x: np.ones((len(x), 8)), fingerprint='x',\n"
+        "            batch_size=100, overwrite=True)\n"
+    )
+    assert run_python(code, folder).returncode == -signal.SIGKILL
+    if is_there_before:
+        assert list(CandidateCache(folder).texts()) == ["before"]
+    else:
+        with pytest.raises(ValueError, match="must hold candidates"):
+            CandidateCache(folder)
+    make_cache(folder, ["after"], overwrite=True)
+    assert list(CandidateCache(folder).texts()) == ["after"]
+    left = {name for name in os.listdir(tmp_path) if name != "cache"}
+    left |= {name for name in os.listdir(folder) if name.startswith(".")}
+    assert not left
+
+
+def test_ranking_anew(tmp_path):
+    cache = make_cache(tmp_path / "cache")
+    first = CandidateIndex(cache, StubEncoder())
+    poly = StubEncoder(5)
+    second = CandidateIndex(cache, poly)
+    # All of them ranked anew by a cache: the second model's own search.
+    found = RerankedIndex(first, second, top_n=150).search(CONTEXTS, top_k=7)
+    expected = second.search(CONTEXTS, top_k=7)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    # Some of them, by their texts.
+    found = RerankedIndex(first, StubRanker(), top_n=20).search(CONTEXTS, top_k=7)
+    for own, ids, scores in zip(first.search(CONTEXTS, top_k=20).ids, *found, strict=True):
+        longest = sorted(own, key=lambda i: (-len(TEXTS[i]), i))[:7]
+        assert ids.tolist() == longest
+        assert scores.tolist() == [len(TEXTS[i]) for i in longest]
+    assert RerankedIndex(first, StubRanker()).search([], top_k=7).ids.shape == (0, 7)
+
+
+def test_errors_of_ranking_anew(tmp_path):
+    first = CandidateIndex(make_cache(tmp_path / "cache"), StubEncoder())
+    second = CandidateIndex(make_cache(tmp_path / "other", TEXTS[:-1]), StubEncoder())
+    with pytest.raises(ValueError, match="whose texts differ"):
+        RerankedIndex(first, second)
+    with pytest.raises(ValueError, match="Received: top_n=0"):
+        RerankedIndex(first, StubRanker(), top_n=0)

@@ -1,0 +1,214 @@
+"""Indexes of real models: modules, dual encoders and rankers; the commands."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import call_command, run_command
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+from convert_tf.checkpoints.folder import save_checkpoint
+from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.config.head import HeadConfig
+from convert_tf.export.hub.writing import export_module
+from convert_tf.ranking.ranker import Ranker, open_ranker
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.encoders import load_encoder
+from convert_tf.search.index import CandidateIndex
+from convert_tf.search.reranked import RerankedIndex
+from convert_tf.search.writing import write_cache
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = random_texts(60, seed=5)
+CONTEXTS = [("how are you", text) for text in random_texts(3, seed=6)]
+HEADS = {
+    "bi": HeadConfig(head="bi", reduction="sqrt_n", scale=3.0),
+    "poly": HeadConfig(head="poly", reduction="sqrt_n", poly_codes=5, scale=7.0, learn_scale=True),
+    "first": HeadConfig(head="poly", reduction="sqrt_n", poly_codes=8, poly_variant="first_m"),
+    "cross": HeadConfig(head="cross", reduction="sqrt_n", negatives_from="sampled"),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    checkpoint = write_checkpoint(folder / "checkpoint")
+    folders = {"checkpoint": str(checkpoint)}
+    folders["module"] = str(export_module(checkpoint, folder / "module"))
+    for name, head in HEADS.items():
+        ranker, vocabulary = initial_ranker(checkpoint, head)
+        if head.learn_scale:
+            ranker.head.log_scale.assign(0.2)
+        if head.head == "cross":
+            ranker.head.linear.kernel.assign(
+                np.random.default_rng(0).normal(size=ranker.head.linear.kernel.shape)
+            )
+        save_checkpoint(folder / name, ranker, vocabulary=vocabulary, training={})
+        folders[name] = str(folder / name)
+    return folders
+
+
+def make_index(folders, name, tmp_path, **options):
+    encoder = load_encoder(folders[name])
+    cache = write_cache(
+        tmp_path / name,
+        TEXTS,
+        encoder.encode_candidates,
+        fingerprint=encoder.fingerprint,
+        **options,
+    )
+    return CandidateIndex(cache, encoder)
+
+
+@pytest.mark.parametrize("name", ["bi", "poly", "first"])
+def test_scores_are_the_rankers(folders, tmp_path, name):
+    expected = Ranker(folders[name]).scores(CONTEXTS, TEXTS)
+    ids, scores = make_index(folders, name, tmp_path).search(CONTEXTS, top_k=60)
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, ids, axis=1), atol=1e-4)
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "module"])
+def test_scores_are_cosines(folders, tmp_path, name):
+    index = make_index(folders, name, tmp_path)
+    expected = open_ranker(folders["checkpoint"]).scores(CONTEXTS, TEXTS)
+    ids, scores = index.search(CONTEXTS, top_k=60)
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, ids, axis=1), atol=0.01)
+
+
+def test_cross_ranks_anew(folders, tmp_path):
+    first = make_index(folders, "bi", tmp_path)
+    cross = open_ranker(folders["cross"])
+    ids, scores = RerankedIndex(first, cross, top_n=10).search(CONTEXTS, top_k=4)
+    for context, own, row, found in zip(
+        CONTEXTS, first.search(CONTEXTS, top_k=10).ids, ids, scores, strict=True
+    ):
+        expected = cross.scores([context], [TEXTS[i] for i in own])[0]
+        np.testing.assert_allclose(found, np.sort(expected)[::-1][:4], atol=1e-4)
+        assert set(row) <= set(own)
+
+
+def test_a_cross_encoder_encodes_nothing(folders):
+    with pytest.raises(ValueError, match="a cross-encoder, which reads them with the context"):
+        load_encoder(folders["cross"])
+
+
+def test_fingerprints(folders, tmp_path):
+    own = {name: load_encoder(folders[name]).fingerprint for name in ("checkpoint", "bi", "poly")}
+    own["module"] = load_encoder(folders["module"]).fingerprint
+    assert len(set(own.values())) == 4
+    copy = shutil.copytree(folders["bi"], tmp_path / "copy")
+    assert load_encoder(copy).fingerprint == own["bi"]
+    again = shutil.copytree(folders["module"], tmp_path / "again")
+    assert load_encoder(str(again)).fingerprint == own["module"]
+    assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
+    index = make_index(folders, "bi", tmp_path)
+    with pytest.raises(ValueError, match=f"encoded by {own['bi']}, and the encoder {own['poly']}"):
+        CandidateIndex(index.cache, load_encoder(folders["poly"]))
+
+
+def test_commands_in_fresh_processes(folders, tmp_path):
+    candidates = tmp_path / "candidates.txt"
+    candidates.write_text("\n".join(TEXTS) + "\n\n")
+    checkpoint = f"--checkpoint={folders['poly']}"
+    done = run_command(
+        "index",
+        "build",
+        checkpoint,
+        f"--input={candidates}",
+        f"--output={tmp_path}/cache",
+        "--dtype=int8",
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "60 candidates, 64 × int8" in done.stdout
+    done = run_command(
+        "index", "search", checkpoint, f"--cache={tmp_path}/cache", "--queries=how are you, cat",
+        "--queries=no", "--top_k=3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    encoder = load_encoder(folders["poly"])
+    index = CandidateIndex(CandidateCache(tmp_path / "cache"), encoder)
+    ids, scores = index.search([("how are you, cat",), ("no",)], top_k=3)
+    lines = done.stdout.splitlines()
+    assert [lines[0], lines[4]] == ["how are you, cat", "no"]
+    for line, i, score in zip(lines[1:4] + lines[5:], ids.ravel(), scores.ravel(), strict=True):
+        shown_score, shown_id, text = line.split(maxsplit=2)
+        assert (int(shown_id), text) == (i, TEXTS[i])
+        assert float(shown_score) == pytest.approx(score, abs=6e-4)
+
+
+def test_commands_with_reranking(folders, tmp_path, monkeypatch, capsys):
+    candidates = tmp_path / "candidates.txt"
+    candidates.write_text("\n".join(TEXTS))
+    for name in ("bi", "poly"):
+        call_command(
+            "index", "build", f"--checkpoint={folders[name]}",
+            f"--input={candidates}", f"--output={tmp_path / name}", "--batch_size=7",
+        )  # fmt: skip
+    capsys.readouterr()
+    search = ["search", f"--checkpoint={folders['bi']}", f"--cache={tmp_path / 'bi'}",
+              "--queries=the cat sat", "--top_k=4", "--top_n=20"]  # fmt: skip
+    first = CandidateIndex(CandidateCache(tmp_path / "bi"), load_encoder(folders["bi"]))
+    for second, options in (
+        (open_ranker(folders["cross"]), [f"--rerank_checkpoint={folders['cross']}"]),
+        (
+            make_index(folders, "poly", tmp_path / "again"),
+            [f"--rerank_checkpoint={folders['poly']}", f"--rerank_cache={tmp_path / 'poly'}"],
+        ),
+    ):
+        call_command("index", *search, *options)
+        shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+        expected = RerankedIndex(first, second, top_n=20).search([("the cat sat",)], top_k=4)
+        assert shown == expected.ids[0].tolist()
+
+
+def test_command_with_faiss(folders, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("faiss")
+    index = make_index(folders, "bi", tmp_path)
+    call_command(
+        "index", "search", f"--checkpoint={folders['bi']}",
+        f"--cache={index.cache.folder}", "--queries=the cat sat", "--faiss=flat",
+    )  # fmt: skip
+    shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert shown == index.search([("the cat sat",)], top_k=5).ids[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "--checkpoint={bi}", "--input={tmp}/none", "--output={tmp}/c"], "No such file"),
+        (["build", "--checkpoint={bi}", "--input={tmp}/empty", "--output={tmp}/c"], "a candidate"),
+        (["search", "--checkpoint={bi}", "--cache={tmp}", "--queries=a"], "candidates.json"),
+        (
+            ["build", "--module={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
+            "convert-tf export",
+        ),
+    ],
+)
+def test_command_errors_are_one_line(folders, tmp_path, monkeypatch, arguments, message):
+    (tmp_path / "empty").write_text("\n")
+    arguments = [argument.format(tmp=tmp_path, **folders) for argument in arguments]
+    with pytest.raises(SystemExit) as caught:
+        call_command("index", *arguments)
+    assert message in caught.value.code
+    assert "\n" not in caught.value.code
+    assert os.listdir(tmp_path) == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["make"], "no command 'index make'"),
+        (["build", "--checkpoint=c", "--input=i"], "--output must be given"),
+        (["search", "--module=m", "--checkpoint=c", "--cache=c", "--queries=q"], "pass one"),
+        (["search", "--module=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "goes with"),
+    ],
+)
+def test_wrong_usage(monkeypatch, arguments, message):
+    with pytest.raises(SystemExit) as caught:
+        call_command("index", *arguments)
+    assert message in str(caught.value)

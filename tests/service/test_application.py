@@ -1,0 +1,470 @@
+"""A running service, asked over HTTP."""
+
+import base64
+import concurrent.futures
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import own_environment
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+
+from support.documents import blocks, run_block  # noqa: E402
+from support.services import letter_encoder, running  # noqa: E402
+
+from convert_tf import IntentClassifier  # noqa: E402
+from convert_tf.service import application  # noqa: E402
+from convert_tf.service.application import Model, make_application  # noqa: E402
+from convert_tf.service.requests import Limits  # noqa: E402
+
+REFUSAL = r"[A-Za-z_].*\. Received: .*\. [A-Z][^\n]*\."  # the rule, what came, the remedy
+
+TEXTS = [
+    "where is my card?",
+    "",
+    "günstig 🎉 \ud83d".encode("utf-8", "replace").decode(),
+    "a" * 300,
+]
+LABELLED = {"where is my parcel": "delivery", "has it left": "delivery", "refund me": "refund",
+            "money back": "refund"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return letter_encoder()[0]
+
+
+@pytest.fixture(scope="module")
+def classifier(encoder):
+    return IntentClassifier(encoder, head="logistic").fit([*LABELLED], [*LABELLED.values()])
+
+
+@pytest.fixture(scope="module")
+def client(encoder, classifier):
+    limits = Limits(texts=50, characters=1000, body_bytes=100_000)
+    with (
+        running(make_application(Model(encoder, "letters", classifier), limits)) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("kind", ["sentence", "context", "response"])
+def test_encode(client, encoder, kind):
+    reply = client.post("/encode", json={"texts": TEXTS, "kind": kind})
+    expected = next(encoder.iter_encode(TEXTS, kind=kind))
+    assert reply.status_code == 200
+    np.testing.assert_allclose(reply.json()["vectors"], expected, atol=1e-6)
+    assert reply.json()["dim"] == 32
+
+
+def test_encode_as_base64(client, encoder):
+    reply = client.post("/encode", json={"texts": TEXTS, "format": "base64"}).json()
+    found = [np.frombuffer(base64.b64decode(each), "<f4") for each in reply["vectors"]]
+    np.testing.assert_array_equal(found, encoder.encode(TEXTS))
+
+
+def test_no_texts_give_no_vectors(client):
+    assert client.post("/encode", json={"texts": []}).json() == {"vectors": [], "dim": 0}
+
+
+def test_rank(client, encoder):
+    responses = ["card where", "zzz", "is my card"]
+    reply = client.post(
+        "/rank", json={"contexts": TEXTS[:2], "responses": responses, "top_k": 2}
+    ).json()
+    for context, found in zip(TEXTS[:2], reply["rankings"], strict=True):
+        expected = encoder.rank(context, responses, top_k=2)
+        assert [each["response"] for each in found] == [text for text, _ in expected]
+        scores = [each["score"] for each in found]
+        np.testing.assert_allclose(scores, [cosine for _, cosine in expected], rtol=1e-5)
+        assert [responses[each["index"]] for each in found] == [text for text, _ in expected]
+
+
+def test_rank_tells_ten_unless_it_is_asked_for_another_number(client):
+    responses = [f"response {n}" for n in range(30)]
+    for asked, told in ({}, 10), ({"top_k": 20}, 20), ({"top_k": 99}, 30):
+        reply = client.post("/rank", json={"contexts": ["a"], "responses": responses, **asked})
+        assert len(reply.json()["rankings"][0]) == told
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("rank", {"contexts": ["a"] * 8, "responses": ["b"] * 5, "top_k": 9},
+         "at most 30 results. Received: 8 × 5. Ask"),
+        ("rank", {"contexts": ["a"] * 6, "responses": ["b" * 10, "c" * 11], "top_k": 1},
+         "at most 65 characters. Received: 66. Ask"),
+        ("rank", {"contexts": ["a"], "responses": ["b"] * 51}, "at most 50 texts. Received: 51"),
+        ("classify", {"texts": ["a"] * 16, "top_k": 9}, "at most 30 results. Received: 16 × 2."),
+    ],
+)  # fmt: skip
+def test_what_would_fill_the_memory_is_refused_before_it_is_computed(path, body, message):
+    encoder, backend = letter_encoder()
+    classifier = IntentClassifier(encoder, head="logistic").fit([*LABELLED], [*LABELLED.values()])
+    limits = Limits(texts=50, results=30, result_characters=65)
+    backend.batches.clear()
+    with running(make_application(Model(encoder, "letters", classifier), limits)) as url:
+        reply = httpx.post(f"{url}/{path}", json=body)
+    assert (reply.status_code, message in reply.json()["error"]["message"]) == (413, True), reply
+    assert backend.batches == []
+
+
+def test_rank_with_earlier_turns():
+    encoder, _ = letter_encoder(reads_history=True)
+    contexts, extra = ["sure where to", "x"], [["hello", "a taxi please"], ""]
+    with running(make_application(Model(encoder, "letters"))) as url:
+        reply = httpx.post(
+            f"{url}/encode", json={"texts": contexts, "kind": "context", "extra_contexts": extra}
+        )
+        few = httpx.post(
+            f"{url}/encode", json={"texts": contexts, "kind": "context", "extra_contexts": [""]}
+        )
+        plain = httpx.post(f"{url}/encode", json={"texts": contexts, "kind": "context"})
+    expected = encoder.encode_contexts(contexts, extra)
+    np.testing.assert_allclose(reply.json()["vectors"], expected, atol=1e-6)
+    assert not np.allclose(plain.json()["vectors"], expected)
+    assert few.status_code == 422 and "one for each text. Received: 1 for 2" in few.text
+
+
+def test_classify(client, classifier):
+    texts = [*LABELLED, " "]
+    found = client.post("/classify", json={"texts": texts, "top_k": 2}).json()["answers"]
+    assert [each["intent"] for each in found[:-1]] == [*classifier.predict([*LABELLED])]
+    assert found[-1] == {"text": " ", "intent": None, "confidence": 0.0}
+    assert all(sum(each["intents"].values()) == pytest.approx(1, abs=1e-3) for each in found[:-1])
+
+
+def test_without_intents_classify_says_so(encoder):
+    with running(make_application(Model(encoder, "letters"))) as url:
+        reply = httpx.post(f"{url}/classify", json={"texts": ["a"]})
+    assert reply.status_code == 404
+    assert "Start convert-tf serve with --intents" in reply.json()["error"]["message"]
+
+
+def test_embeddings_of_a_real_client(client, encoder):
+    """The package that programs for OpenAI use, unchanged: it asks for base64 by itself."""
+    openai = pytest.importorskip("openai")
+    vectors = encoder.encode(["hello there", "card"])
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0) as own:
+        reply = own.embeddings.create(model="letters", input=["hello there", "card"])
+        np.testing.assert_allclose([each.embedding for each in reply.data], expected, atol=1e-6)
+        one = own.embeddings.create(model="letters", input="card", encoding_format="float")
+        np.testing.assert_allclose(one.data[0].embedding, expected[1], atol=1e-6)
+        assert [model.id for model in own.models.list()] == ["letters"]
+        with pytest.raises(openai.NotFoundError, match="model here is 'letters'"):
+            own.embeddings.create(model="text-embedding-3-small", input="card")
+        with pytest.raises(openai.BadRequestError, match="Vectors have 32 numbers"):
+            own.embeddings.create(model="letters", input="card", dimensions=7)
+
+
+def test_the_client_of_the_page(encoder):
+    pytest.importorskip("openai")
+    (block,) = blocks("docs/service.md", language="python", section="Clients of OpenAI")
+    with running(make_application(Model(encoder, "convert"))) as url:
+        found = run_block(block, {"http://127.0.0.1:8000": url})
+        found["client"].close()
+    expected = encoder.encode("where is my card?")
+    np.testing.assert_allclose(found["vector"], expected / np.linalg.norm(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("encode", {"texts": ["a"] * 51}, 413, "at most 50 texts. Received: 51"),
+        ("encode", {"texts": ["a" * 1001]}, 413, "at most 1,000 characters. Received: 1,001"),
+        ("encode", {"texts": ["a"] * 40 + ["b" * 200_000]}, 413, "at most 100,000 bytes"),
+        ("encode", {"texts": "a"}, 422, "body.texts"),
+        ("encode", {"texts": [1]}, 422, "body.texts.0"),
+        ("encode", {"texts": ["a"], "kind": "word"}, 422, "body.kind"),
+        ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
+        ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "of the kind context"),
+        ("rank", {"contexts": ["a"], "responses": []}, 422, "must be a response"),
+        ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
+         "Earlier turns are for models that read them"),
+        ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": 0}, 422, "body.top_k"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_refused_in_a_line(client, path, body, status, message):
+    reply = client.post(f"/{path}", json=body)
+    said = reply.json()["error"]
+    assert (reply.status_code, message in said["message"]) == (status, True), reply.text
+    assert re.fullmatch(REFUSAL, said["message"])
+    assert said["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (b'{"texts": [', 422, "body"),
+        (b'{"texts": ["\xff"]}', 400, "JSON in UTF-8"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_likewise(client, content, status, message):
+    reply = client.post("/encode", content=content, headers={"Content-Type": "application/json"})
+    said = reply.json()["error"]["message"]
+    assert (reply.status_code, message in said) == (status, True), reply.text
+    assert re.fullmatch(REFUSAL, said)
+
+
+def test_what_is_not_there_is_refused_likewise(client):
+    for reply, status in (client.get("/nowhere"), 404), (client.get("/encode"), 405):
+        assert reply.status_code == status
+        assert re.fullmatch(REFUSAL, reply.json()["error"]["message"])
+
+
+def test_a_body_without_a_length_is_refused_as_it_comes(client):
+    def endless():
+        yield b'{"texts": ["'
+        for _ in range(1000):
+            yield b"a" * 1000
+
+    reply = client.post("/encode", content=endless())
+    assert reply.status_code == 413
+
+
+def test_concurrent_requests_are_computed_together():
+    encoder, backend = letter_encoder()
+    with running(make_application(Model(encoder, "letters"))) as url:
+        backend.may_go.clear()
+        with (
+            concurrent.futures.ThreadPoolExecutor(20) as pool,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            texts = [f"text {n}" for n in range(20)]
+
+            def ask(text):
+                return pool.submit(client.post, "/encode", json={"texts": [text]})
+
+            replies = [ask(texts[0])]
+            assert backend.has_begun.wait(10)
+            replies += map(ask, texts[1:])
+            for _ in range(500):
+                if client.get("/health").json()["queued"] == 19:
+                    break
+                time.sleep(0.01)
+            backend.may_go.set()
+            found = [reply.result().json()["vectors"][0] for reply in replies]
+    assert backend.batches[:2] == [1, 19]
+    np.testing.assert_allclose(found, encoder.encode(texts))
+
+
+def test_a_full_queue_is_said():
+    encoder, backend = letter_encoder()
+    with running(make_application(Model(encoder, "letters"), Limits(queued=2))) as url:
+        backend.may_go.clear()
+        with (
+            concurrent.futures.ThreadPoolExecutor(4) as pool,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            waiting = []
+            for number in range(3):  # one is computed, two wait
+                waiting.append(pool.submit(client.post, "/encode", json={"texts": [f"{number}"]}))
+                assert backend.has_begun.wait(10)
+                for _ in range(500):
+                    if client.get("/health").json()["queued"] == number:
+                        break
+                    time.sleep(0.01)
+            refused = client.post("/encode", json={"texts": ["late"]})
+            backend.may_go.set()
+            assert [each.result().status_code for each in waiting] == [200] * 3
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"] == "1"
+    said = refused.json()["error"]
+    assert re.fullmatch(REFUSAL, said["message"]) and said["type"] == "server_error"
+    assert "At most 2 texts wait. Received: 1 more, where 2 wait." in said["message"]
+
+
+def test_what_clients_that_left_asked_for_is_not_computed():
+    encoder, backend = letter_encoder()
+    with running(make_application(Model(encoder, "letters"))) as url:
+        backend.may_go.clear()
+        with (
+            concurrent.futures.ThreadPoolExecutor(1) as pool,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            first = pool.submit(client.post, "/encode", json={"texts": ["first"]})
+            assert backend.has_begun.wait(10)
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{url}/encode", json={"texts": ["gone"] * 7}, timeout=0.3)
+            for _ in range(500):
+                if client.get("/health").json()["queued"] == 0:
+                    break
+                time.sleep(0.01)
+            else:
+                pytest.fail("it still waits")
+            backend.may_go.set()
+            assert first.result().status_code == 200
+            assert client.post("/encode", json={"texts": ["a", "b"]}).status_code == 200
+            assert 'path="/encode",status="499"} 1' in client.get("/metrics").text
+    assert backend.batches == [1, 2]
+
+
+def test_others_are_answered_while_an_answer_is_written(encoder, monkeypatch):
+    may_write = threading.Event()
+
+    def waits(vector, form):
+        assert may_write.wait(10)
+        return [0.0]
+
+    monkeypatch.setattr(application, "_written", waits)
+    with (
+        running(make_application(Model(encoder, "letters"))) as url,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        large = pool.submit(httpx.post, f"{url}/encode", json={"texts": ["a"]}, timeout=20)
+        for _ in range(500):
+            if "convert_tf_texts_total" in httpx.get(f"{url}/metrics", timeout=5).text:
+                break
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert httpx.get(f"{url}/health", timeout=5).status_code == 200
+        may_write.set()
+        assert large.result().json()["vectors"] == [[0.0]]
+
+
+def test_an_error_of_the_model_is_an_answer():
+    encoder, backend = letter_encoder()
+    backend.run = None
+    with running(make_application(Model(encoder, "letters"))) as url:
+        reply = httpx.post(f"{url}/encode", json={"texts": ["a"]})
+        assert httpx.get(f"{url}/health").status_code == 200
+    assert reply.status_code == 500
+    said = reply.json()["error"]
+    assert re.fullmatch(REFUSAL, said["message"]) and said["type"] == "server_error"
+    assert "TypeError" in said["message"] and "callable" not in said["message"]
+
+
+def test_health_and_metrics(encoder):
+    with running(make_application(Model(encoder, "letters"))) as url:
+        assert httpx.get(f"{url}/health").json()["status"] == "ok"
+        httpx.post(f"{url}/encode", json={"texts": ["a", "b"]})
+        httpx.post(f"{url}/encode", json={})
+        for path in ("nowhere", "else"):
+            assert httpx.get(f"{url}/{path}").status_code == 404
+        text = httpx.get(f"{url}/metrics").text
+    for line in (
+        'convert_tf_requests_total{path="/encode",status="200"} 1',
+        'convert_tf_requests_total{path="/encode",status="422"} 1',
+        'convert_tf_requests_total{path="other",status="404"} 2',
+        'convert_tf_request_seconds_bucket{path="/encode",le="+Inf"} 2',
+        'convert_tf_texts_total{kind="sentence"} 2',
+        "convert_tf_queued_texts 0",
+    ):
+        assert line in text.splitlines(), text
+    for line in text.splitlines():
+        assert re.fullmatch(r'# TYPE \w+ \w+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line)
+
+
+def test_limits_are_positive():
+    with pytest.raises(ValueError, match=r"1 or more. Received: \{'texts': 0\}"):
+        Limits(texts=0)
+
+
+def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_path):
+    from convert_tf import SentenceEncoder
+
+    command = [sys.executable, "-m", "convert_tf", "serve", "--port=0", "--compute_dtype=float32",
+               f"--module={tiny_modules['multi'][1]}"]  # fmt: skip
+    log = tmp_path / "log"
+    with open(log, "w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            command, stderr=file, env={**own_environment(), "CUDA_VISIBLE_DEVICES": "-1"}
+        )
+    try:
+        url = ""
+        for _ in range(1200):
+            if match := re.search(r"running on (http://\S+)", log.read_text()):
+                url = match[1]
+                break
+            time.sleep(0.1)
+        body = {"texts": TEXTS, "kind": "response"}
+        found = httpx.post(f"{url}/encode", json=body, timeout=60).json()["vectors"]
+        assert httpx.get(f"{url}/health").json()["model"] == "multi"
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait(30)
+    expected = SentenceEncoder(tiny_modules["multi"][1], compute_dtype="float32")
+    np.testing.assert_allclose(found, expected.encode_responses(TEXTS), atol=1e-5)
+    assert process.returncode in (0, -signal.SIGTERM), log.read_text()
+
+
+_SLOW_SERVICE = """
+import sys
+from support.services import letter_encoder
+from convert_tf.cli.main import main
+from convert_tf.encoding import sentence_encoder
+
+encoder, backend = letter_encoder()
+computed = backend.run
+
+def run(output, columns):
+    if b"slow" in columns[0]:
+        print("begun", flush=True)
+        sys.stdin.readline()
+    return computed(output, columns)
+
+backend.run = run
+sentence_encoder.SentenceEncoder = lambda *_, **__: encoder
+sys.exit(main(["serve", "--module=letters", "--port=0"]))
+"""
+
+
+def test_what_was_asked_before_the_end_is_answered():
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[1]), os.getcwd()])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SLOW_SERVICE], text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**own_environment(), "PYTHONPATH": path},
+    )  # fmt: skip
+    try:
+        url = next(m[1] for line in process.stderr if (m := re.search(r"on (http://\S+)", line)))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(httpx.post, f"{url}/encode", json={"texts": ["slow"]}, timeout=30)]
+            assert process.stdout.readline() == "begun\n"
+            asked.append(
+                pool.submit(httpx.post, f"{url}/encode", json={"texts": ["b"]}, timeout=30)
+            )
+            for _ in range(500):
+                if httpx.get(f"{url}/health").json()["queued"] == 1:
+                    break
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            for _ in range(500):
+                try:
+                    httpx.get(f"{url}/health")
+                    time.sleep(0.01)
+                except httpx.HTTPError:
+                    break
+            else:
+                pytest.fail("requests are still taken")
+            time.sleep(0.5)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert [each.result().status_code for each in asked] == [200, 200]
+        process.wait(30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def test_the_name_may_be_that_of_another_service_and_tokens_are_refused(encoder):
+    with running(make_application(Model(encoder, "text-embedding-3-small"))) as url:
+        body = {"model": "text-embedding-3-small", "input": "card"}
+        assert httpx.post(f"{url}/v1/embeddings", json=body).status_code == 200
+        tokens = httpx.post(f"{url}/v1/embeddings", json={**body, "input": [[1, 2]]})
+    assert tokens.status_code == 422
+    assert (
+        "Received: body.input: token ids of another vocabulary" in tokens.json()["error"]["message"]
+    )

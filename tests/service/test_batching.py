@@ -1,0 +1,206 @@
+"""Concurrent callers share calls, and get their own results."""
+
+import asyncio
+import threading
+
+import pytest
+
+from convert_tf.service.batching import Batcher, NotRunningError, QueueFullError
+
+
+class Doubles:
+    """Computes when it is let, and notes what it was given."""
+
+    def __init__(self):
+        self.calls = []
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def __call__(self, items):
+        assert self.may_go.wait(5)
+        self.calls.append(list(items))
+        return [2 * item for item in items]
+
+
+def test_callers_that_wait_share_the_next_call():
+    function = Doubles()
+
+    async def go():
+        async with Batcher({"double": function}) as batcher:
+            function.may_go.clear()
+            first = asyncio.create_task(batcher("double", [1]))
+            await asyncio.sleep(0.02)
+            others = [asyncio.create_task(batcher("double", [n, n + 1])) for n in (10, 20, 30)]
+            await asyncio.sleep(0.02)
+            assert batcher.queued == 6
+            function.may_go.set()
+            return await asyncio.gather(first, *others), batcher.queued
+
+    found, queued = asyncio.run(go())
+    assert found == [[2], [20, 22], [40, 42], [60, 62]]
+    assert function.calls == [[1], [10, 11, 20, 21, 30, 31]]
+    assert queued == 0
+
+
+def test_batches_are_of_one_function_and_not_too_large():
+    calls = []
+    functions = {
+        name: lambda items, name=name: calls.append((name, len(items))) or items for name in "ab"
+    }
+
+    async def go():
+        async with Batcher(functions, max_batch=5) as batcher:
+            jobs = [batcher("ab"[n % 2], [n] * 2) for n in range(8)]
+            found = await asyncio.gather(*jobs, batcher("a", [9] * 50))
+            assert found == [[n] * 2 for n in range(8)] + [[9] * 50]
+
+    asyncio.run(go())
+    assert sum(size for _, size in calls) == 66
+    assert max(size for _, size in calls if size != 50) <= 5
+    assert ("a", 50) in calls  # what one caller asks for is not divided
+
+
+def test_too_much_is_refused_and_the_rest_is_answered():
+    function = Doubles()
+
+    async def go():
+        async with Batcher({"double": function}, max_queued=3) as batcher:
+            function.may_go.clear()
+            running = asyncio.create_task(batcher("double", [0]))
+            await asyncio.sleep(0.02)
+            waiting = asyncio.create_task(batcher("double", [1, 2]))
+            await asyncio.sleep(0.02)
+            with pytest.raises(
+                QueueFullError, match=r"At most 3 texts wait. Received: 2 more, where 2 wait"
+            ):
+                await batcher("double", [3, 4])
+            function.may_go.set()
+            assert await waiting == [2, 4]
+            # An empty queue takes all.
+            assert await batcher("double", [3, 4, 5, 6]) == [
+                6,
+                8,
+                10,
+                12,
+            ]
+            await running
+
+    asyncio.run(go())
+
+
+def test_an_error_is_that_of_its_batch_alone():
+    def function(items):
+        if "bad" in items:
+            raise ValueError("bad text")
+        return items
+
+    async def go():
+        async with Batcher({"same": function}) as batcher:
+            with pytest.raises(ValueError, match="bad text"):
+                await batcher("same", ["bad"])
+            assert await batcher("same", ["good"]) == ["good"]
+            assert batcher.is_running
+
+    asyncio.run(go())
+
+
+def test_those_who_share_a_batch_with_an_error_are_answered():
+    calls = []
+    may_go = threading.Event()
+
+    def function(items):
+        assert may_go.wait(5)
+        calls.append(list(items))
+        if "bad" in items:
+            raise ValueError("bad text")
+        return items
+
+    async def go():
+        async with Batcher({"same": function}) as batcher:
+            first = asyncio.create_task(batcher("same", ["first"]))
+            await asyncio.sleep(0.02)
+            texts = (["a", "b"], ["bad"], ["c"])
+            others = [asyncio.create_task(batcher("same", each)) for each in texts]
+            await asyncio.sleep(0.02)
+            may_go.set()
+            return await asyncio.gather(first, *others, return_exceptions=True)
+
+    first, one, bad, other = asyncio.run(go())
+    assert (first, one, other) == (["first"], ["a", "b"], ["c"])
+    assert str(bad) == "bad text"
+    assert calls == [["first"], ["a", "b", "bad", "c"], ["a", "b"], ["bad"], ["c"]]
+
+
+def test_an_error_of_who_counts_stops_nothing(caplog):
+    def on_batch(*_):
+        raise KeyError("counter")
+
+    async def go():
+        async with Batcher({"double": Doubles()}, on_batch=on_batch) as batcher:
+            for _ in range(2):
+                assert await asyncio.wait_for(batcher("double", [1]), 5) == [2]
+
+    asyncio.run(go())
+    assert "A batch was not counted" in caplog.text
+
+
+def test_nobody_waits_for_what_does_not_run():
+    function = Doubles()
+
+    async def go():
+        batcher = Batcher({"double": function})
+        with pytest.raises(NotRunningError, match=r"Received: a call outside"):
+            await asyncio.wait_for(batcher("double", [1]), 5)
+        async with batcher:
+            function.may_go.clear()
+            running = asyncio.create_task(batcher("double", [1]))
+            await asyncio.sleep(0.02)
+            waiting = asyncio.create_task(batcher("double", [2]))
+            await asyncio.sleep(0.02)
+            threading.Timer(0.1, function.may_go.set).start()
+        for task in (running, waiting):
+            with pytest.raises(NotRunningError):
+                await asyncio.wait_for(task, 5)
+        with pytest.raises(NotRunningError):
+            await asyncio.wait_for(batcher("double", [1]), 5)
+
+    asyncio.run(go())
+
+
+def test_a_function_gives_a_result_for_each_item():
+    async def go():
+        async with Batcher({"short": lambda items: items[1:]}) as batcher:
+            with pytest.raises(ValueError, match="1 results for 2 items"):
+                await batcher("short", [1, 2])
+
+    asyncio.run(go())
+
+
+def test_callers_that_are_gone_are_left_out():
+    function = Doubles()
+
+    async def go():
+        async with Batcher({"double": function}) as batcher:
+            function.may_go.clear()
+            running = asyncio.create_task(batcher("double", [1]))
+            await asyncio.sleep(0.02)
+            gone = asyncio.create_task(batcher("double", [2, 3]))
+            await asyncio.sleep(0.02)
+            gone.cancel()
+            last = asyncio.create_task(batcher("double", [4]))
+            await asyncio.sleep(0.02)
+            assert batcher.queued == 1
+            function.may_go.set()
+            assert (await running, await last) == ([2], [8])
+            assert batcher.queued == 0
+
+    asyncio.run(go())
+    assert function.calls == [[1], [4]]
+
+
+def test_nothing_is_answered_at_once():
+    async def go():
+        async with Batcher({}) as batcher:
+            assert await batcher("x", []) == []
+
+    asyncio.run(go())

@@ -1,0 +1,79 @@
+"""The classifier of a service: which encoder it reads, and what it keeps."""
+
+import os
+
+import numpy as np
+import pytest
+from support.intent_examples import LABELS, TEXTS
+
+from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.intents import encodings
+from convert_tf.intents.answers import answers
+from convert_tf.intents.one_file import export_one_file
+from convert_tf.service.intents import served_classifier
+
+
+class Counting:
+    """An encoder that notes how many texts it was given."""
+
+    def __init__(self, encoder):
+        self._encoder = encoder
+        self.calls = []
+
+    def encode(self, texts):
+        self.calls.append(len(texts))
+        return self._encoder.encode(texts)
+
+
+@pytest.fixture(scope="module")
+def made(tiny_modules, tmp_path_factory):
+    """The folder of a classifier, its module's path, and the classifier."""
+    folder = tmp_path_factory.mktemp("intents") / "model"
+    module = str(tiny_modules["single"][1])
+    classifier = IntentClassifier(module, head="logistic").fit(TEXTS, LABELS)
+    classifier.save(folder)
+    return str(folder), module, classifier
+
+
+def test_the_module_that_is_served_is_loaded_once(made, monkeypatch):
+    folder, module, classifier = made
+    encoder = Counting(SentenceEncoder(module))
+    monkeypatch.setattr(encodings, "encode_function", _none_but(encoder))
+    found = served_classifier(
+        folder, module=os.path.relpath(module), encoder=encoder, max_texts=100
+    )
+    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+    assert encoder.calls == [len(TEXTS)]
+
+
+def _none_but(encoder):
+    def function(each, kind):
+        assert each is encoder, "another encoder is loaded"
+        return each.encode
+
+    return function
+
+
+def test_another_module_is_read_from_its_own_place(made, tiny_modules):
+    folder, _, classifier = made
+    found = served_classifier(
+        folder, module=str(tiny_modules["multi"][1]), encoder=Counting(None), max_texts=100
+    )
+    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+
+
+def test_what_is_kept_is_what_is_asked_for_at_once(made, tmp_path):
+    folder, module, classifier = made
+    encoder = Counting(SentenceEncoder(module))
+    found = served_classifier(folder, module=module, encoder=encoder, max_texts=2)
+    for _ in range(2):
+        for text in TEXTS[:3]:
+            assert found.predict([text])[0] == classifier.predict([text])[0]
+    assert encoder.calls == [1] * 6
+    pytest.importorskip("onnx")
+    file = export_one_file(classifier, tmp_path / "model.onnx", network_bits=32)
+    found = served_classifier(str(file), module=module, encoder=encoder, max_texts=2)
+    np.testing.assert_allclose(
+        found.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=0.01
+    )
+    assert len(found._encodings._kept.kept()[0]) == 2

@@ -1,0 +1,62 @@
+"""The load test of a service: it finds answers that are another's."""
+
+import asyncio
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+from support.services import letter_encoder, running
+
+from convert_tf import IntentClassifier
+from convert_tf.service.application import Model, make_application
+from convert_tf.service.batching import Batcher
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "service_load.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("service_load", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def said_of(script, model, capsys, *, clients=4):
+    with running(make_application(model)) as url:
+        asyncio.run(script.load(url, clients=clients, seconds=1, pid=os.getpid()))
+    return capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def model():
+    encoder, _ = letter_encoder()
+    texts = ["where is my parcel", "has it left", "refund me", "money back"]
+    classifier = IntentClassifier(encoder, head="logistic").fit(texts, ["a", "a", "b", "b"])
+    return Model(encoder, "letters", classifier)
+
+
+def test_right_answers_are_counted(script, model, capsys):
+    said = said_of(script, model, capsys)
+    assert "'/encode 200': " in said and "'/classify 200': " in said
+    assert not any(word in said for word in ("wrong", "lost", "incomplete"))
+    alone = said_of(script, Model(model.encoder, "letters"), capsys)
+    assert "'/encode 200': " in alone and "classify" not in alone
+
+
+def test_answers_of_others_are_found(script, model, capsys, monkeypatch):
+    computed = Batcher._computed
+
+    def mixed_up(self, what, items):
+        results = computed(self, what, items)
+        return results if len(items) == 1 else results[1:] + results[:1]
+
+    monkeypatch.setattr(Batcher, "_computed", mixed_up)
+    said = said_of(script, model, capsys)
+    assert "'/encode wrong vector': " in said
+    assert "'/classify wrong texts': " in said

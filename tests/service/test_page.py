@@ -1,0 +1,83 @@
+"""The server of the page; the page itself is tested in a browser (`make test-web`)."""
+
+import tarfile
+import threading
+import urllib.request
+
+import pytest
+from support.commands import call_command
+
+from convert_tf.service import page
+from convert_tf.service.page import PAGE_ARCHIVE, page_folder, page_server
+from convert_tf.storage.checksums import file_checksum
+
+FILES = (
+    "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
+    "model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz",
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def test_files_come_with_what_the_page_needs(folder):
+    with page_server(folder, host="127.0.0.1", port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        names = (*FILES, "", "model.onnx.gz?v=12")
+        replies = {name: urllib.request.urlopen(f"{url}/{name}") for name in names}
+        bodies = {name: reply.read().decode() for name, reply in replies.items()}
+        server.shutdown()
+    assert bodies[""] == "index.html"
+    assert all(bodies[name] == name for name in FILES)
+    # What the page unpacks must not be unpacked by the browser; scripts must be known as such.
+    assert replies["model.onnx.gz"].headers["Content-Type"] == "application/octet-stream"
+    assert replies["model.onnx.gz"].headers["Content-Encoding"] is None
+    # Only a file that is asked for by its checksum stays the same.
+    assert "max-age" in replies["model.onnx.gz?v=12"].headers["Cache-Control"]
+    assert replies["model.onnx.gz"].headers["Cache-Control"] == "no-cache"
+    assert replies["main.js"].headers["Cache-Control"] == "no-cache"
+    assert replies["main.js"].headers["Content-Type"] == "text/javascript"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_without_the_page_is_refused(name, folder):
+    (folder / name).unlink()
+    with pytest.raises(SystemExit, match=rf"without {name}\. Run make web"):
+        call_command("demo", "--folder", folder, "--port", 0)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An installation outside of a clone, with an empty cache."""
+    monkeypatch.setattr(page, "BUILT_PAGE", tmp_path / "none")
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONVERT_TF_MODULES_URL", raising=False)
+
+
+def test_the_page_that_was_built_comes_first(folder, elsewhere, monkeypatch):
+    monkeypatch.setattr(page, "BUILT_PAGE", folder)
+    assert page_folder() == folder
+
+
+def test_without_a_clone_the_page_is_that_of_the_release(folder, elsewhere, tmp_path, monkeypatch):
+    release = tmp_path / "release"
+    release.mkdir()
+    archive = release / PAGE_ARCHIVE
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in FILES:
+            tar.add(folder / name, name)
+    (release / "SHA256SUMS").write_text(f"{file_checksum(archive)}  {PAGE_ARCHIVE}\n")
+    monkeypatch.setenv("CONVERT_TF_MODULES_URL", release.as_uri())
+    found = page_folder()
+    page_server(found, host="127.0.0.1", port=0).server_close()
+    assert (found / "main.js").read_text() == "main.js"
+
+
+def test_without_a_release_demo_says_what_to_do(elsewhere):
+    with pytest.raises(SystemExit, match=r"CONVERT_TF_MODULES_URL is not set\. Without a network"):
+        call_command("demo", "--port", 0)

@@ -1,0 +1,248 @@
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from convert_tf.storage.files import FileWriteError
+from convert_tf.storage.folders import OutputFolder, put_aside
+
+
+def _text_files(folder):
+    return sorted(str(path) for path in Path(folder).glob("*.txt"))
+
+
+def _names(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def _write(output, contents, *, data_files=_text_files, **options):
+    folder = OutputFolder(output, data_files=data_files, **options)
+    with folder.open() as written:
+        for name, text in contents.items():
+            (written / name).write_text(text)
+
+
+def _contents(output):
+    return {path.name: path.read_text() for path in Path(output).iterdir()}
+
+
+def test_files_get_their_names_together(tmp_path):
+    folder = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
+    with folder.open() as written:
+        (written / "a.txt").write_text("a")
+        assert not (tmp_path / "out").exists()
+    assert _contents(tmp_path / "out") == {"a.txt": "a"}
+    assert _names(tmp_path) == ["out"]
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    folder = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
+    with pytest.raises(RuntimeError), folder.open() as written:
+        (written / "a.txt").write_text("a")
+        raise RuntimeError
+    assert _names(tmp_path) == []
+
+
+def test_files_of_an_earlier_run_are_replaced_only_when_told(tmp_path):
+    output = tmp_path / "out"
+    _write(output, {"a.txt": "old", "b.txt": "old"})
+    (output / "notes").write_text("mine")
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _write(output, {"a.txt": "new"})
+    assert _contents(output) == {"a.txt": "old", "b.txt": "old", "notes": "mine"}
+    _write(output, {"a.txt": "new"}, overwrite=True)
+    assert _contents(output) == {"a.txt": "new", "notes": "mine"}
+
+
+# Two old files go aside, then two new ones come: the fifth move is never made.
+@pytest.mark.parametrize("failing", range(5))
+def test_a_failing_move_brings_the_old_files_back(tmp_path, monkeypatch, failing):
+    output = tmp_path / "out"
+    _write(output, {"a.txt": "old", "b.txt": "old"})
+    moves = iter(range(1000))
+    rename = os.rename
+
+    def fails_once(source, target):
+        if next(moves) == failing:
+            raise OSError(errno.EIO, "Input/output error", source)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fails_once)
+    if failing == 4:
+        _write(output, {"a.txt": "new", "c.txt": "new"}, overwrite=True)
+        assert _contents(output) == {"a.txt": "new", "c.txt": "new"}
+        return
+    with pytest.raises(OSError, match="Input/output error"):
+        _write(output, {"a.txt": "new", "c.txt": "new"}, overwrite=True)
+    assert _contents(output) == {"a.txt": "old", "b.txt": "old"}
+
+
+def test_one_process_at_a_time(tmp_path):
+    first = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
+    second = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
+    with first.open() as written:
+        with pytest.raises(ValueError, match="another process is writing"), second.open():
+            pass
+        assert written.is_dir()
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from convert_tf.storage.folders import OutputFolder
+
+    output, killed_at, temp_dir, is_whole = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+    rename, moves = os.rename, iter(range(1000))
+
+    def dies(source, target):
+        if next(moves) == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+
+    os.rename = dies
+    list_files = None if is_whole else lambda f: sorted(map(str, Path(f).glob("*.txt")))
+    own = ("a.txt", "d.txt")
+    folder = OutputFolder(
+        output, data_files=list_files, replaceable=own, temp_dir=temp_dir, overwrite=True
+    )
+    with folder.open() as written:
+        Path(folder.scratch, "rows").write_text("spilled")
+        for name in ("a.txt", "b.txt", "c.txt"):
+            (written / name).write_text("of the killed run")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _killed_run(output, killed_at, temp_dir, *, is_whole=False):
+    arguments = [str(output), str(killed_at), str(temp_dir), "whole" if is_whole else ""]
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("killed_at", range(3))
+def test_a_killed_run_is_cleaned_up_by_the_next(tmp_path, exists, killed_at):
+    output, temp_dir = tmp_path / "out", tmp_path / "temp"
+    if exists:
+        output.mkdir()
+    elif killed_at:
+        pytest.skip("A folder that is new is moved in one step.")
+    _killed_run(output, killed_at, temp_dir)
+    assert list(temp_dir.iterdir())
+    _write(output, {"a.txt": "whole", "d.txt": "whole"}, temp_dir=str(temp_dir))
+    assert _contents(output) == {"a.txt": "whole", "d.txt": "whole"}
+    assert _names(tmp_path) == ["out", "temp"]
+    assert list(temp_dir.iterdir()) == []
+
+
+# Two old files go aside before three new ones come, and one folder before one.
+@pytest.mark.parametrize(("is_whole", "num_moves"), [(False, 5), (True, 2)])
+def test_a_run_killed_at_any_move_loses_no_files_of_an_earlier_one(tmp_path, is_whole, num_moves):
+    """They are there again when the next run looks, which so must be told to replace them."""
+    data_files = None if is_whole else _text_files
+    for killed_at in range(num_moves + 1):
+        output = tmp_path / str(killed_at)
+        _write(output, {"a.txt": "old", "d.txt": "old"})
+        _killed_run(output, killed_at, tmp_path / "temp", is_whole=is_whole)
+        with pytest.raises(ValueError, match="Pass --overwrite"):
+            _write(output, {"e.txt": "new"}, data_files=data_files, temp_dir=str(tmp_path / "temp"))
+        if killed_at == num_moves:
+            assert set(_contents(output)) == {"a.txt", "b.txt", "c.txt"}
+        else:
+            assert _contents(output) == {"a.txt": "old", "d.txt": "old"}
+    assert _names(tmp_path) == [*map(str, range(num_moves + 1)), "temp"]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_whole):
+    """A run is killed after it has put the old files aside, and somebody makes such files."""
+    output = tmp_path / "out"
+    options = {"data_files": None if is_whole else _text_files, "temp_dir": str(tmp_path / "temp")}
+    options |= {"replaceable": ("a.txt", "d.txt"), "overwrite": True}
+    _write(output, {"a.txt": "old", "d.txt": "old"})
+    _killed_run(output, 1 if is_whole else 2, tmp_path / "temp", is_whole=is_whole)
+    aside = (tmp_path / ".out.new" if is_whole else output / ".new") / "replaced"
+    assert repr(str(aside)) in put_aside(output)
+    output.mkdir(exist_ok=True)
+    (output / "a.txt").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"put aside gets its name back.*Remove or rename"):
+            _write(output, {"e.txt": "new"}, **options)
+    assert (output / "a.txt").read_text() == "mine"
+    (output / "a.txt").unlink()
+    if is_whole:
+        output.rmdir()
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _write(output, {"e.txt": "new"}, **{**options, "overwrite": False})
+    assert _contents(output) == {"a.txt": "old", "d.txt": "old"}
+    assert put_aside(output) == ""
+
+
+@pytest.mark.parametrize("stranger", ["vocab.d/mine", "deeper/vocab.txt"])
+def test_patterns_stay_in_their_folder(tmp_path, stranger):
+    path = tmp_path / "out" / "assets" / stranger
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    (tmp_path / "out" / "a.txt").write_text("old")
+    options = {"data_files": None, "replaceable": ("a.txt", "assets/vocab*"), "overwrite": True}
+    with pytest.raises(ValueError, match="holds something else"):
+        _write(tmp_path / "out", {"a.txt": "new"}, **options)
+    assert path.read_text() == "mine"
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    options = {"data_files": None, "replaceable": ("a.txt", "b.txt")}
+    _write(tmp_path / "out", {"a.txt": "old", "b.txt": "old"}, **options)
+    with pytest.raises(ValueError, match="which exists"):
+        _write(tmp_path / "out", {"a.txt": "new"}, **options)
+    _write(tmp_path / "out", {"a.txt": "new"}, **options, overwrite=True)
+    assert _contents(tmp_path / "out") == {"a.txt": "new"}
+    assert _names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("stranger", ["notes", ".git/config", "sub/a.txt", "link", "b.txt"])
+def test_a_folder_with_something_else_is_not_replaced(tmp_path, stranger):
+    """Neither one that holds more than the command writes, nor one without its first file."""
+    path = tmp_path / "out" / stranger
+    path.parent.mkdir(parents=True)
+    if stranger == "link":
+        path.symlink_to(tmp_path)
+    else:
+        path.write_text("mine")
+    if stranger != "b.txt":
+        (tmp_path / "out" / "a.txt").write_text("old")
+    options = {"data_files": None, "replaceable": ("a.txt", "b.txt"), "overwrite": True}
+    with pytest.raises(ValueError, match=f"holds something else.*{stranger}"):
+        _write(tmp_path / "out", {"a.txt": "new"}, **options)
+    assert path.exists()
+
+
+def test_an_empty_folder_is_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    _write(tmp_path / "out", {"b.txt": "new"}, data_files=None, overwrite=True)
+    assert _contents(tmp_path / "out") == {"b.txt": "new"}
+
+
+def test_a_folder_of_its_own_holds_nothing_else(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ValueError, match="holds something else"):
+        OutputFolder(tmp_path, data_files=_text_files, is_own=True, overwrite=True)
+
+
+def test_a_full_disk_is_named(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    expected = pytest.raises(FileWriteError, match=r"Received: No space left on device, at .*out'")
+    with expected, OutputFolder(tmp_path / "out").open():
+        raise full
+    assert _names(tmp_path) == []
+
+
+def test_the_output_is_a_folder(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ValueError, match="a file"):
+        OutputFolder(str(tmp_path / "out"), data_files=_text_files)

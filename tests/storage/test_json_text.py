@@ -1,0 +1,69 @@
+"""JSON that is damaged, or nested deeper than the parser goes, and who reads it."""
+
+import pytest
+
+from convert_tf.checkpoints.huggingface import bert_config_of, read_safetensors
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.data.utterances import read_utterances
+from convert_tf.evaluation.tables import _read
+from convert_tf.intents.benchmark_report import merged
+from convert_tf.intents.rasa import _is_mark
+from convert_tf.search.cache import CandidateCache
+from convert_tf.storage.json_text import json_file, parsed_json
+
+DEEP = "[" * 100_000
+
+
+def test_nesting_is_a_value_error():
+    assert parsed_json('{"a": [1]}') == parsed_json(b'{"a": [1]}') == {"a": [1]}
+    for text in (DEEP, '{"a":' * 100_000, "[", ""):
+        with pytest.raises(ValueError):
+            parsed_json(text)
+
+
+@pytest.mark.parametrize("content", [DEEP.encode(), b"[1", b"\xff"])
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "options.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"options\.json' \("):
+        json_file(tmp_path / "options.json")
+
+
+def written(tmp_path, name, content=DEEP):
+    (tmp_path / name).write_text(content)
+    return tmp_path / name
+
+
+def safetensors(tmp_path):
+    content = DEEP.encode()
+    (tmp_path / "x").write_bytes(len(content).to_bytes(8, "little") + content)
+    return read_safetensors(tmp_path / "x")
+
+
+READERS = {
+    "a model's configuration": lambda p: ModelConfig.from_json(DEEP),
+    "a ranker's configuration": lambda p: RankerConfig.from_json(DEEP),
+    "candidates": lambda p: CandidateCache(written(p, "candidates.json").parent),
+    "a published model": lambda p: bert_config_of(written(p, "config.json").parent),
+    "a published model, no object": lambda p: bert_config_of(
+        written(p, "config.json", "[1]").parent
+    ),
+    "safetensors": safetensors,
+    "utterances": lambda p: list(read_utterances([str(written(p, "a.jsonl"))])),
+    "results": lambda p: _read(written(p, "results.json")),
+    "a benchmark": lambda p: merged({"task": "x", "rows": []}, written(p, "results.json")),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_refuses_it_in_one_line(tmp_path, name):
+    with pytest.raises(ValueError) as caught:
+        READERS[name](tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_it_is_no_mark_and_no_ranker(tmp_path):
+    assert not _is_mark('"a":' + DEEP)
+    assert kind_of(written(tmp_path, "config.json").parent) is Kind.DUAL_ENCODER

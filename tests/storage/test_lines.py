@@ -1,0 +1,51 @@
+"""A text a line, of files and of standard input (more in the tests of `convert-tf embed`)."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+
+from convert_tf.storage.lines import TextLines, filled_lines
+
+
+def test_filled_lines_of_a_file(tmp_path):
+    content = "\ufeffone\r\n\n  two words \nünï\n".encode()
+    (tmp_path / "plain").write_bytes(content)
+    (tmp_path / "archive.gz").write_bytes(gzip.compress(content))
+    for name in ("plain", "archive.gz"):
+        assert list(filled_lines(tmp_path / name)) == ["one", "two words", "ünï"]
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(content * 1000)[:-20])
+    (tmp_path / "latin").write_bytes(b"fine\ncaf\xe9\n")
+    with pytest.raises(ValueError, match=r"cut\.gz.*truncated"):
+        list(filled_lines(tmp_path / "cut.gz"))
+    with pytest.raises(ValueError, match=r"latin, line 2 .*utf-8"):
+        list(filled_lines(tmp_path / "latin"))
+
+
+def test_lines_are_numbered_as_they_are_read(tmp_path):
+    (tmp_path / "texts").write_bytes(b"a\n\nb")
+    lines = TextLines(tmp_path / "texts")
+    assert [(text, lines.number, lines.bytes_done) for text in lines] == [
+        ("a", 1, 2),
+        ("", 2, 3),
+        ("b", 3, 4),
+    ]
+
+
+def test_a_typed_line_is_given_at_once(monkeypatch):
+    """Before whoever types has ended the input."""
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(os.fdopen(reading, "rb")))
+    os.write(writing, b"first\n")
+    watchdog = threading.Timer(5, os.close, [writing])  # else a failure would wait for ever
+    watchdog.start()
+    lines = iter(TextLines("-"))
+    assert next(lines) == "first"
+    assert watchdog.is_alive()
+    watchdog.cancel()
+    os.write(writing, b"second")
+    os.close(writing)
+    assert list(lines) == ["second"]

@@ -1,0 +1,147 @@
+"""The blocks, links and commands of the project's pages, for tests that run and check them."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+README = "README.md"
+PAGES = [
+    README,
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "hub_modules/README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")),
+]
+_SCRIPTS = {"train.py": "train", "export.py": "export"}
+_SEPARATORS = re.compile(r"[;&|]+")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page.
+
+    Attributes:
+      page: path from the root.
+      section: the heading above it.
+      number: of this language on its page, from 0.
+      language: what stands behind the fence.
+      text: its lines.
+    """
+
+    page: str
+    section: str
+    number: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}, {self.language} {self.number}"
+
+
+class Command(NamedTuple):
+    """A call of `convert-tf`, or of a script that is one of its commands.
+
+    Attributes:
+      name: as in `convert_tf.cli.main.COMMANDS`.
+      arguments: behind the name.
+      stdin: what `echo` writes into it.
+    """
+
+    name: str
+    arguments: list[str]
+    stdin: str = ""
+
+
+def page_text(page: str) -> str:
+    """A page as it is on disk."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, *, language: str | None = None, section: str | None = None) -> list[Block]:
+    """The fenced blocks of a page, in order; those of one language or section alone."""
+    found: list[Block] = []
+    heading, language_of_block, lines = "", None, []
+    for line in page_text(page).splitlines():
+        if line.startswith("```") and language_of_block is None:
+            language_of_block, lines = line[3:], []
+        elif line.startswith("```"):
+            number = sum(block.language == language_of_block for block in found)
+            text = "\n".join(lines) + "\n"
+            found.append(Block(page, heading, number, language_of_block or "", text))
+            language_of_block = None
+        elif language_of_block is not None:
+            lines.append(line)
+        elif match := re.match(r"#+ (.*)", line):
+            heading = match[1]
+    return [
+        block
+        for block in found
+        if language in (None, block.language) and section in (None, block.section)
+    ]
+
+
+def prose(page: str) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page_text(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def headings(page: str) -> list[str]:
+    """The headings of a page as the anchors of links."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def run_block(block: Block, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The variables after a block of Python, with some of its paths replaced."""
+    source = block.text
+    for path, other in (names or {}).items():
+        assert path in source
+        source = source.replace(path, other)
+    found: dict[str, Any] = {}
+    exec(compile(source, str(block), "exec"), found)
+    return found
+
+
+def commands(lines: str, known: Mapping[str, str]) -> Iterator[Command]:
+    """The commands of this project among lines of a shell.
+
+    Args:
+      lines: a block; `…` stands for more arguments, `$NAME` for what the block set.
+      known: the commands, as `convert_tf.cli.main.COMMANDS`.
+
+    Raises:
+      ValueError: a line calls `convert-tf` with no command that is known.
+    """
+    lines = lines.replace("\\\n", " ")
+    for name, value in re.findall(r'^([A-Z]+)="(.*?)"$', lines, re.MULTILINE):
+        lines = lines.replace(f"${name}", value)
+    for line in lines.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
+        lexer.whitespace_split = True
+        call: list[str] = []
+        stdin = ""
+        for word in [*lexer, ";"]:
+            if not _SEPARATORS.fullmatch(word):
+                call.append(word)
+                continue
+            stdin = " ".join(call[1:]) if call[:1] == ["echo"] else stdin
+            if found := _command(call, known):
+                yield found._replace(stdin=stdin)
+            call = []
+
+
+def _command(call: list[str], known: Mapping[str, str]) -> Command | None:
+    """The command in the words of one call, behind variables and launchers such as srun."""
+    for place, word in enumerate(call):
+        rest = [each for each in call[place + 1 :] if each != "…"]
+        if word in _SCRIPTS:
+            return Command(_SCRIPTS[word], rest)
+        if word == "convert-tf" or call[place : place + 2] == ["-m", "convert_tf"]:
+            rest = rest if word == "convert-tf" else rest[1:]
+            for name in (" ".join(rest[:2]), *rest[:1]):
+                if name in known:
+                    return Command(name, rest[len(name.split()) :])
+            raise ValueError(f"no command of convert-tf: {' '.join(call)}")
+    return None

@@ -1,0 +1,89 @@
+"""Encoders for tests of the index, which need no network: a text's vectors come from its bytes."""
+
+import zlib
+
+import numpy as np
+from support.texts import random_texts
+
+from convert_tf.search.writing import write_cache
+
+DIM = 24
+
+
+def _vectors(text: str, *, number: int, scale: float) -> np.ndarray:
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    vectors = rng.standard_normal((number, DIM))
+    return (scale * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class StubEncoder:
+    """Vectors of length `scale` for contexts, of length 1 for candidates.
+
+    Args:
+      num_vectors: of each context.
+      scale: factor of the scores.
+      has_mask: whether a context has as many real vectors as words, and none where it is empty.
+    """
+
+    def __init__(self, num_vectors: int = 1, *, scale: float = 4.0, has_mask: bool = False):
+        self.num_vectors = num_vectors
+        self.scale = scale
+        self.has_mask = has_mask
+        self.fingerprint = "stub"
+        self.calls: list[int] = []
+
+    def encode_candidates(self, texts):
+        self.calls.append(len(texts))
+        return np.concatenate([_vectors(text, number=1, scale=1.0) for text in texts])
+
+    def encode_contexts(self, contexts):
+        texts = [" ".join(turns) for turns in contexts]
+        vectors = np.stack([_vectors(t, number=self.num_vectors, scale=self.scale) for t in texts])
+        if not self.has_mask:
+            return vectors, None
+        words = np.array([len(text.split()) for text in texts])
+        mask = np.arange(self.num_vectors) < words[:, None]
+        vectors[~mask] = np.nan  # nothing may read them
+        return vectors, mask
+
+
+class StubRanker:
+    """Ranks texts by length."""
+
+    name = "length"
+
+    def scores(self, contexts, candidates):
+        return np.array([[float(len(text)) for text in candidates] for _ in contexts])
+
+    def candidate_scores(self, contexts, candidate_lists):
+        return [np.array([float(len(text)) for text in own]) for own in candidate_lists]
+
+
+def brute_force(encoder, candidates, contexts, k):
+    """Ids and scores by the definition, one candidate and one vector at a time, in float64."""
+    vectors, mask = encoder.encode_contexts(contexts)
+    ids, scores = [], []
+    for b in range(len(contexts)):
+        own = vectors[b] if mask is None else vectors[b][mask[b]]
+        row = []
+        for candidate in candidates.astype(np.float64):
+            products = [sum(v * c) for v, c in ((v.astype(np.float64), candidate) for v in own)]
+            weights = np.exp(np.array(products) - max(products, default=0))
+            attended = sum(w * v.astype(np.float64) for w, v in zip(weights, own, strict=True))
+            row.append(float(sum(attended * candidate) / weights.sum()) if products else 0.0)
+        row = np.array(row, np.float32)
+        order = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
+        ids.append(order)
+        scores.append(row[order])
+    return np.array(ids), np.array(scores)
+
+
+TEXTS = random_texts(150, seed=1)
+CONTEXTS = [(text,) for text in [*random_texts(5, seed=2), "one"]]
+
+
+def make_cache(folder, texts=TEXTS, encoder=None, **options):
+    encoder = encoder or StubEncoder()
+    return write_cache(
+        folder, texts, encoder.encode_candidates, fingerprint=encoder.fingerprint, **options
+    )

@@ -1,0 +1,52 @@
+"""A dozen labelled sentences and an encoder of words, for tests of intents."""
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from convert_tf.intents.heldout import Mixture
+from convert_tf.intents.lexical import train_lexical
+
+EXAMPLES = {
+    "greet": ["hello there", "hi, how are you", "good morning to you", "hello again, friend"],
+    "reset": ["reset my password please", "i forgot the password", "new password for my account",
+              "the password is lost"],
+    "order": ["where is my order", "has the order left yet", "when will my order come",
+              "track the order of today"],
+}  # fmt: skip
+OUTSIDE = ["seven purple elephants sing", "gravity bends starlight", "knit wool socks"]
+TEXTS = [text for own in EXAMPLES.values() for text in own]
+LABELS = [label for label, own in EXAMPLES.items() for _ in own]
+DIM = 256
+
+
+class WordEncoder:
+    """Sums a random vector of each word; counts the texts that it was given."""
+
+    def __init__(self, seed: int = 0):
+        self.seed = seed
+        self.texts: list[str] = []
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        self.texts += texts
+        return np.stack([sum(map(self._vector, text.lower().split())) for text in texts])
+
+    def _vector(self, word: str) -> np.ndarray:
+        rng = np.random.default_rng(zlib.crc32(word.encode()) + self.seed)
+        return rng.standard_normal(DIM)
+
+
+def write_csv(path, texts=TEXTS, labels=LABELS):
+    """A file as `read_labelled` takes it."""
+    rows = "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
+    path.write_text("text,label\n" + rows, encoding="utf-8")
+    return str(path)
+
+
+def give_words(classifier, weight):
+    """Has words count so much in a fitted classifier, and answers be less sure."""
+    places = np.searchsorted(classifier.classes_, LABELS)
+    lexical = train_lexical(TEXTS, places)
+    classifier.parts_ = classifier.parts_._replace(lexical=lexical)
+    classifier.mixture_ = Mixture(weight, 1.3)

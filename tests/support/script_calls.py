@@ -1,0 +1,24 @@
+"""Runs a script of benchmarks/ in this process, with flags of its own."""
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+KINDS = ("string", "multi_string", "list", "integer", "float", "bool", "boolean", "enum")
+
+
+def call_script(monkeypatch: pytest.MonkeyPatch, script: Path, *arguments: str) -> None:
+    """Calls `main` of a script."""
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    spec = importlib.util.spec_from_file_location(f"script_{script.stem}", script)
+    module = importlib.util.module_from_spec(spec)
+    with monkeypatch.context() as context:
+        for name in (f"DEFINE_{kind}" for kind in KINDS):
+            define = functools.partial(getattr(flags, name), flag_values=values)
+            context.setattr(flags, name, define)
+        spec.loader.exec_module(module)
+    module.main(values(["script", *arguments]))

@@ -1,0 +1,89 @@
+"""A small corpus in both kinds of storage, for tests of what reads them."""
+
+import string
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from support.texts import random_texts
+
+from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.records import write_shards
+from convert_tf.data.schema import Example
+from convert_tf.data.token_writer import tokenize_records
+from convert_tf.data.utterance_writer import tokenize_utterances
+from convert_tf.text.vocabulary import write_vocabulary
+
+NUM_OOV_BUCKETS = 5
+SOURCES = ("forum", "chat", "forum", "")  # an example's, by its number
+
+
+class Corpus(NamedTuple):
+    """Paths of a folder of records, its vocabulary, and the folder of their token ids."""
+
+    records: str
+    vocabulary: str
+    arrays: str
+
+
+def write_corpus(folder: Path, *, num_train: int, num_dev: int = 100) -> Corpus:
+    """Writes a train split of three uneven shards and a dev split, as records and as token ids."""
+    letters = [*string.ascii_lowercase]
+    vocabulary = folder / "vocab.txt"
+    write_vocabulary(vocabulary, [*(f"\ufe4f{letter}" for letter in letters), *letters])
+    examples = _examples(num_train, seed=0)
+    bounds = [0, num_train // 7, num_train // 2, num_train]
+    placed = [("dev", 0, example) for example in _examples(num_dev, seed=1)]
+    for shard in range(3):
+        placed += [("train", shard, x) for x in examples[bounds[shard] : bounds[shard + 1]]]
+    records = folder / "records"
+    records.mkdir()
+    write_shards(str(records), placed, num_shards={"dev": 1, "train": 3})
+    tokenize_records(
+        str(records),
+        str(folder / "ids"),
+        vocabulary=str(vocabulary),
+        num_oov_buckets=NUM_OOV_BUCKETS,
+    )
+    return Corpus(str(records), str(vocabulary), str(folder / "ids"))
+
+
+def _examples(number: int, *, seed: int) -> list[Example]:
+    """Pairs with none to ten earlier turns; some characters are in no vocabulary."""
+    rng = np.random.default_rng(seed)
+    texts = iter(random_texts(12 * number, seed=seed))
+    return [
+        Example(
+            context=f"{next(texts)} {index}?",  # digits are in no vocabulary
+            response=next(texts),
+            extra_contexts=tuple(next(texts) for _ in range(rng.integers(0, 11))),
+            response_id=f"r{index}",
+            subreddit="s",
+            thread_id=str(index),
+            context_author="a",
+            response_author="b",
+            source=SOURCES[index % len(SOURCES)],
+        )
+        for index in range(number)
+    ]
+
+
+def pair_batches(contexts, responses, *, tokenizer, extra_contexts=None, batch_size=128):
+    """Packed batches of given texts, in order, from the tokenizer's ids alone."""
+    names = PAIR if extra_contexts is None else PAIR_AND_EXTRA_CONTEXT
+    columns = [contexts, responses, extra_contexts or []][: len(names)]
+    for start in range(0, len(contexts), batch_size):
+        texts = [text for column in columns for text in column[start : start + batch_size]]
+        ids = tokenizer.token_ids(tf.constant(texts))[:, :60]
+        token_ids = TokenIds(ids.flat_values.numpy(), ids.row_splits.numpy())
+        yield pack_batch(token_ids, names, row_tokens=64, padding_id=tokenizer.padding_id)
+
+
+def write_utterances(output: Path, patterns: list[str], vocabulary: str, **options) -> str:
+    """Writes the token ids of files of single texts, with the corpus's hash buckets."""
+    tokenize_utterances(
+        patterns, str(output), vocabulary=vocabulary, num_oov_buckets=NUM_OOV_BUCKETS, **options
+    )
+    return str(output)

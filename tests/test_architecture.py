@@ -1,0 +1,417 @@
+"""The rules of the house, each a function from `{module: source}` to the faults that it finds.
+
+Each is run on the package, where it finds none, and on a planted fault, which it finds.
+"""
+
+import ast
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import convert_tf
+
+PACKAGE = Path(convert_tf.__file__).parent
+ROOT = PACKAGE.parent
+
+# Packages import from lines above their own. Those of one line may import each other one way.
+ORDER = (
+    ("config", "storage", "metrics", "numerics", "extras", "figures"),
+    ("text",),
+    ("data",),
+    ("corpora",),
+    ("layers",),
+    ("models",),
+    ("checkpoints",),
+    ("encoding",),
+    ("export",),
+    ("ranking",),
+    ("training",),
+    ("evaluation", "search", "intents"),
+    ("service",),
+    ("cli", "__main__"),
+)
+
+# Who imports what is neither Python's own, nor numpy, nor ours: packages or files of convert_tf.
+LIBRARIES = {
+    "tensorflow": (
+        "text.runs text.tokenizer text.wordpiece data.records data.record_examples "
+        "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
+        "checkpoints.module_weights "
+        "encoding.backends.module export.hub ranking.module training.teach "
+        "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu"
+    ),
+    "tensorflow_text": (
+        "text.tokenizer text.wordpiece encoding.backends.module ranking.module intents.serving"
+    ),
+    "tensorflow_hub": "encoding.backends.module intents.serving",
+    "tensorflow_model_optimization": "numerics.quantization",
+    "keras": "numerics layers models export training intents.finetuning",
+    "jax": "training.processes",
+    "absl": "cli",
+    "argparse": "",
+    "apache_beam": "corpora.beam",
+    "duckdb": "corpora.sorting",
+    "faiss": "search.faiss",
+    "fastapi": "service",
+    "pydantic": "service",
+    "starlette": "service",
+    "uvicorn": "cli.serve",
+    "cycler": "figures",
+    "langchain_core": "encoding.langchain",
+    "matplotlib": "figures corpora.report evaluation intents training",
+    "ml_dtypes": "checkpoints.huggingface",
+    "mteb": "encoding.mteb",
+    "onnx": "export.onnx intents.one_file",
+    "onnxruntime": "encoding.backends.onnx export.onnx training.teacher",
+    "scipy": "intents",
+    "sentencepiece": "corpora.vocabulary training.teach",
+    "sklearn": "intents",
+    "tensorboard": "training.tensorboard",
+    "threadpoolctl": "numerics.initializers intents.head",
+    "tokenizers": "training.teacher",
+    "torch": "training.teacher encoding.sentence_transformers",
+    "transformers": "training.teacher",
+    "yaml": "intents.rasa",
+    "zstandard": "storage.streams corpora.sample",
+}
+# Where they are allowed, but not here: what cheap processes import.
+NUMPY_ONLY = "training.negative_search intents.encodings"
+
+# Functions that are one role in many files: `{name: where}`.
+ROLES = {
+    "read": "corpora",  # a format of dumps
+    "define_flags": "cli",  # a command
+    "run": "cli",
+}
+
+Sources = dict[str, str]
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES: Sources = {
+    _module_name(path): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+@functools.cache
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
+def _imports(source: str) -> list[tuple[str, bool]]:
+    """`(name, whether inside a function)`; `from a import b` is `a.b`."""
+    found = []
+
+    def walk(node: ast.AST, is_inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = is_inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, inside) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                start = "." * child.level + (child.module or "")
+                found.extend((f"{start}.{alias.name}", inside) for alias in child.names)
+            walk(child, inside)
+
+    walk(_tree(source), False)
+    return found
+
+
+def _is_under(module: str, places: str) -> bool:
+    return any(f"{module}.".startswith(f"convert_tf.{place}.") for place in places.split())
+
+
+def _graph(sources: Sources) -> dict[str, set[str]]:
+    """Which modules each module imports; the package itself imports none but by name."""
+    known = {module for module in sources if module != "convert_tf"}
+    found: dict[str, set[str]] = {}
+    for module in known:
+        names = {name for name, _ in _imports(sources[module])}
+        names |= {name.rpartition(".")[0] for name in names - known}
+        found[module] = (names & known) - {module}
+    return found
+
+
+def _circles(graph: dict[str, set[str]]) -> list[str]:
+    """Nodes that reach themselves."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    return [f"{node} is in a circle" for node in sorted(graph) if node in reached(node)]
+
+
+def upward_imports(sources: Sources) -> list[str]:
+    levels = {package: level for level, line in enumerate(ORDER) for package in line}
+    faults = []
+    packages: dict[str, set[str]] = {package: set() for package in levels}
+    for module, source in sources.items():
+        own = module.split(".")[1] if "." in module else None
+        if own is not None and own not in levels:
+            faults.append(f"{module} has no place in ORDER")
+            continue
+        for name, _ in _imports(source):
+            parts = name.split(".")
+            if own is None or parts[0] != "convert_tf" or parts[1] not in levels:
+                continue
+            if levels[parts[1]] > levels[own]:
+                faults.append(f"{module} imports {name}")
+            elif parts[1] != own:
+                packages[own].add(parts[1])
+    return faults + (_circles(packages) if not faults else [])
+
+
+def circles_of_files(sources: Sources) -> list[str]:
+    return _circles(_graph(sources))
+
+
+def relative_imports(sources: Sources) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for module, source in sources.items()
+        for name, _ in _imports(source)
+        if name.startswith(".")
+    ]
+
+
+def libraries_elsewhere(sources: Sources) -> list[str]:
+    faults = []
+    for module, source in sources.items():
+        for name, is_inside in _imports(source):
+            top = name.split(".")[0]
+            places = LIBRARIES.get(top, "")
+            if top in LIBRARIES or top not in (*sys.stdlib_module_names, "numpy", "convert_tf"):
+                if not _is_under(module, places) or _is_under(module, NUMPY_ONLY):
+                    faults.append(f"{module} imports {name}")
+                elif top == "tensorflow_model_optimization" and not is_inside:
+                    faults.append(f"{module} imports {name}, which is not always installed")
+    return faults
+
+
+def runnable_modules(sources: Sources) -> list[str]:
+    return [
+        f"{module} runs as __main__"
+        for module, source in sources.items()
+        if module != "convert_tf.__main__"
+        and any(
+            isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+            for node in _tree(source).body
+        )
+    ]
+
+
+def ignored_argument_types(sources: Sources) -> list[str]:
+    return [
+        f"{module} passes an untrue type"
+        for module, source in sources.items()
+        if re.search(r"type: ignore\[[^]]*arg-type", source)
+    ]
+
+
+def names_twice(sources: Sources) -> list[str]:
+    first: dict[str, str] = {}
+    faults = []
+    for module, source in sources.items():
+        for node in _tree(source).body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("_") or _is_under(module, ROLES.get(node.name, "")):
+                continue
+            if node.name in first:
+                faults.append(f"{node.name} is in {first[node.name]} and in {module}")
+            first.setdefault(node.name, module)
+    return faults
+
+
+def tf_keras(sources: Sources) -> list[str]:
+    return [
+        f"{module} reads Keras from TensorFlow"
+        for module, source in sources.items()
+        if any(name.startswith("tensorflow.keras") for name, _ in _imports(source))
+        or any(
+            isinstance(node, ast.Attribute)
+            and node.attr == "keras"
+            and ast.unparse(node.value) in ("tf", "tensorflow")
+            for node in ast.walk(_tree(source))
+        )
+    ]
+
+
+def modules_that_are_gone(sources: Sources) -> list[str]:
+    """Names in docstrings and comments; imports, too."""
+    return [
+        f"{module} names {name}"
+        for module, source in sources.items()
+        for name in re.findall(r"\bconvert_tf(?:\.[a-z]\w*)+", source)
+        if name not in {*SOURCES, *sources}
+        and (parent := name.rpartition(".")[0]) not in ({*SOURCES, *sources} - {"convert_tf"})
+        and not (parent == "convert_tf" and name.rpartition(".")[2] in dir(convert_tf))
+    ]
+
+
+def bare_json(sources: Sources) -> list[str]:
+    """Deep nesting is no `ValueError` to `json`."""
+    return [
+        f"{module} reads JSON without parsed_json"
+        for module, source in sources.items()
+        if module != "convert_tf.storage.json_text"
+        and (
+            any(name in ("json.load", "json.loads") for name, _ in _imports(source))
+            or any(
+                isinstance(node, ast.Attribute)
+                and node.attr in ("load", "loads")
+                and ast.unparse(node.value) == "json"
+                for node in ast.walk(_tree(source))
+            )
+        )
+    ]
+
+
+def utils(sources: Sources) -> list[str]:
+    return [m for m in sources if m.rpartition(".")[2] in ("utils", "util", "helpers", "common")]
+
+
+# A fault for each rule, or several of which each is found.
+PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
+    upward_imports: [
+        {"convert_tf.models.x": "def f():\n    from convert_tf.training import run\n"},
+        {"convert_tf.config.x": "import convert_tf.cli.main\n"},
+        {"convert_tf.x": ""},
+        {
+            "convert_tf.search.x": "from convert_tf.intents.y import z",
+            "convert_tf.intents.y": "from convert_tf.search import w",
+        },
+    ],
+    circles_of_files: [
+        {
+            "convert_tf.text.a": "from convert_tf.text.b import f",
+            "convert_tf.text.b": "def f():\n    from convert_tf.text import a",
+        }
+    ],
+    relative_imports: [{"convert_tf.text.a": "from .b import f"}, {"a": "from . import b"}],
+    libraries_elsewhere: [
+        {"convert_tf.models.x": "def f():\n    from tensorflow import io as x\n"},
+        {"convert_tf.training.run": "import tensorflow as tf"},
+        {"convert_tf.numerics.devices": "import tensorflow.io"},
+        {"convert_tf.numerics.quantization": "import tensorflow_model_optimization"},
+        {"convert_tf.storage.files": "import pandas"},
+        {"convert_tf.training.negative_search": "import keras"},
+        {"convert_tf.export.onnx.writing": "from absl import flags"},
+        {"convert_tf.cli.x": "import argparse"},
+    ],
+    runnable_modules: [{"convert_tf.text.a": "if __name__ == '__main__':\n    f()\n"}],
+    ignored_argument_types: [{"convert_tf.text.a": "f(x)  # type: ignore[misc, arg-type]\n"}],
+    names_twice: [
+        {"convert_tf.text.a": "class A: ...", "convert_tf.data.b": "def A(): ..."},
+        {"convert_tf.text.a": "def run(): ...", "convert_tf.data.b": "def run(): ..."},
+    ],
+    tf_keras: [
+        {"a": "import tensorflow as tf\ny = tf.keras.layers.Dense\n"},
+        {"a": "from tensorflow import keras\n"},
+    ],
+    modules_that_are_gone: [
+        {"convert_tf.text.a": "# as `convert_tf.nonsense.f`"},
+        {"convert_tf.text.a": "# as `convert_tf.nonsense`"},
+    ],
+    bare_json: [
+        {"convert_tf.text.a": "import json\nx = json.loads('{}')\n"},
+        {"convert_tf.text.a": "import json\ndef f(file):\n    return json.load(file)\n"},
+        {"convert_tf.text.a": "from json import loads\n"},
+    ],
+    utils: [{"convert_tf.text.utils": ""}],
+}
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_the_package_keeps_the_rule(rule):
+    assert rule(SOURCES) == []
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_a_planted_fault_is_found(rule):
+    for planted in PLANTED[rule]:
+        assert rule(planted), planted
+
+
+def test_the_package_is_typed_as_a_whole():
+    settings = (ROOT / "pyproject.toml").read_text()
+    own = settings.partition("[tool.mypy]")[2].partition("\n[")[0]
+    assert 'packages = ["convert_tf"]' in own
+    assert "exclude" not in own
+    assert "ignore_errors" not in settings
+
+
+_HEAVY = {
+    "tensorflow",
+    "keras",
+    "jax",
+    "tensorflow_text",
+    "tensorflow_model_optimization",
+    "duckdb",
+}
+
+
+def _loaded_after(statements: str, **environment: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statements}\nimport sys; print(*sys.modules)"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return _HEAVY & set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    statements = (
+        "import convert_tf, convert_tf.metrics, convert_tf.corpora.threads\n"
+        "import convert_tf.data.packing, convert_tf.cli.main\n"
+        "assert convert_tf.ModelConfig().embedding_dim == 512\n"
+        "assert convert_tf.__version__\n"
+        "convert_tf.metrics.recall_at_k([1, 2], 1)"
+    )
+    assert _loaded_after(statements) == set()
+
+
+def test_the_light_runtime_loads_without_tensorflow():
+    statements = "import convert_tf.encoding.sentence_encoder, convert_tf.encoding.backends.onnx"
+    assert _loaded_after(statements) == set()
+
+
+def test_workers_of_a_cluster_read_without_tensorflow():
+    pytest.importorskip("apache_beam")
+    assert _loaded_after("import convert_tf.corpora.beam.steps") == set()
+
+
+def test_the_network_runs_without_tensorflow():
+    """Everything that a JAX machine trains with imports without TensorFlow."""
+    statements = (
+        "import convert_tf.training.encoder.run, convert_tf.training.pretraining.run\n"
+        "import convert_tf.training.ranker.run, convert_tf.training.mining\n"
+        "import convert_tf.training.recorder, convert_tf.checkpoints.folder\n"
+        "import convert_tf.models.encoder, convert_tf.numerics.quantization"
+    )
+    assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}
+
+
+def test_public_names_exist_and_unknown_ones_do_not():
+    for name in dir(convert_tf):
+        assert getattr(convert_tf, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = convert_tf.nonsense

@@ -1,0 +1,188 @@
+"""What an installation without some libraries does: it says in a line what to install."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.extras import MissingLibraryError, needs
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXTS = ["where is my card?", "", "i want my money back!"]
+
+
+def setup_extras():
+    """`{name: packages}` of setup.py, and the base installation under ""."""
+    found = {}
+    import setuptools
+
+    def record(**options):
+        found.update(options["extras_require"], **{"": options["install_requires"]})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setuptools, "setup", record)
+        source = (ROOT / "setup.py").read_text(encoding="utf-8")
+        exec(compile(source, str(ROOT / "setup.py"), "exec"), {"__file__": str(ROOT / "setup.py")})
+    return found
+
+
+def test_a_missing_library_is_named_with_what_installs_it():
+    with (
+        pytest.raises(
+            MissingLibraryError, match=r"\AX needs the extra \[faiss\]\. Received: .*no_"
+        ),
+        needs("faiss", "X"),
+    ):
+        import no_such_library
+    with (
+        pytest.raises(MissingLibraryError, match=r"Run pip install 'convert_tf'\.\Z"),
+        needs("", "X"),
+    ):
+        import no_such_library  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("library", "statement", "remedy"),
+    [
+        ("langchain_core", "import convert_tf.encoding.langchain", "'convert_tf[langchain]'"),
+        ("mteb", "import convert_tf.encoding.mteb", "'convert_tf[mteb]'"),
+        ("tensorboard", "from convert_tf.training.tensorboard import EventFile; EventFile('x')",
+         "'convert_tf[plots]'"),
+        ("torch", "from convert_tf.encoding import sentence_transformers as s, sentence_encoder\n"
+         "s.converted(0, normalize_embeddings=False, convert_to_numpy=False, "
+         "convert_to_tensor=True)", "torch"),
+        ("onnxruntime", "from convert_tf.encoding.backends.onnx import OnnxBackend\n"
+         "OnnxBackend('x.onnx')", "onnxruntime"),
+    ],
+)  # fmt: skip
+def test_what_a_library_is_missing_for_says_what_to_install(library, statement, remedy):
+    program = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        f"try:\n    {statement.replace(chr(10), chr(10) + '    ')}\n"
+        "except (ImportError, ValueError) as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT
+    )  # fmt: skip
+    (line,) = done.stdout.splitlines() or [done.stderr]
+    assert "Received: " in line and line.endswith(f"Run pip install {remedy}."), line
+
+
+def test_errors_of_another_kind_are_not_changed():
+    with pytest.raises(ZeroDivisionError), needs("faiss", "X"):
+        _ = 1 / 0
+
+
+def test_extras_that_errors_name_exist():
+    extras = setup_extras()
+    named = set()
+    for path in (ROOT / "convert_tf").rglob("*.py"):
+        named |= set(re.findall(r"needs\(\s*\"([\w-]*)\"", path.read_text(encoding="utf-8")))
+    assert {"", "data", "plots", "faiss", "beam"} <= named <= {*extras}
+
+
+def test_the_base_installation_has_no_library_of_an_extra():
+    extras = setup_extras()
+    base = {re.split(r"[<>=]", each)[0] for each in extras[""]}
+    assert not base & {
+        "duckdb",
+        "matplotlib",
+        "sentencepiece",
+        "zstandard",
+        "onnxruntime",
+        "faiss-cpu",
+    }
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "command"),
+    [
+        ("zstandard", "data", "sample --output {}/dumps"),
+        ("duckdb", "data", "prepare --pairs {}/faq.csv --output {}/data"),
+        ("sentencepiece", "data", "vocabulary --input {}/texts.txt --output {}/v --tokenizer "
+         "sentencepiece --vocab_size 20"),
+    ],
+)  # fmt: skip
+def test_a_command_without_its_extra(missing, extra, command, tmp_path, monkeypatch):
+    (tmp_path / "faq.csv").write_text("question,answer\nhow are you?,fine and you?\n")
+    (tmp_path / "texts.txt").write_text("how are you?\nfine, and you?\n")
+    monkeypatch.setitem(sys.modules, missing, None)
+    for name in ("convert_tf.corpora.sorting", "convert_tf.corpora.local"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        call_command(*(word.replace("{}", str(tmp_path)) for word in command.split()))
+    (line,) = str(stopped.value.code).splitlines()
+    assert f"needs the extra [{extra}]" in line
+    assert f"pip install 'convert_tf[{extra}]'" in line
+
+
+def test_zst_files_name_their_extra(tmp_path, monkeypatch):
+    from convert_tf.storage.lines import TextLines
+
+    path = tmp_path / "texts.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingLibraryError, match=r"\.zst files needs the extra \[data\]"):
+        list(TextLines(path))
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    pytest.importorskip("onnx")
+    folder = tmp_path_factory.mktemp("light")
+    return export_onnx(write_checkpoint(folder / "run"), folder / "tiny.onnx")
+
+
+@pytest.fixture(scope="module")
+def light_python(tmp_path_factory):
+    """Runs statements where nothing but numpy, onnxruntime and convert_tf can be imported."""
+    folder = tmp_path_factory.mktemp("packages")
+    for name in ("numpy", "onnxruntime"):
+        place = Path(find_spec(name).origin).parent
+        for path in (place, place.parent / f"{name}.libs"):
+            if path.exists():
+                (folder / path.name).symlink_to(path)
+    (folder / "convert_tf").symlink_to(ROOT / "convert_tf")
+
+    def run(statements):
+        start = f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(
+            [sys.executable, "-S", "-c", start + statements],
+            capture_output=True, text=True, env=kept,
+        )  # fmt: skip
+
+    return run
+
+
+def test_an_onnx_file_needs_numpy_and_onnxruntime_alone(onnx_file, light_python):
+    from convert_tf import SentenceEncoder
+
+    done = light_python(
+        "from convert_tf import SentenceEncoder\n"
+        f"encoder = SentenceEncoder({str(onnx_file)!r})\n"
+        f"print(encoder.encode({TEXTS!r}).ravel()[:200].tolist())\n"
+        "print(encoder.rank('where?', ['here', 'there'], top_k=1)[0][0] in ('here', 'there'))\n"
+        "try:\n    import tensorflow\nexcept ImportError: print('alone')\n"
+    )
+    assert done.returncode == 0, done.stderr
+    vectors, ranked, alone = done.stdout.splitlines()
+    expected = SentenceEncoder(onnx_file).encode(TEXTS).ravel()[:200]
+    np.testing.assert_allclose(eval(vectors), expected, atol=1e-5)
+    assert (ranked, alone) == ("True", "alone")
+
+
+@pytest.mark.parametrize("mark", ["saved_model.pb", "config.json"])
+def test_what_needs_tensorflow_says_so_without_it(mark, tmp_path, light_python):
+    (tmp_path / mark).write_text("{}")
+    done = light_python(f"import convert_tf; convert_tf.SentenceEncoder({str(tmp_path)!r})")
+    assert "needs what pip installs with convert_tf. Received: No module" in done.stderr
+    assert "Run pip install 'convert_tf'." in done.stderr

@@ -1,0 +1,201 @@
+"""The command that learns a vocabulary, on records and on text files."""
+
+import bz2
+import gzip
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import zstandard
+
+from convert_tf.corpora import vocabulary as learn_module
+from convert_tf.corpora.vocabulary import (
+    in_graph,
+    learn,
+    read_sentences,
+    sample_sentences,
+    train_sentencepiece,
+)
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.subwords import SubwordConfig
+from convert_tf.text.vocabulary import read_vocabulary
+
+SENTENCES = ["The cat sat", "the CAT ran!", "a dog, a cat", "it's 20155 now"] * 5
+CONFIG = SubwordConfig(min_count=5, alphabet_min_count=1)
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "in" / "text.txt"
+    path.parent.mkdir()
+    path.write_text("\n".join(SENTENCES) + "\n", "utf-8")
+    return str(path)
+
+
+def write_records(folder, split, rows):
+    with tf.io.TFRecordWriter(str(folder / f"{split}-00000-of-00001.tfrecord")) as writer:
+        for row in rows:
+            example = tf.train.Example()
+            for name, value in row.items():
+                example.features.feature[name].bytes_list.value.append(value.encode())
+            writer.write(example.SerializeToString())
+
+
+def test_text_file(text_file, tmp_path):
+    output = tmp_path / "new" / "vocab.txt"
+    line = learn([text_file], str(output), config=CONFIG)
+    subwords = read_vocabulary(output)
+    assert {"﹏the", "﹏cat", "﹏2015"} <= set(subwords)
+    assert "﹏The" not in subwords
+    assert line == f"wrote {output}: 20 sentences, 13 words, {len(subwords)} subwords"
+    assert os.listdir(output.parent) == ["vocab.txt"]
+
+
+def test_compressed_files_and_patterns_give_the_same(text_file, tmp_path):
+    with open(text_file, "rb") as file:
+        content = file.read()
+    compress = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": zstandard.ZstdCompressor().compress,
+    }
+    learn([text_file], str(tmp_path / "vocab.txt"), config=CONFIG)
+    expected = read_vocabulary(tmp_path / "vocab.txt")
+    for suffix, function in compress.items():
+        (tmp_path / f"copy.txt.{suffix}").write_bytes(function(content))
+        learn([str(tmp_path / f"copy*.{suffix}")], str(tmp_path / "vocab.txt"), config=CONFIG)
+        assert read_vocabulary(tmp_path / "vocab.txt") == expected
+
+
+def test_order_of_sentences_changes_nothing(text_file, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(reversed(SENTENCES)), "utf-8")
+    for number, path in enumerate((text_file, str(other))):
+        learn([path], str(tmp_path / f"vocab{number}.txt"), config=CONFIG)
+    assert read_vocabulary(tmp_path / "vocab0.txt") == read_vocabulary(tmp_path / "vocab1.txt")
+
+
+def test_records_give_each_text_of_a_thread_once(tmp_path):
+    rows = [
+        {"thread_id": "t1", "context": "root", "response": "reply one", "context/0": "older"},
+        {"thread_id": "t1", "context": "root", "response": "reply two"},
+        {"thread_id": "t1", "context": "reply one", "response": "reply three"},
+        {"thread_id": "t2", "context": "root", "response": "reply one"},
+    ]
+    write_records(tmp_path, "train", rows)
+    write_records(tmp_path, "test", [{"context": "hidden", "response": "hidden", "thread_id": "t"}])
+    texts = [text.decode() for text in read_sentences([str(tmp_path)])]
+    assert sorted(texts) == [
+        "reply one", "reply one", "reply three", "reply two", "root", "root",
+    ]  # fmt: skip
+
+
+def test_max_sentences_is_kept(text_file, tmp_path):
+    lines = [
+        learn([text_file], str(tmp_path / "v"), config=CONFIG, max_sentences=number)
+        for number in (10, 15)
+    ]
+    assert "10 sentences" in lines[0]
+    assert "15 sentences" in lines[1]
+    with pytest.raises(ValueError, match="max_sentences=0"):
+        learn([text_file], str(tmp_path / "v"), max_sentences=0)
+
+
+def test_limits_on_words_are_kept(text_file, tmp_path):
+    learn([text_file], str(tmp_path / "v"), config=CONFIG, max_word_length=2)
+    assert max(map(len, read_vocabulary(tmp_path / "v"))) == 2
+    # Of 13 words three are seen ten times or more and the others five times.
+    assert " 3 words" in learn([text_file], str(tmp_path / "v"), config=CONFIG, max_words=12)
+
+
+def test_batches_keep_their_order():
+    texts = [f"Text {number}".encode() for number in range(7500)]
+    found = [row for rows in in_graph(tf.strings.lower, texts) for row in rows]
+    assert found == [text.lower() for text in texts]
+
+
+def test_sentencepiece_is_deterministic_and_its_size_is_kept(text_file, tmp_path):
+    texts = [text.encode() for text in SENTENCES]
+    models = [train_sentencepiece(texts, vocab_size=size) for size in (22, 22, 24)]
+    assert models[0] == models[1]
+    line = learn([text_file], str(tmp_path / "m"), tokenizer="sentencepiece", vocab_size=24)
+    assert line == f"wrote {tmp_path / 'm'}: 20 sentences, 24 subwords"
+    assert (tmp_path / "m").read_bytes() == models[2]
+    assert load_tokenizer(tmp_path / "m").vocab_size == 24
+
+
+def test_sentencepiece_refuses_too_few_pieces(text_file, tmp_path):
+    with pytest.raises(ValueError, match="vocab_size=3"):
+        learn([text_file], str(tmp_path / "m"), tokenizer="sentencepiece", vocab_size=3)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("tokenizer", ["subword", "sentencepiece"])
+def test_no_text_is_an_error(tmp_path, tokenizer):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"Received: .*empty\.txt, which hold none"):
+        learn([str(tmp_path / "empty.txt")], str(tmp_path / "v"), tokenizer=tokenizer)
+    assert not (tmp_path / "v").exists()
+
+
+def test_truncated_archive_is_reported(text_file, tmp_path, capsys):
+    with open(text_file, "rb") as file:
+        (tmp_path / "cut.gz").write_bytes(gzip.compress(file.read())[:-12])
+    list(read_sentences([str(tmp_path / "cut.gz")]))
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_interrupted_reading_leaves_the_old_file(text_file, tmp_path, monkeypatch):
+    output = tmp_path / "vocab.txt"
+    output.write_text("old\n")
+
+    def broken(_):
+        yield b"one"
+        raise OSError("the disk went away")
+
+    monkeypatch.setattr(learn_module, "read_sentences", broken)
+    with pytest.raises(OSError, match="went away"):
+        learn([text_file], str(output), config=CONFIG)
+    assert output.read_text() == "old\n"
+    assert sorted(os.listdir(tmp_path)) == ["in", "vocab.txt"]
+
+
+@pytest.mark.slow
+def test_command_line(text_file, tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "convert_tf", "vocabulary", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    output = tmp_path / "vocab.txt"
+    flags = ["--min_count=5", "--iterations=2", "--max_subword_length=4", "--alphabet_min_count=6"]
+    good = run(f"--input={text_file}", f"--output={output}", *flags, "--max_consecutive_digits=3")
+    assert good.returncode == 0, good.stderr
+    assert good.stdout.startswith(f"wrote {output}: 20 sentences, 13 words, ")
+    subwords = read_vocabulary(output)
+    assert max(map(len, subwords)) == 4
+    assert not any("2015" in subword or "g" in subword for subword in subwords)
+    bad = run(f"--input={tmp_path / 'nothing'}", f"--output={output}")
+    assert bad.returncode == 1
+    assert bad.stderr.splitlines()[-1].startswith("convert-tf vocabulary: ")
+    assert read_vocabulary(output) == subwords
+
+
+def test_folder_without_records_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="train"):
+        learn([str(tmp_path)], str(tmp_path / "v"))
+
+
+def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):
+    """Of a corpus that is sorted, the first ones are of one kind."""
+    (tmp_path / "text.txt").write_text("".join(f"{number}\n" for number in range(2000)))
+    paths = [str(tmp_path / "text.txt")]
+    drawn = [int(text) for text in sample_sentences(paths, 500)]
+    assert len(drawn) == 500
+    assert drawn == sorted({*drawn}) == [int(text) for text in sample_sentences(paths, 500)]
+    # Of each quarter 125 are expected, with a standard deviation of 8.
+    assert all(85 < n < 165 for n in np.histogram(drawn, bins=4, range=(0, 2000))[0])
+    assert [*sample_sentences(paths, 500, seed=1)] != [*sample_sentences(paths, 500)]
+    assert len([*sample_sentences(paths, 2000)]) == len([*sample_sentences(paths, 9999)]) == 2000

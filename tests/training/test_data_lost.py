@@ -1,0 +1,184 @@
+"""Data that is damaged, cut or deleted while a run reads it, and disks that fill up."""
+
+import errno
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.record_examples import RecordFolder
+from convert_tf.data.record_index import RecordIndex
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.storage import files
+from convert_tf.storage.files import FileWriteError
+from convert_tf.training import recorder as callbacks
+from convert_tf.training.encoder.run import train
+from convert_tf.training.state import newest_checkpoint
+from convert_tf.training.tensorboard import EventFile
+
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=12, batch_size=10, optimizer="adam", learning_rate=0.01, precision="float32",
+    eval_every=6, eval_examples=100, checkpoint_every=2,
+)  # fmt: skip
+SHARD = "train-00002-of-00003.tfrecord"
+IDS = "train-response-ids.npy"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
+
+
+@pytest.fixture
+def copy(corpus, tmp_path):
+    """A copy of the records and of the token ids, to be damaged."""
+    return corpus._replace(
+        records=shutil.copytree(corpus.records, tmp_path / "records"),
+        arrays=shutil.copytree(corpus.arrays, tmp_path / "ids"),
+    )
+
+
+def _cut(path: Path, share: float) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(int(share * path.stat().st_size))
+
+
+def _flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _drop_the_last_records(path: Path) -> None:
+    """As if the shard had been written anew, from fewer pairs: each record is whole."""
+    marks = RecordIndex([str(path)]).locate(np.array([32]), np.array([33]))
+    with open(path, "r+b") as file:
+        file.truncate(int(marks.offsets[0]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (Path.unlink, "No such file"),
+        (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
+        (lambda path: _cut(path, 0.0), "Received: "),
+        (_flip_a_bit, "corrupted record"),
+        (_drop_the_last_records, "holds fewer than before. Put the file back"),
+    ],
+    ids=["deleted", "cut", "empty", "bit", "fewer"],
+)
+def test_a_shard_that_is_lost_is_named(copy, damage, what):
+    folder = RecordFolder(
+        str(copy.records), vocabulary=copy.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    examples = folder.open("train", max_tokens=60)
+    everything = np.array([0]), np.array([80])
+    assert len(examples.load(*everything)) == 80
+    damage(copy.records / SHARD)
+    with pytest.raises(ValueError, match=f"(?s)({what}).*{SHARD}|{SHARD}.*({what})"):
+        examples.load(*everything)
+    assert len(examples.load(np.array([0]), np.array([30]))) == 30  # the other shards are whole
+
+
+@pytest.mark.parametrize("name", [IDS, "train-context-offsets.npy"])
+def test_an_array_that_is_cut_is_named(copy, name):
+    """Reading on would end the process with SIGBUS."""
+    examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+    before = examples.token_ids(np.arange(80)).flat
+    _cut(copy.arrays / name, 0.5)
+    with pytest.raises(ValueError, match=rf"of \d+ bytes, in .*{name}.*convert-tf tokenize"):
+        examples.token_ids(np.arange(80))
+    assert len(before)
+
+
+def test_an_array_that_is_deleted_or_replaced_is_read_to_the_end(copy):
+    examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+    before = examples.token_ids(np.arange(80))
+    (copy.arrays / IDS).unlink()
+    np.save(copy.arrays / IDS, np.zeros(3, np.uint16))
+    after = examples.token_ids(np.arange(80))
+    np.testing.assert_array_equal(before.flat, after.flat)
+    with pytest.raises(ValueError, match="offsets of token ids must fit"):
+        ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["records", "arrays"])
+def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
+    copy, tmp_path, monkeypatch, capfd, kind
+):
+    lost = copy.records / SHARD if kind == "records" else copy.arrays / IDS
+    whole = lost.read_bytes()
+    batch_end = callbacks.RunProgress.on_train_batch_end
+
+    def at_step_5(progress, batch, logs=None):
+        batch_end(progress, batch, logs)
+        if progress.step == 5:
+            _cut(lost, 0.5)
+
+    def run():
+        # Small groups, so that data are read until the end.
+        data = DataConfig(data=str(getattr(copy, kind)), shuffle_buffer=16)
+        return train(MODEL, CONFIG, data, output=str(tmp_path / "run"),
+                     vocabulary=copy.vocabulary)  # fmt: skip
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.RunProgress, "on_train_batch_end", at_step_5)
+        with pytest.raises(ValueError, match=lost.name):
+            run()
+    assert "Traceback" not in capfd.readouterr().err
+    assert newest_checkpoint(tmp_path / "run").name >= "step-00000004"
+    lost.write_bytes(whole)
+    assert newest_checkpoint(run()).name == "step-00000012"
+
+
+def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = tmp_path / "run"
+    data = DataConfig(data=corpus.arrays)
+    replace = files.os.replace
+    for name in (callbacks.METRICS_FILE, callbacks.CURVE_FILE):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                files.os,
+                "replace",
+                lambda a, b, name=name: full() if name in os.fspath(b) else replace(a, b),
+            )
+            with pytest.raises(FileWriteError, match=rf"No space left on device, at .*{name}"):
+                train(MODEL, CONFIG, data, output=str(run))
+        left = [path.name for path in run.iterdir()]
+        assert not [each for each in left if each.startswith(".new-") or each == name]
+
+
+def test_an_event_is_written_whole_or_not_at_all(tmp_path):
+    """With a real limit on the size of files."""
+    events = EventFile(str(tmp_path))
+    events.scalars(1, {"loss": 1.0})
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        with pytest.raises(FileWriteError, match=r"File too large, at .*tfevents"):
+            events.scalars(2, {"loss": 2.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    events.scalars(3, {"loss": 3.0})
+    events.close()
+    assert [event.step for event in EventFileLoader(str(path)).Load()] == [0, 1, 3]
+    with pytest.raises(FileWriteError, match="File exists"):
+        EventFile(str(path))

@@ -1,0 +1,416 @@
+"""Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, TrainingBatches
+from convert_tf.data.record_examples import read_texts
+from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.losses import distinct_responses, in_batch_softmax_losses
+from convert_tf.storage.files import only_writer
+from convert_tf.training.encoder.objective import ResponseRanking
+from convert_tf.training.encoder.run import train
+from convert_tf.training.state import saved_checkpoints
+from convert_tf.training.teach import write_teacher_vectors
+
+DIM = 12
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    precision="float32", eval_every=4, eval_examples=100, checkpoint_every=4,
+)  # fmt: skip
+
+
+def changed(config, **fields):
+    return type(config).from_dict({**config.to_dict(), **fields})
+
+
+def unit(shape, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape).astype("float32")
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def letters_teacher(texts):
+    """Normalised counts of letters, turned: equal texts have equal vectors."""
+    counts = np.array([[1 + text.count(chr(97 + i)) for i in range(26)] for text in texts])
+    turned = counts @ unit((26, DIM), seed=3)
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
+    write_vectors(corpus, folder, letters_teacher)
+    return folder
+
+
+def write_vectors(corpus, output, teach):
+    write_teacher_vectors(corpus.records, corpus.arrays, str(output), teacher=teach, name="letters")
+
+
+def opened(corpus, folder, split="train"):
+    ids = ArrayFolder(corpus.arrays)
+    examples = ids.open(split, max_tokens=60)
+    return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size)
+
+
+def run(corpus, output, teacher, *, model=MODEL, **fields):
+    return train(
+        model,
+        changed(CONFIG, **fields),
+        DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+        output=str(output),
+    )
+
+
+def final_weights(folder):
+    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
+    return [np.array(v) for v in encoder.variables]
+
+
+def test_vector_loss_is_one_minus_the_cosine():
+    predicted, target = 3 * unit((5, 7)), unit((5, 7), seed=1)
+    target[2] = 0
+    expected = [1 - p @ t / np.linalg.norm(p) for p, t in zip(predicted, target, strict=True)]
+    expected[2] = 0
+    np.testing.assert_allclose(vector_losses(predicted, target), expected, atol=1e-6)
+
+
+def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
+    predicted = tf.Variable(np.zeros((1, 4), "float32"))
+    with tf.GradientTape() as tape:
+        loss = ops.sum(vector_losses(predicted, unit((1, 4))))
+    assert np.isfinite(tape.gradient(loss, predicted)).all()
+
+
+def test_masked_duplicates_are_no_negatives():
+    scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    groups = np.array([0, 1, 0, 3], "int32")
+    found = in_batch_softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups, groups))
+    for i, others in enumerate(([1, 3], [0, 2, 3], [1, 3], [0, 1, 2])):
+        own = scores[i, [i, *others]]
+        log_probability = own - np.log(np.exp(own).sum())
+        expected = -0.8 * log_probability[0] - 0.2 * log_probability[1:].mean()
+        assert float(found[i]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_initial_rows_keep_the_angles_of_centred_vectors():
+    vectors = unit((30, 6)) + 2
+    centred = vectors - vectors.mean(axis=0)
+    wide = initial_rows(vectors, 10)
+    assert wide.shape == (30, 10)
+    assert np.sqrt((wide**2).mean()) == pytest.approx(1 / np.sqrt(10), rel=1e-5)
+    ratio = (wide @ wide.T) / (centred @ centred.T)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+    narrow = initial_rows(vectors, 3)
+    kept = np.linalg.svd(centred, compute_uv=False)[:3]
+    found = np.linalg.svd(narrow, compute_uv=False)
+    np.testing.assert_allclose(found / found[0], kept / kept[0], rtol=1e-4)
+
+
+def test_a_fitted_map_turns_encodings_into_the_vectors():
+    reduced = unit((500, 8)) * np.linspace(0.5, 3, 500, dtype="float32")[:, None]
+    vectors = reduced @ unit((8, 5), seed=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    reduced[3], vectors[4] = 0, 0  # no text, no vector
+    kernel = fitted_map(reduced, vectors)
+    assert kernel.dtype == np.float32
+    assert np.sqrt(np.mean(kernel**2)) == pytest.approx(np.sqrt(2 / 13), rel=1e-5)
+    losses = np.array(vector_losses(reduced @ kernel, vectors))
+    assert np.median(losses) < 0.01
+
+
+def test_vectors_are_those_of_the_texts(corpus, teacher):
+    vectors = opened(corpus, teacher)
+    texts = read_texts(corpus.records, "train")
+    picked = np.array([0, 209, 17])
+    columns = vectors.columns(picked)
+    for name in ("context", "response"):
+        expected = letters_teacher([texts[name][i].decode() for i in picked])
+        np.testing.assert_allclose(columns[f"teacher_{name}"], expected, atol=1e-3)
+    np.testing.assert_allclose(vectors.subwords[1], letters_teacher(["b"])[0], atol=1e-3)
+    assert len(vectors.subwords) == ArrayFolder(corpus.arrays).vocab_size
+
+
+def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    output = tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, _interrupted(letters_teacher, after=3))
+    assert not output.exists()
+    read = []
+    write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
+    assert len(read) == 1 + 3  # the vocabulary, and three of five chunks
+    for name in ("context", "response"):
+        np.testing.assert_array_equal(
+            np.load(output / vectors_file("train", name)),
+            np.load(f"{teacher}/{vectors_file('train', name)}"),
+        )
+
+
+def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    output = str(tmp_path / "vectors")
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, output,
+        teacher=letters_teacher, name="letters", max_examples=100,
+    )  # fmt: skip
+    columns = opened(corpus, output).columns(np.array([99, 100]))
+    assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
+    with pytest.raises(
+        ValueError, match=r"first 100 in .* up to number 210\. Set --train_examples"
+    ):
+        run(corpus, tmp_path / "run", output, distillation=1.0)
+    run(corpus, tmp_path / "run", output, start_from_teacher=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields",
+    [{"distillation": 1.0}, {"start_from_teacher": True}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
+    plain = final_weights(run(corpus, tmp_path / "plain", ""))
+    taught = final_weights(run(corpus, tmp_path / "taught", teacher, **fields))
+    assert any(not np.array_equal(a, b) for a, b in zip(plain, taught, strict=True))
+
+
+@pytest.mark.slow
+def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path):
+    """The projection is no part of the encoder, and of what a run resumes from it is."""
+    fields = {"distillation": 2.0, "mask_duplicates": True, "checkpoint_every": 2}
+    whole = run(corpus, tmp_path / "whole", teacher, **fields)
+    state = np.load(saved_checkpoints(whole)[0] / "training_state.npz")
+    assert state["objective_0"].shape == (MODEL.reduced_dim, DIM)
+    shutil.copytree(whole, tmp_path / "resumed")
+    shutil.rmtree(saved_checkpoints(tmp_path / "resumed")[0])
+    run(corpus, tmp_path / "resumed", teacher, **fields)
+    for a, b in zip(final_weights(whole), final_weights(tmp_path / "resumed"), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_equal_responses_are_marked_and_change_the_loss(corpus):
+    """Of two examples with one response, neither has the other's as a negative."""
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    batches = {
+        marks: next(
+            iter(
+                TrainingBatches(
+                    examples, batch_size=2, row_tokens=64, shuffle_buffer=1, seed=0,
+                    marks_duplicates=marks,
+                )
+            )
+        )
+        for marks in (False, True)
+    }  # fmt: skip
+    twice = {**batches[True], "response_groups": np.array([5, 5], "int32")}
+    encoder = DualEncoder(
+        model_preset("tiny", vocab_size=examples.padding_id - 5, num_oov_buckets=5)
+    )
+    model = ResponseRanking(encoder, l2=0.0)
+    losses = [
+        float(model.compute_loss(batch, y_pred=model(batch)))
+        for batch in (batches[False], batches[True], twice)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[2] == pytest.approx(0.0, abs=1e-5)  # one candidate: nothing to get wrong
+
+
+@pytest.mark.slow
+def test_masking_changes_nothing_where_all_responses_differ(corpus, tmp_path):
+    plain = final_weights(run(corpus, tmp_path / "plain", ""))
+    same = final_weights(run(corpus, tmp_path / "same", "", mask_duplicates=True))
+    for a, b in zip(plain, same, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(corpus, teacher, tmp_path):
+    with pytest.raises(ValueError, match="Leave --teacher away"):
+        run(corpus, tmp_path / "a", teacher)
+    with pytest.raises(ValueError, match="Give --teacher"):
+        run(corpus, tmp_path / "b", "", distillation=1.0)
+
+
+def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, tmp_path):
+    first = run(corpus, tmp_path / "first", "")
+    with pytest.raises(ValueError, match="or from the teacher"):
+        train(
+            MODEL,
+            changed(CONFIG, start_from_teacher=True),
+            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / "second"),
+            init_from=str(first),
+        )
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, tmp_path):
+    def projection_of(folder):
+        return np.load(folder / "teacher_projection.npy")
+
+    def gone_on_from(initial, name):
+        return train(
+            MODEL,
+            changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0, seed=1),
+            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / name),
+            init_from=str(initial),
+        )
+
+    first = run(corpus, tmp_path / "first", teacher, distillation=1.0)
+    kept = gone_on_from(first, "kept")
+    np.testing.assert_array_equal(projection_of(kept), projection_of(first))
+    (kept / "sha256.json").unlink()
+    facts = json.loads((kept / "training.json").read_text())
+    (kept / "training.json").write_text(json.dumps({**facts, "teacher": "another"}))
+    assert np.abs(projection_of(gone_on_from(kept, "other")) - projection_of(first)).max() > 0.01
+    (first / "sha256.json").unlink()
+    (first / "teacher_projection.npy").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"teacher_projection.npy must be whole"):
+        gone_on_from(first, "damaged")
+
+
+@pytest.mark.slow
+def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, teacher, tmp_path):
+    untaught = run(corpus, tmp_path / "untaught", "")
+    first = 30
+    taught = train(
+        MODEL,
+        changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0),
+        DataConfig(
+            data=corpus.arrays, teacher=teacher, shuffle_buffer=64, first_train_example=first
+        ),
+        output=str(tmp_path / "taught"),
+        init_from=str(untaught),
+    )
+    encoder, _ = load_checkpoint(untaught)
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    number = examples.num_examples - first
+    own = ExampleRange(examples, first, examples.num_examples)
+    (batch,) = EvaluationBatches(own, max_examples=number, row_tokens=64, batch_size=number)
+    encoded = encoder(batch)
+    columns = opened(corpus, teacher).columns(np.arange(first, examples.num_examples))
+    expected = fitted_map(
+        np.concatenate([encoded[f"reduced_{name}"] for name in PAIR]),
+        np.concatenate([columns[f"teacher_{name}"] for name in PAIR]),
+    )
+    found = np.load(taught / "teacher_projection.npy")
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_equal_texts_are_encoded_once(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
+    seen = []
+
+    def counting(texts):
+        seen.extend(texts)
+        return letters_teacher(texts)
+
+    output = tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, _interrupted(counting, after=3))
+    del seen[: ArrayFolder(corpus.arrays).vocab_size]  # which the second call reads again
+    write_vectors(corpus, output, counting)
+    chunks = list(_with_repeats(corpus.records, "train", 0))
+    texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
+    subwords = {chr(97 + i) for i in range(26)}
+    assert sorted(text for text in seen if text not in subwords) == sorted({*texts[0], *texts[1]})
+    for name, own in zip(PAIR, texts, strict=True):
+        vectors = np.load(output / vectors_file("train", name))
+        np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
+
+
+def _interrupted(teach, *, after):
+    calls = itertools.count()
+
+    def interrupted(texts):
+        if next(calls) == after:
+            raise KeyboardInterrupt
+        return teach(texts)
+
+    return interrupted
+
+
+def _with_repeats(data, split, skip):
+    """Chunks of 50 in which each response is the context of the next, and each tenth text one."""
+    stored = read_texts(data, split)["context"]
+    texts = [text if i % 10 else stored[0] for i, text in enumerate([*stored, b"last"])]
+    for start in range(skip, len(stored), 50):
+        stop = min(start + 50, len(stored))
+        yield texts[start:stop], texts[start + 1 : stop + 1]
+
+
+def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
+    with pytest.raises(ValueError, match="go with token ids"):
+        train(
+            MODEL,
+            changed(CONFIG, distillation=1.0),
+            DataConfig(data=corpus.records, teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / "run"),
+            vocabulary=corpus.vocabulary,
+        )
+    with pytest.raises(ValueError, match="those of the token ids"):
+        opened(corpus, teacher, split="dev")
+
+
+def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
+    output = tmp_path / "vectors"
+    with only_writer(output), pytest.raises(ValueError, match="One process writes"):
+        write_vectors(corpus, output, letters_teacher)
+    write_vectors(corpus, output, letters_teacher)
+
+
+def test_records_of_other_token_ids_are_refused(corpus, tmp_path):
+    other = write_corpus(tmp_path, num_train=211)
+    with pytest.raises(ValueError, match=r"210 records of train .* for 211 examples"):
+        write_teacher_vectors(
+            corpus.records, other.arrays, str(tmp_path / "v"), teacher=letters_teacher, name="x"
+        )
+
+
+def test_vectors_that_are_cut_while_they_are_read_are_named(corpus, teacher, tmp_path):
+    copy = tmp_path / "vectors"
+    shutil.copytree(teacher, copy)
+    vectors = opened(corpus, copy)
+    path = copy / vectors_file("train", "response")
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(ValueError, match=r"of \d+ bytes, in .*train-response-vectors"):
+        vectors.columns(np.arange(3))
+
+
+def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):
+    copy = tmp_path / "vectors"
+    shutil.copytree(teacher, copy)
+    (copy / vectors_file("train", "context")).write_bytes(b"no array")
+    with pytest.raises(ValueError, match="must be whole"):
+        opened(corpus, copy)
+    np.save(copy / vectors_file("train", "context"), np.zeros((210, DIM - 1), "float16"))
+    with pytest.raises(ValueError, match="of shape"):
+        opened(corpus, copy)
+    (copy / FACTS_FILE).write_text(json.dumps({"version": 7}))
+    with pytest.raises(ValueError, match="version 7"):
+        opened(corpus, copy)

@@ -1,0 +1,369 @@
+"""Hard negatives mined by a model from token ids, and training with them."""
+
+import dataclasses
+import itertools
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import naive
+from support.commands import call_command
+from support.model_cases import fill_weights, one_per_row, random_texts
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, save_checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
+from convert_tf.data.packing import (
+    TokenIds,
+    by_name,
+    pack_batch,
+    pack_micro_batches,
+    text_groups,
+)
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.run import train
+from convert_tf.training.mining import mine
+from convert_tf.training.state import saved_checkpoints
+
+NUM_TRAIN = 90
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    precision="float32", eval_every=4, eval_examples=100, checkpoint_every=2, mask_duplicates=True,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=NUM_TRAIN)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(corpus, tmp_path_factory):
+    """Model directories of a `single`- and a `multi`-context encoder with random weights."""
+    made = {}
+    for kind in ("single", "multi"):
+        size = ArrayFolder(corpus.arrays).vocab_size
+        encoder = DualEncoder(
+            dataclasses.replace(MODEL, vocab_size=size, multi_context=kind == "multi")
+        )
+        fill_weights(encoder.variables)
+        made[kind] = str(tmp_path_factory.mktemp("checkpoints") / kind)
+        save_checkpoint(made[kind], encoder, vocabulary=corpus.vocabulary, training={})
+    return made
+
+
+@pytest.fixture(scope="module")
+def negatives(corpus, checkpoints, tmp_path_factory):
+    """A folder of three negatives of each example."""
+    folder = str(tmp_path_factory.mktemp("negatives") / "mined")
+    mine(checkpoints["single"], corpus.arrays, folder, negatives=3, precision="float32")
+    return folder
+
+
+def mined_in(folder):
+    return np.load(Path(folder) / array_file("train"))
+
+
+def naive_mined(encoder, examples, bounds, k, skip):
+    """Each text encoded in a row of its own; each context against its block, one by one."""
+    texts = {}
+    for name in examples.names:
+        flat, splits = examples.texts(name, np.arange(NUM_TRAIN))
+        texts[name] = [flat[a:b] for a, b in itertools.pairwise(splits)]
+    ids = {name: one_per_row(own, examples.padding_id) for name, own in texts.items()}
+    if encoder.config.multi_context:
+        contexts = np.asarray(encoder.encode_both(ids["context"], ids["extra_context"]))
+    else:
+        contexts = np.asarray(encoder.encode_context(ids["context"]))
+    responses = np.asarray(encoder.encode_response(ids["response"]))
+    said = [tuple(text) for text in texts["response"]]
+    found = np.full((NUM_TRAIN, k), -1)
+    for start, stop in itertools.pairwise(bounds):
+        block = range(start, stop)
+        for i in block:
+            wrong = [j for j in block if said[j] != said[i] and said.index(said[j], start) == j]
+            wrong.sort(key=lambda j, i=i: -float(contexts[i] @ responses[j]))
+            kept = wrong[skip : skip + k]
+            found[i, : len(kept)] = kept
+    return found
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_mining_finds_what_a_naive_loop_finds(corpus, checkpoints, tmp_path, kind):
+    facts = mine(
+        checkpoints[kind], corpus.arrays, str(tmp_path / "mined"), negatives=4, skip_top=2,
+        block_size=40, precision="float32",
+    )  # fmt: skip
+    encoder, _ = load_checkpoint(checkpoints[kind])
+    examples = ArrayFolder(corpus.arrays).open(
+        "train", max_tokens=60, with_extra_contexts=kind == "multi"
+    )
+    expected = naive_mined(encoder, examples, [0, 30, 60, 90], 4, 2)
+    np.testing.assert_array_equal(mined_in(tmp_path / "mined"), expected)
+    written = json.loads((tmp_path / "mined" / FACTS_FILE).read_text())
+    assert written.items() <= facts.items()
+    assert (written["skip_top"], written["block_size"], written["margin"]) == (2, 40, None)
+    assert facts["found"] == 1.0
+    assert facts["most_used"] == np.bincount(expected.ravel()).max()
+
+
+def test_each_option_of_the_command_changes_what_is_mined(
+    corpus, checkpoints, tmp_path, monkeypatch, capsys
+):
+    number = itertools.count()
+
+    def mined(**changes):
+        options = {
+            "checkpoint": checkpoints["single"], "data": corpus.arrays, "negatives": 3,
+            "output": tmp_path / str(next(number)), "precision": "float32", **changes,
+        }  # fmt: skip
+        call_command("mine", *(f"--{k}={v}" for k, v in options.items()))
+        return next(Path(options["output"]).glob("*.npy"))
+
+    usual = np.load(mined())
+    assert "90 examples of train with up to 3 negatives each; 100.0 %" in capsys.readouterr().out
+    assert mined(split="dev").name == "dev-negatives.npy"
+    assert np.load(mined(negatives=2)).shape == (NUM_TRAIN, 2)
+    others = [mined(checkpoint=checkpoints["multi"]), mined(skip_top=9), mined(block_size=50),
+              mined(margin=-0.3), mined(precision="mixed_bfloat16")]  # fmt: skip
+    for path in others:
+        assert (np.load(path) != usual).any(), path
+
+
+def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path, negatives, monkeypatch):
+    single, output = checkpoints["single"], str(tmp_path / "new")
+    with pytest.raises(ValueError, match="which holds none"):
+        mine(single, corpus.records, output)
+    with pytest.raises(ValueError, match="skip_top -1"):
+        mine(single, corpus.arrays, output, skip_top=-1)
+    with pytest.raises(ValueError, match="none in blocks of 90 examples with skip_top 200"):
+        mine(single, corpus.arrays, output, skip_top=200)
+    with pytest.raises(ValueError, match="must hold the split"):
+        mine(single, corpus.arrays, output, split="test")
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        mine(single, corpus.arrays, negatives)
+    with pytest.raises(ValueError, match="holds something else"):
+        mine(single, corpus.arrays, corpus.records)
+    with pytest.raises(CheckpointError, match="must hold the folder of a dual encoder"):
+        mine(corpus.records, corpus.arrays, output)
+    other = shutil.copytree(single, tmp_path / "other")
+    vocabulary = other / "vocab.txt"
+    vocabulary.write_bytes(vocabulary.read_bytes() + b"zz\n")
+    with pytest.raises(ValueError, match="which differs from"):
+        mine(str(other), corpus.arrays, output)
+    assert not Path(output).exists()
+    with pytest.raises(SystemExit, match="mine: Negatives are mined from token ids"):
+        call_command("mine", f"--checkpoint={single}",
+                    f"--data={corpus.records}", f"--output={output}")  # fmt: skip
+
+
+def naive_loss(scores, label_smoothing, is_candidate):
+    """As `naive.loss`, of rows that are longer than there are rows, and have gaps."""
+    total = 0.0
+    for i, row in enumerate(scores):
+        kept = [j for j in range(len(row)) if is_candidate[i][j]]
+        probabilities = naive.softmax([float(row[j]) for j in kept])
+        for j, probability in zip(kept, probabilities, strict=True):
+            target = 1 - label_smoothing if i == j else label_smoothing / (len(kept) - 1)
+            total -= target * math.log(probability)
+    return total / len(scores)
+
+
+def batch_with_negatives(config, *, pairs=4, k=2, micro_batches=1):
+    """A batch in which two negatives are equal to the response of another example."""
+    names = ["context", "response", *["extra_context"] * config.multi_context, *["negative"] * k]
+    texts = random_texts(config, np.random.RandomState(0).randint(1, 9, len(names) * pairs))
+    texts[-1] = texts[-2] = texts[pairs + 1]
+    if config.multi_context:
+        texts[2 * pairs] = texts[2 * pairs][:0]
+    token_ids = TokenIds(np.concatenate(texts), np.cumsum([0, *map(len, texts)]))
+    packing = {"row_tokens": 12, "padding_id": config.num_ids}
+    batch = pack_batch(token_ids, names, **packing)
+    if micro_batches > 1:
+        batch = pack_micro_batches(token_ids, names, micro_batches=micro_batches, **packing)
+    groups = by_name(text_groups(token_ids), names)
+    batch |= {f"{name}_groups": groups[name] for name in ("response", "negative")}
+    return batch, {name: [tuple(t) for t in own] for name, own in _texts_by_name(texts, names, k)}
+
+
+def _texts_by_name(texts, names, k):
+    pairs = len(texts) // len(names)
+    columns = [texts[i * pairs : (i + 1) * pairs] for i in range(len(names))]
+    yield "response", columns[1]
+    yield "negative", [text for own in zip(*columns[-k:], strict=True) for text in own]
+
+
+@pytest.mark.parametrize("multi_context", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_the_objective_parity_with_loop(small_config, make_encoder, multi_context, is_masked):
+    config = dataclasses.replace(small_config, multi_context=multi_context)
+    encoder = make_encoder(config)
+    model = make_ranking_model(encoder, TrainConfig(l2=0.0, scale_start=5.0), precision="float32")
+    batch, texts = batch_with_negatives(config)
+    if not is_masked:
+        del batch["response_groups"], batch["negative_groups"]
+    outputs = model(batch)
+    assert outputs["negative_encoding"].shape == (8, config.encoding_dim)
+    columns = np.concatenate([outputs["response_encoding"], outputs["negative_encoding"]])
+    said = texts["response"] + texts["negative"]
+    is_candidate = [
+        [j == i or not is_masked or said[j] != said[i] for j in range(12)] for i in range(4)
+    ]
+    assert sum(map(sum, is_candidate)) == (48 - 2 if is_masked else 48)
+    expected, own = 0.0, {}
+    for name in model.objectives:
+        cosines = np.asarray(outputs[f"{name}_encoding"]) @ columns.T
+        rows = slice(1, None) if name == "extra_context" else slice(None)  # the first has none
+        part = [5 * cosines[i] for i in range(4)]
+        losses = [
+            naive_loss([np.roll(part[i], -i)], 0.2, [np.roll(is_candidate[i], -i)])
+            for i in range(4)[rows]
+        ]
+        own[name] = np.mean(losses)
+        expected += sum(losses) / 4
+        share = np.mean([cosines[i].argmax() == i for i in range(4)])
+        if name == "context":
+            in_batch = np.mean([cosines[i, :4].argmax() == i for i in range(4)])
+            assert share <= in_batch
+    loss = float(model.compute_loss(x=batch, y_pred=outputs))
+    assert loss == pytest.approx(expected, rel=1e-5)
+    measured = model.compute_metrics(batch, None, outputs)
+    assert float(measured["batch_accuracy"]) == pytest.approx(in_batch)
+    assert float(measured["ranking_loss"]) == pytest.approx(own["context"], rel=1e-5)
+
+
+def test_negatives_are_the_same_in_micro_batches(small_config, make_encoder):
+    encoder = make_encoder(small_config)
+    losses = []
+    for micro_batches in (1, 2):
+        model = make_ranking_model(
+            encoder, TrainConfig(l2=0.0, scale_start=5.0), precision="float32"
+        )
+        batch, _ = batch_with_negatives(small_config, micro_batches=micro_batches)
+        losses.append(float(model.test_on_batch(batch, return_dict=True)["loss"]))
+    # Equal negatives are masked, so that the loss depends on their order.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    mined = HardNegatives(folder, "train", examples, per_pair=per_pair, seed=seed)
+    made = TrainingBatches(
+        examples, batch_size=16, row_tokens=64, shuffle_buffer=32, seed=0, negatives=mined,
+        marks_duplicates=True, **options,
+    )  # fmt: skip
+    return list(itertools.islice(made, count))
+
+
+def texts_in(batch, name):
+    segments = batch["segment_lengths"].shape[1]
+    ends = batch["segment_lengths"].cumsum(axis=1)
+    starts = ends - batch["segment_lengths"]
+    places = [divmod(int(slot), segments) for slot in batch[f"{name}_slots"]]
+    return [tuple(batch["token_ids"][r, starts[r, s] : ends[r, s]]) for r, s in places]
+
+
+def test_batches_hold_the_responses_of_mined_examples(corpus, negatives):
+    flat, splits = (
+        ArrayFolder(corpus.arrays)
+        .open("train", max_tokens=60)
+        .texts("response", np.arange(NUM_TRAIN))
+    )
+    said = [tuple(flat[a:b]) for a, b in itertools.pairwise(splits)]
+    flat, splits = (
+        ArrayFolder(corpus.arrays)
+        .open("train", max_tokens=60)
+        .texts("context", np.arange(NUM_TRAIN))
+    )
+    asked = {tuple(flat[a:b]): i for i, (a, b) in enumerate(itertools.pairwise(splits))}
+    mined = mined_in(negatives)
+    seen = {}
+    for batch in batches(corpus, negatives, per_pair=2, count=20):  # more than three epochs
+        assert batch["negative_slots"].shape == batch["negative_groups"].shape == (32,)
+        drawn = texts_in(batch, "negative")
+        groups = [*batch["response_groups"], *batch["negative_groups"]]
+        texts = [*texts_in(batch, "response"), *drawn]
+        for a, b in itertools.combinations(range(48), 2):
+            assert (groups[a] == groups[b]) == (texts[a] == texts[b])
+        for place, context in enumerate(texts_in(batch, "context")):
+            example = asked[context]
+            own = drawn[2 * place : 2 * place + 2]
+            assert set(own) <= {said[i] for i in mined[example]}
+            seen.setdefault(example, set()).update(own)
+    assert np.mean([len(own) == 3 for own in seen.values()]) > 0.7  # each epoch draws anew
+
+
+def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus, negatives):
+    whole = batches(corpus, negatives)
+    again = batches(corpus, negatives, skip_batches=7, count=7)
+    for a, b in zip(whole[7:], again, strict=True):
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+    halves = [batches(corpus, negatives, part=(i, 2)) for i in range(2)]
+    for batch, *parts in zip(whole, *halves, strict=True):
+        drawn = [text for part in parts for text in texts_in(part, "negative")]
+        assert drawn == texts_in(batch, "negative")
+    other = batches(corpus, negatives, seed=1)
+    assert any(texts_in(a, "negative") != texts_in(b, "negative")
+               for a, b in zip(whole, other, strict=True))  # fmt: skip
+
+
+def run(data, output, *, model=MODEL, vocabulary=None, steps=4, **fields):
+    return train(
+        model,
+        dataclasses.replace(CONFIG, steps=steps),
+        DataConfig(data=data, shuffle_buffer=64, **fields),
+        output=str(output),
+        vocabulary=vocabulary,
+    )
+
+
+@pytest.mark.slow
+def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
+    corpus, negatives, tmp_path, monkeypatch
+):
+    shapes = []
+    draw = HardNegatives.draw
+
+    def recorded(self, *arguments):
+        drawn = draw(self, *arguments)
+        shapes.append(drawn.shape)
+        return drawn
+
+    monkeypatch.setattr(HardNegatives, "draw", recorded)
+    whole = run(corpus.arrays, tmp_path / "whole", hard_negatives=negatives, negatives_per_pair=2)
+    resumed = shutil.copytree(whole, tmp_path / "resumed")
+    shutil.rmtree(saved_checkpoints(resumed)[0])
+    run(corpus.arrays, resumed, hard_negatives=negatives, negatives_per_pair=2)
+    a, b = ([np.asarray(v) for v in load_checkpoint(saved_checkpoints(f)[0])[0].variables]
+            for f in (whole, resumed))  # fmt: skip
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert set(shapes) == {(16, 2)}
+
+
+def test_training_refuses_negatives_that_do_not_fit(corpus, negatives, tmp_path):
+    with pytest.raises(ValueError, match=r"records in .*tokenize"):
+        run(corpus.records, tmp_path / "run", hard_negatives=negatives,
+            vocabulary=corpus.vocabulary)  # fmt: skip
+    with pytest.raises(ValueError, match="negatives_per_pair 4"):
+        run(corpus.arrays, tmp_path / "run", hard_negatives=negatives, negatives_per_pair=4)
+    with pytest.raises(ValueError, match=r"must hold negatives\.json"):
+        run(corpus.arrays, tmp_path / "run", hard_negatives=corpus.arrays)
+    with pytest.raises(ValueError, match="negatives_per_pair must be left away"):
+        DataConfig(negatives_per_pair=2)
+    with pytest.raises(ValueError, match="negatives_per_pair must be at least 1"):
+        DataConfig(hard_negatives=negatives, negatives_per_pair=0)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,269 @@
+"""Every option of a head, given two values, changes what a run does; what cannot go together."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.tiny_checkpoint import random_texts, write_checkpoint
+
+from convert_tf.config.head import HeadConfig, head_train_defaults, unread_head_options
+from convert_tf.config.train import TrainConfig
+from convert_tf.training.ranker import run as ranker_training
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+ROOT = Path(__file__).resolve().parents[2]
+POLY = {"head": "poly", "poly_variant": "first_m", "poly_codes": 4}
+
+# Another value for each field, and what else must be set for the field to be read.
+OTHER_VALUES = {
+    "head": ("poly", {}),
+    "reduction": ("mean", {}),
+    "reduction_tokens": (2, {"reduction": "first_m_mean"}),
+    "poly_codes": (2, POLY),
+    "poly_variant": ("last_m", POLY),
+    "scale": (2.0, {}),
+    "learn_scale": (True, {}),
+    "output_std": (0.3, POLY),
+    "separate_trunks": (True, {}),
+    "max_context_tokens": (4, {}),
+    "max_candidate_tokens": (2, {}),
+    "negatives": (1, {}),
+    "negatives_from": ("in_batch", {}),
+    "mined_with": (
+        "OTHER",
+        {"negatives_from": "mined", "mined_with": "TRUNK", "mined_top": 2, "negatives": 2},
+    ),
+    "mined_top": (
+        3,
+        {"negatives_from": "mined", "mined_with": "TRUNK", "mined_top": 2, "negatives": 2},
+    ),
+    "epochs": (3.0, {}),
+    "evaluations_per_epoch": (1, {}),
+    "freeze": ("embeddings", {}),
+    "trainable_blocks": (0, {"freeze": "all_but_top_k"}),
+    "max_examples": (9, {}),
+}
+READ_BY_CALLBACKS = {"plateau_decay"}  # see test_ranker_training.py
+BASE = {"negatives_from": "given", "negatives": 3, "max_context_tokens": 30, "epochs": 1.0}
+
+
+def test_every_field_is_tried():
+    names = {field.name for field in dataclasses.fields(HeadConfig)}
+    assert set(OTHER_VALUES) | READ_BY_CALLBACKS == names
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("head_options")
+    for name, seed in (("trunk", 0), ("other", 1)):
+        write_checkpoint(root / name, seed=seed, side_layers=1)
+    texts = random_texts(80, seed=3)
+    for name, number in (("train", 12), ("dev", 4)):
+        lines = [
+            {
+                "context": texts[6 * i : 6 * i + 2],
+                "candidates": texts[6 * i + 2 : 6 * i + 6],
+                "label": i % 4,
+            }
+            for i in range(number)
+        ]
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return root
+
+
+def _observe(folder, output, monkeypatch, values: dict) -> dict:
+    """What `train_ranker` hands to `fit`, and what two steps make of it."""
+    seen = {}
+
+    def steps_instead_of_fit(kind, model, step, termination):
+        model.run_eagerly = True
+        losses = []
+        for _step, batch in zip(range(2), kind.batches, strict=False):
+            losses.append(np.asarray(model.train_on_batch(batch)).tolist())
+        seen.update(
+            losses=losses,
+            steps=(kind.config.steps, kind.config.eval_every),
+            weights=[np.asarray(v).tolist() for v in model.encoder.variables],
+            dev=kind.dev.num_examples,
+        )
+
+    names = {"TRUNK": str(folder / "trunk"), "OTHER": str(folder / "other")}
+    values = {k: names.get(v, v) if isinstance(v, str) else v for k, v in values.items()}
+    monkeypatch.setattr("convert_tf.training.run.fit", steps_instead_of_fit)
+    ranker_training.train_ranker(
+        HeadConfig(**{**BASE, **values}),
+        {"batch_size": 4, "learning_rate": 0.01, "warmup_steps": 0, "precision": "float32"},
+        data=str(folder / "train.jsonl"),
+        dev_data=str(folder / "dev.jsonl"),
+        init_from=str(folder / "trunk"),
+        output=str(output),
+    )
+    return seen
+
+
+@pytest.fixture(scope="module")
+def base(folder, tmp_path_factory):
+    known = {}
+
+    def observe(values: dict) -> dict:
+        key = json.dumps(values)
+        if key not in known:
+            with pytest.MonkeyPatch.context() as patch:
+                known[key] = _observe(folder, tmp_path_factory.mktemp("base"), patch, values)
+        return known[key]
+
+    return observe
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_every_option_changes_something(folder, base, tmp_path, monkeypatch, name):
+    value, needs = OTHER_VALUES[name]
+    assert _observe(folder, tmp_path, monkeypatch, {**needs, name: value}) != base(needs)
+
+
+def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
+    assert _observe(folder, tmp_path, monkeypatch, {}) == base({})
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"head": "best"}, "head must be one of"),
+        ({"reduction": "sum"}, "reduction must be one of"),
+        ({"poly_codes": 361}, "poly_codes must be from 1 to 360"),
+        ({"poly_variant": "middle"}, "poly_variant must be one of"),
+        ({"head": "cross"}, "negatives_from must not be in_batch"),
+        ({"head": "cross", "negatives_from": "given", "separate_trunks": True}, "separate_trunks"),
+        ({"negatives_from": "mined"}, "mined_with must name a checkpoint"),
+        ({"mined_with": "runs/bi"}, "mined_with must name a checkpoint"),
+        ({"negatives_from": "mined", "mined_with": "x", "mined_top": 3}, "mined_top must be"),
+        ({"negatives": 0}, "negatives must be at least 1"),
+        ({"epochs": 0.0}, "epochs must be positive"),
+        ({"plateau_decay": 1.5}, "plateau_decay must be in"),
+        ({"freeze": "all"}, "freeze must be one of"),
+        ({"scale": -1.0}, "scale must not be negative"),
+    ],
+)
+def test_values_that_cannot_be_are_named(values, rule):
+    with pytest.raises(ValueError, match=rule):
+        HeadConfig(**values)
+
+
+def test_json_round_trip():
+    config = HeadConfig(head="poly", poly_codes=7, scale=2.5)
+    assert HeadConfig.from_json(config.to_json()) == config
+    assert set(HeadConfig.explanations()) == {f.name for f in dataclasses.fields(HeadConfig)}
+
+
+@pytest.mark.parametrize(
+    ("values", "ignored"),
+    [
+        ({"head": "bi", "poly_codes": 3, "negatives": 4}, ["negatives", "poly_codes"]),
+        ({"head": "poly", "poly_codes": 3, "scale": 2.0}, []),
+        ({"head": "cross", "negatives_from": "given", "scale": 2.0}, ["scale"]),
+        ({"freeze": "embeddings", "trainable_blocks": 2}, ["trainable_blocks"]),
+        ({"reduction_tokens": 3, "mined_top": 9}, ["mined_top", "reduction_tokens"]),
+    ],
+)
+def test_options_that_nothing_reads_are_found(values, ignored):
+    assert unread_head_options(values) == ignored
+
+
+def test_other_train_options_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"Received: scale_end, which it does not read"):
+        ranker_training.train_ranker(
+            HeadConfig(),
+            {"scale_end": 3.0},
+            data="x",
+            dev_data="x",
+            init_from="x",
+            output=str(tmp_path),
+        )
+
+
+def _call(monkeypatch, *arguments) -> dict:
+    called = {}
+
+    def train_ranker(head, train, **kwargs):
+        called.update(head=head, train=train, **kwargs)
+
+    monkeypatch.setattr(ranker_training, "train_ranker", train_ranker)
+    call_command("train", "--output=run", *arguments)
+    return called
+
+
+def test_flags_reach_the_run(folder, monkeypatch):
+    called = _call(
+        monkeypatch,
+        "--head=poly",
+        "--poly_codes=16",
+        "--poly_variant=first_m",
+        "--negatives_from=given",
+        "--negatives=3",
+        "--freeze=all_but_top_k",
+        "--trainable_blocks=2",
+        "--init_from=runs/x",
+        "--data=a.jsonl",
+        "--dev_data=b.jsonl",
+        "--learning_rate=0.001",
+        "--epochs=2",
+    )
+    assert called["head"] == HeadConfig(
+        head="poly",
+        poly_codes=16,
+        poly_variant="first_m",
+        negatives_from="given",
+        negatives=3,
+        freeze="all_but_top_k",
+        trainable_blocks=2,
+        epochs=2.0,
+    )
+    assert called["train"] == {"learning_rate": 0.001}
+    assert called["data"] == "a.jsonl"
+    assert (called["dev_data"], called["init_from"]) == ("b.jsonl", "runs/x")
+
+
+def test_a_cross_encoders_negatives_come_from_its_data(folder, monkeypatch):
+    common = ("--head=cross", "--init_from=runs/x")
+    given = _call(monkeypatch, *common, "--data=a.jsonl", "--dev_data=b.jsonl")
+    assert given["head"].negatives_from == "given"
+    sampled = _call(monkeypatch, *common, f"--data={folder}")
+    assert sampled["head"].negatives_from == "sampled"
+    assert sampled["dev_data"] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--poly_codes=3", "--data=x"], "Flags of a head go with --head"),
+        (["--head=bi", "--model=tiny", "--data=x"], "Received: .'model'"),
+        (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),
+        (
+            ["--head=bi", "--poly_codes=3", "--data=x", "--dev_data=x", "--init_from=x"],
+            "Received: poly_codes",
+        ),
+        (
+            ["--head=bi", "--steps=3", "--epochs=1", "--data=x", "--dev_data=x", "--init_from=x"],
+            "Either --steps or --epochs",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
+    with pytest.raises(SystemExit, match=said):
+        _call(monkeypatch, *arguments)
+
+
+def test_defaults_are_train_options():
+    for head in ("bi", "poly", "cross"):
+        config = TrainConfig(**head_train_defaults(head))
+        assert config.optimizer == "adamax"
+        assert config.learning_rate == config.final_learning_rate == 5e-5
+        config = TrainConfig(**head_train_defaults(head, learning_rate=1e-5))
+        assert config.learning_rate == config.final_learning_rate == 1e-5
+        given = {"learning_rate": 1e-5, "final_learning_rate": 1e-6}
+        assert head_train_defaults(head, **given)["final_learning_rate"] == 1e-6
+        assert config.warmup_steps == (1_000 if head == "cross" else 100)

@@ -1,0 +1,98 @@
+"""Encoding in micro-batches: loss and gradient of the whole batch, with dropout too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from support import micro_batch_cases as cases
+
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.training.encoder.micro_batches import encode_micro_batches
+from convert_tf.training.ranker.run import train_ranker
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("is_multi_context", [False, True])
+def test_loss_and_gradients_are_those_of_the_whole_batch(is_multi_context):
+    cases.check_parity_with_the_whole_batch(is_multi_context)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_multi_context", [False, True])
+def test_what_is_encoded_again_drops_the_same(is_multi_context):
+    cases.check_parity_with_dropout(is_multi_context)
+
+
+@pytest.mark.slow
+def test_jax_does_so_too(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "support" / "micro_batch_cases.py")],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_outputs_are_in_the_order_of_the_batch():
+    """Also those of k texts an example, and what no gradient flows through."""
+    encoder = cases.make_model(is_multi_context=True).encoder
+    whole = encoder(cases.make_batch(is_multi_context=True))
+    batch = cases.make_batch(is_multi_context=True, micro_batches=cases.MICRO_BATCHES)
+    in_parts = encode_micro_batches(encoder, {**batch, "response_groups": np.zeros(12)})
+    assert set(in_parts) == set(whole)
+    for name, value in whole.items():
+        assert keras.backend.standardize_dtype(in_parts[name].dtype) == value.dtype.name
+        np.testing.assert_allclose(in_parts[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_texts_of_different_micro_batches_are_dropped_from_differently():
+    batch = cases.make_batch(micro_batches=cases.MICRO_BATCHES, are_equal=True)
+    for dropout, are_alike in (({}, True), (cases.DROPOUT, False)):
+        encoder = cases.make_model(**dropout).encoder
+        encodings = encode_micro_batches(encoder, batch, training=True)["context_encoding"]
+        first = np.asarray(encodings)[: cases.MICRO_BATCHES]  # the first of each
+        distances = np.linalg.norm(first[:, None] - first[None], axis=-1)
+        assert (distances[~np.eye(len(first), dtype=bool)].min() > 0.01) == (not are_alike)
+
+
+def test_mixed_precision_keeps_its_gradients():
+    """Within 10 % of each gradient's norm."""
+    exact = cases.step(cases.make_model(eager=True), cases.make_batch())[1]
+    model = cases.make_model(eager=True, dtype="mixed_bfloat16")
+    assert model.encoder.compute_dtype == "bfloat16"
+    found = cases.step(model, cases.make_batch(micro_batches=cases.MICRO_BATCHES))[1]
+    for path, gradient in exact.items():
+        assert np.linalg.norm(found[path] - gradient) <= 0.1 * np.linalg.norm(gradient), path
+
+
+@pytest.mark.parametrize("micro_batch", [3, 16, -4])
+def test_a_micro_batch_must_divide_the_batch(micro_batch):
+    with pytest.raises(ValueError, match=rf"multiple of micro_batch.*\(8, {micro_batch}\)"):
+        TrainConfig(batch_size=8, micro_batch=micro_batch)
+
+
+def test_parts_of_a_batch_are_counted():
+    counts = [TrainConfig(batch_size=8, micro_batch=m).num_micro_batches for m in (0, 8, 2)]
+    assert counts == [1, 1, 4]
+
+
+def test_heads_have_no_micro_batches(tmp_path):
+    with pytest.raises(ValueError, match=r"Received: micro_batch"):
+        train_ranker(
+            HeadConfig(), {"micro_batch": 4}, data="", dev_data="", init_from="",
+            output=str(tmp_path / "run"),
+        )  # fmt: skip

@@ -1,0 +1,188 @@
+"""Multi-context runs on records and on token ids, from flags to what they leave behind."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.candidates import joined_context
+from convert_tf.data.record_examples import RecordFolder, parse_texts, read_texts
+from convert_tf.data.shards import list_shards
+from convert_tf.data.turns import read_turns
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.training.encoder.run import train
+from convert_tf.training.recorder import METRICS_FILE
+
+# fmt: off
+MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
+                     encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
+CONFIG = TrainConfig(
+    steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01,
+    scale_start=20.0, l2=0.0, embedding_dropout=0.1, history_dropout=0.3, precision="float32",
+    eval_every=4, eval_examples=150, checkpoint_every=2,
+)
+# fmt: on
+DEV = {
+    "R100@1",
+    "MRR",
+    "examples",
+    "context/R100@1",
+    "both_without_history/R100@1",
+    "extra_context/R100@1",
+    "with_history/R100@1",
+    "with_history/context/R100@1",
+    "with_history/examples",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80, num_dev=150)
+
+
+def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, **options):
+    data = DataConfig(data=str(data), shuffle_buffer=32, **options)
+    return train(model, config, data, output=str(output), vocabulary=vocabulary)
+
+
+def weights(folder):
+    return [np.array(v) for v in checkpoint.load_checkpoint(folder)[0].variables]
+
+
+@pytest.mark.slow
+def test_both_kinds_train_the_same_weights_also_resumed(corpus, tmp_path):
+    from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
+    half = run(corpus.arrays, tmp_path / "ids")
+    for file in (half / "checkpoints" / "step-00000004").iterdir():
+        file.unlink()
+    (half / "checkpoints" / "step-00000004").rmdir()  # as if it had been killed after step 2
+    resumed = run(corpus.arrays, half)
+    final = "checkpoints/step-00000004"
+    for a, b in zip(weights(from_records / final), weights(resumed / final), strict=True):
+        np.testing.assert_array_equal(a, b)
+    rows = [json.loads(line) for line in (from_records / METRICS_FILE).read_text().splitlines()]
+    assert [set(row["dev"]) for row in rows] == [DEV, DEV]
+    assert rows[-1]["dev"]["with_history/examples"] == 100
+    for name in ("ranking_loss", "extra_context_ranking_loss", "both_batch_accuracy"):
+        assert np.isfinite(rows[-1][name])
+    board = EventAccumulator(str(from_records / "logs"))
+    board.Reload()
+    assert {f"dev/{name}" for name in DEV} <= set(board.Tags()["scalars"])
+    facts = checkpoint.training_facts(from_records)
+    best = max(rows, key=lambda row: row["dev"]["R100@1"])  # that of both
+    assert facts["evaluation"]["dev"] == best["dev"]
+
+
+def test_numbers_stand_before_the_earlier_turns(corpus, tmp_path):
+    """0 for the most recent; they go into the ids, and decide the result."""
+    (record, *_) = tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).take(1)
+    plain, numbered = (
+        parse_texts(record[None], ["extra_context"], turn_prefixes=turn_prefixes)[0][0].numpy()
+        for turn_prefixes in (False, True)
+    )
+    parsed = tf.io.parse_single_example(
+        record, {f"context/{i}": tf.io.FixedLenFeature([], tf.string, "") for i in range(10)}
+    )
+    turns = [parsed[f"context/{i}"].numpy() for i in range(10)]
+    turns = [turn for turn in turns if turn]
+    assert len(turns) > 1
+    assert plain == b" ".join(turns)
+    assert numbered == b" ".join(b"%d: %s" % (i, turn) for i, turn in enumerate(turns))
+
+    folder = RecordFolder(corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=5)
+    examples = folder.open("dev", max_tokens=60, with_extra_contexts=True, turn_prefixes=True)
+    ids = examples.token_ids(examples.load(np.array([0]), np.array([1])))
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=5)
+    expected = tokenizer.token_ids(tf.constant([numbered]))[:, :60].flat_values.numpy()
+    np.testing.assert_array_equal(ids.flat[ids.row_splits[2] :], expected)
+
+
+def test_a_history_of_nothing_gets_no_number(corpus):
+    texts = read_texts(corpus.records, "dev", ["extra_context"])["extra_context"]
+    records = next(iter(tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).batch(1000)))
+    numbered = parse_texts(records, ["extra_context"], turn_prefixes=True)[0].numpy()
+    assert any(not text for text in texts)
+    assert [not text for text in texts] == [not text for text in numbered]
+
+
+def test_all_turns_are_the_contexts_of_rankers(corpus):
+    """The oldest first, as `joined_context` has them; of a long one the newest tokens stay."""
+    turns = [joined_context(example.turns) for example in read_turns(corpus.records, "dev")]
+    texts = read_texts(corpus.records, "dev", ["all_turns"])["all_turns"]
+    assert [text.decode() for text in texts] == turns
+    assert any(len(example.turns) > 2 for example in read_turns(corpus.records, "dev"))
+    folder = RecordFolder(
+        corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    number = len(turns)
+    joined, alone = (
+        examples.token_ids(examples.load(np.array([0]), np.array([number])))
+        for examples in (
+            folder.open("dev", max_tokens=tokens, joins_turns=joins)
+            for tokens, joins in ((5, True), (5, False))
+        )
+    )
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
+    for i, text in enumerate(turns):
+        expected = tokenizer.token_ids([text])[0].numpy()[-5:]
+        own = joined.flat[joined.row_splits[i] : joined.row_splits[i + 1]]
+        np.testing.assert_array_equal(own, expected)
+        places = number + i, number + i + 1
+        np.testing.assert_array_equal(  # responses keep their first ones
+            joined.flat[slice(*joined.row_splits[[*places]])],
+            alone.flat[slice(*alone.row_splits[[*places]])],
+        )
+
+
+def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"hold the earlier turns as one text.*on the records"):
+        run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
+    assert not (tmp_path / "run").exists()
+    single = dataclasses.replace(MODEL, multi_context=False)
+    with pytest.raises(ValueError, match=r"Leave --turn_prefixes away"):
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, model=single,
+            turn_prefixes=True)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_path):
+    single = dataclasses.replace(MODEL, multi_context=False)
+    config = dataclasses.replace(CONFIG, history_dropout=0.0)
+    folder = run(corpus.arrays, tmp_path / "run", model=single, config=config)
+    with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
+        run(corpus.arrays, folder)
+
+
+def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_path):
+    """All that it has is taken over; what is new starts as the context's, where shapes allow."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("﹏a\na\n")
+    config = dataclasses.replace(MODEL, vocab_size=20)
+    single = make_encoder(dataclasses.replace(config, multi_context=False))
+    single.trunk.embedding.quantizer_weights["range_max"].assign(7.0)
+    checkpoint.save_checkpoint(tmp_path / "single", single, vocabulary=vocabulary, training={})
+    encoder = DualEncoder(config)
+    checkpoint.load_initial_weights(encoder, tmp_path / "single")
+    found = {v.path: np.asarray(v) for v in encoder.variables}
+    for variable in single.variables:
+        np.testing.assert_array_equal(found[variable.path], np.asarray(variable))
+    for path, value in found.items():
+        if path.startswith(("extra_context_side", "both_side")):
+            same = np.array_equal(value, found["context_side/" + path.partition("/")[2]])
+            assert same == (path != "both_side/hidden_0/kernel"), path
+    other = DualEncoder(dataclasses.replace(config, encoding_dim=15))
+    with pytest.raises(checkpoint.CheckpointError, match=r"must have the model's shapes"):
+        checkpoint.load_initial_weights(other, tmp_path / "single")
+    checkpoint.save_checkpoint(tmp_path / "multi", encoder, vocabulary=vocabulary, training={})
+    back = DualEncoder(single.config)  # and the other way, without what it has no place for
+    checkpoint.load_initial_weights(back, tmp_path / "multi")
+    for a, b in zip(back.variables, single.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -1,0 +1,168 @@
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convert_tf.checkpoints.folder import load_config
+from convert_tf.config.train import TRAIN_RECIPES, TrainConfig, train_recipe
+from convert_tf.training.own_file import OwnFile, prepare_own_file
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _faq(path, number):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["question", "answer"])
+        for n in range(number):
+            writer.writerow([f"what is thing {n}?", f"it is {n}, as it ever was"])
+    return str(path)
+
+
+def _prepare(path, run, **options):
+    return prepare_own_file(
+        str(path), str(run), **{"vocabulary": None, "learns_vocabulary": True, **options}
+    )
+
+
+def test_a_csv_becomes_data_and_a_vocabulary(tmp_path, capsys):
+    own = _prepare(_faq(tmp_path / "faq.csv", 1000), tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "data" / "report.json").read_text())
+    numbers = {split: one["examples"] for split, one in report["splits"].items()}
+    assert sum(numbers.values()) == 1000
+    assert 130 < numbers["dev"] < 270  # 200 are asked for
+    assert own == OwnFile(
+        data=str(tmp_path / "run" / "data"),
+        vocabulary=str(tmp_path / "run" / "vocab.txt"),
+        eval_splits=("dev",),
+        num_train=numbers["train"],
+    )
+    assert "﹏thing" in (tmp_path / "run" / "vocab.txt").read_text()
+    assert f"train {numbers['train']}" in capsys.readouterr().out
+
+
+def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
+    path = _faq(tmp_path / "faq.csv", 50)
+    first = _prepare(path, tmp_path / "run")
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert _prepare(path, tmp_path / "run") == first
+    assert times == {p: p.stat().st_mtime_ns for p in times}
+    _faq(tmp_path / "faq.csv", 51)
+    with pytest.raises(ValueError, match="keeps the file that it began with"):
+        _prepare(path, tmp_path / "run")
+
+
+def test_an_unusable_file_can_be_repaired(tmp_path):
+    path = tmp_path / "faq.csv"
+    path.write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(ValueError, match="Received"):
+        _prepare(path, tmp_path / "run")
+    assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
+
+
+def test_few_pairs_are_all_for_training(tmp_path, capsys):
+    own = _prepare(_faq(tmp_path / "faq.csv", 300), tmp_path / "run")
+    assert own.eval_splits == ()
+    assert own.num_train > 240  # a tenth is the test split
+    assert "no evaluation" in capsys.readouterr().out
+
+
+def test_rows_that_are_not_used_are_named(tmp_path, capsys):
+    path = tmp_path / "faq.csv"
+    path.write_text("question,answer\n" + "why?,because\nhow?,so, and so\n" * 20)
+    _prepare(path, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "20 too_many_columns" in printed and f"{path}:3 (too_many_columns)" in printed
+    assert "19 duplicate_pair" in printed
+
+
+def test_data_that_another_command_made_is_refused(tmp_path):
+    path = _faq(tmp_path / "faq.csv", 50)
+    _prepare(path, tmp_path / "run")
+    (tmp_path / "run" / "source.json").unlink()
+    with pytest.raises(ValueError, match="keeps the file that it began with"):
+        _prepare(path, tmp_path / "run")
+
+
+def test_dialogues_without_limits(tmp_path):
+    path = tmp_path / "chats.jsonl"
+    turns = [[f"opening number {n}", f"no {n}", "yes " * 99 + str(n)] for n in range(40)]
+    path.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
+    own = _prepare(path, tmp_path / "run")
+    report = json.loads((Path(own.data) / "report.json").read_text())
+    assert report["history"][:2] == [40, 40]
+
+
+def test_a_vocabulary_that_is_given_or_comes_with_a_checkpoint(tmp_path):
+    path = _faq(tmp_path / "faq.csv", 50)
+    assert _prepare(path, tmp_path / "a", vocabulary="mine.txt").vocabulary == "mine.txt"
+    assert _prepare(path, tmp_path / "b", learns_vocabulary=False).vocabulary is None
+    assert not (tmp_path / "b" / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize("num_train", [4, 100, 3_000, 1_000_000])
+def test_sizes(num_train):
+    sizes = OwnFile("data", None, (), num_train).sizes()
+    config = train_recipe("small", **sizes)
+    assert config.batch_size == max(2, min(128, num_train // 2))
+    epochs = math.ceil(10 * num_train / config.batch_size)
+    assert config.steps == min(max(300, epochs), 4_000)
+    assert config.warmup_steps < config.steps
+    assert OwnFile("data", None, (), num_train).sizes(2)["batch_size"] == 2
+    assert config.eval_every == config.checkpoint_every <= config.steps // 4
+
+
+def test_recipes():
+    assert train_recipe("paper") == TrainConfig()
+    small = train_recipe("small", seed=3)
+    assert (small.optimizer, small.l2, small.seed) == ("adam", 0.0, 3)
+    assert set(TRAIN_RECIPES) == {"paper", "paper_finetune", "small"}
+    tuned = train_recipe("paper_finetune")  # arXiv 1911.03688 §3.2
+    assert (tuned.steps, tuned.batch_size) == (60_000, 256)
+    assert (tuned.learning_rate, tuned.final_learning_rate) == (0.1, 0.0001)
+    assert tuned.embedding_dropout == tuned.attention_dropout == 0.2
+    assert (tuned.optimizer, tuned.label_smoothing, tuned.l2) == ("adadelta", 0.2, 1e-5)
+    assert tuned.scale_anneal_steps == 0
+    with pytest.raises(ValueError, match="recipe must be one of"):
+        train_recipe("large")
+
+
+@pytest.mark.parametrize(("recipe", "ratio"), [("paper", 1e-3), ("small", 1e-6 / 3e-4)])
+def test_a_learning_rate_of_ones_own_falls_as_the_recipes_does(recipe, ratio):
+    """`--optimizer adam --learning_rate 3e-4` climbed to the 1e-3 of ADADELTA."""
+    config = train_recipe(recipe, learning_rate=2e-4)
+    assert config.final_learning_rate == pytest.approx(2e-4 * ratio)
+    config = train_recipe(recipe, learning_rate=2e-4, final_learning_rate=1e-4)
+    assert config.final_learning_rate == 1e-4
+    with pytest.raises(ValueError, match="must not exceed learning_rate"):
+        train_recipe(recipe, learning_rate=2e-4, final_learning_rate=3e-4)
+
+
+def _train(*arguments):
+    command = [sys.executable, str(ROOT / "train.py"), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.slow
+def test_one_command_trains_on_a_csv(tmp_path):
+    path, run = _faq(tmp_path / "faq.csv", 120), tmp_path / "run"
+    options = ["--data", path, "--model", "tiny", "--output", run, "--steps", "4"]
+    options += ["--eval_every", "2", "--checkpoint_every", "2", "--precision", "float32"]
+    done = _train(*options)
+    assert done.returncode == 0, done.stderr
+    assert load_config(run).embedding_dim == 64
+    facts = json.loads((run / "train_config.json").read_text())
+    assert facts["train"]["optimizer"] == "adam"
+    assert facts["train"]["batch_size"] < 128
+    assert facts["data"]["eval_splits"] == []
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    again = _train(*options)
+    assert again.returncode == 0 and "nothing to do" in again.stdout

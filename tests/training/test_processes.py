@@ -1,0 +1,387 @@
+"""Keras on JAX: the same run as on TensorFlow, on several devices and in several processes."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.packing import SEGMENTS_PER_ROW
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.export.hub.writing import export_module
+from convert_tf.training.encoder.run import train
+from convert_tf.training.processes import (
+    Processes,
+    as_share,
+    check_same,
+    join_processes,
+    refuse_failed,
+    rows_of_a_share,
+)
+from convert_tf.training.recorder import METRICS_FILE, RunProgress
+from convert_tf.training.state import saved_checkpoints
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
+                "encoding_dim": 16, "max_relative_attention": (3,),
+                "num_oov_buckets": NUM_OOV_BUCKETS}  # fmt: skip
+CONFIG = TrainConfig(
+    steps=50, batch_size=48, optimizer="adam", learning_rate=0.003, warmup_steps=5,
+    scale_start=20.0, l2=1e-5, precision="float32", eval_every=25, eval_examples=100,
+    checkpoint_every=25, quantizer_update_steps=3,
+)  # fmt: skip
+
+# Runs train.py with the flags of argv[2:], and tells in argv[1] what it saw.
+WATCHED = """
+import json, os, runpy, signal, sys
+from convert_tf.training import processes as distribution
+from convert_tf.training.recorder import RunProgress
+from convert_tf.training.encoder.objective import ResponseRanking
+
+told, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
+signal_step = int(os.environ.get("SIGNAL_STEP", 0))
+number = int(os.environ.get("SIGNAL", signal.SIGTERM))
+means, shapes = [], []
+distribution.SECONDS_UNTIL_SHARED = 0.5
+batch_end, train_step = RunProgress.on_train_batch_end, ResponseRanking.train_step
+
+def watched_batch_end(self, batch, logs=None):
+    means.append((self.step + 1, batch, float(logs["ranking_loss"])))
+    if self.step + 1 == signal_step:
+        os.kill(os.getpid(), number)
+    batch_end(self, batch, logs)
+
+def watched_train_step(self, state, data):
+    shapes.append(data[0]["token_ids"].shape)  # this is Python: run once for each compilation
+    return train_step(self, state, data)
+
+RunProgress.on_train_batch_end = watched_batch_end
+ResponseRanking.train_step = watched_train_step
+try:
+    runpy.run_path("train.py", run_name="__main__")
+finally:
+    modules = [name for name in sys.modules if name.split(".")[0] in ("tensorflow", "tf_keras")]
+    with open(told, "w") as file:
+        json.dump({"means": means, "shapes": shapes, "tensorflow": modules}, file)
+"""
+
+
+def losses_of(means):
+    """Step → its loss, from the running means that Keras gives since the epoch began."""
+    losses, total = {}, 0.0
+    for step, batch, mean in means:
+        total = 0.0 if batch == 0 else total
+        losses[step] = (batch + 1) * mean - total
+        total = (batch + 1) * mean
+    return losses
+
+
+def flags_of(arrays, output, **changes):
+    options = {**CONFIG.to_dict(), "data": arrays, "output": output, "model": "tiny",
+               "shuffle_buffer": 200, **MODEL_FIELDS, **changes}  # fmt: skip
+    return [
+        f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
+        for name, value in options.items()
+    ]
+
+
+started = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running():
+    yield
+    while started:
+        started.pop().kill()
+
+
+def start(told, *flags, devices=1, **environment):
+    environment = {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        # Level 0 compiles faster.
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+        f"--xla_force_host_platform_device_count={devices}",
+        **environment,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(told), *flags],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started.append(process)
+    return process
+
+
+def start_two(folder, arrays, output, *, signal_in=1, **environment):
+    """Two processes; one of them sends itself a signal at SIGNAL_STEP."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    outputs = [output, output] if isinstance(output, Path) else output
+    return [
+        start(
+            folder / f"told{index}.json",
+            *flags_of(arrays, outputs[index]),
+            "--num_processes=2",
+            f"--process_id={index}",
+            f"--coordinator={address}",
+            **(environment if index == signal_in else {}),
+        )
+        for index in range(2)
+    ]
+
+
+def finish(process, *, status=0):
+    out, err = process.communicate(timeout=900)
+    if status is not None:
+        assert process.returncode == status, err
+    return out, err
+
+
+def told_in(path):
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=400).arrays
+
+
+@pytest.fixture(scope="module")
+def on_jax(arrays, tmp_path_factory):
+    """`(folder of the run, what was seen)` of one process with one device."""
+    folder = tmp_path_factory.mktemp("jax")
+    finish(start(folder / "told.json", *flags_of(arrays, folder / "run")))
+    return folder / "run", told_in(folder / "told.json")
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow(arrays, tmp_path_factory):
+    """`(folder of the run, step → loss)`."""
+    folder = tmp_path_factory.mktemp("tensorflow") / "run"
+    return folder, run_here(arrays, folder, CONFIG)
+
+
+def run_here(arrays, folder, config):
+    """Trains in this process, on TensorFlow; returns step → loss."""
+    means = []
+    batch_end = RunProgress.on_train_batch_end
+
+    def watched(self, batch, logs=None):
+        means.append((self.step + 1, batch, float(logs["ranking_loss"])))
+        batch_end(self, batch, logs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunProgress, "on_train_batch_end", watched)
+        train(model_preset("tiny", **MODEL_FIELDS), config,
+              DataConfig(data=arrays, shuffle_buffer=200), output=str(folder))  # fmt: skip
+    return losses_of(means)
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / METRICS_FILE).read_text().splitlines()]
+
+
+def assert_close(losses, expected, steps, *, tolerance):
+    assert sorted(losses) == list(steps)
+    np.testing.assert_allclose(
+        [losses[step] for step in steps], [expected[step] for step in steps], atol=tolerance
+    )
+
+
+@pytest.mark.slow
+def test_jax_gives_the_losses_of_tensorflow_for_the_same_seed(on_jax, on_tensorflow):
+    run, told = on_jax
+    expected = on_tensorflow[1]
+    assert_close(losses_of(told["means"]), expected, range(1, 51), tolerance=1e-4)
+    assert expected[1] - expected[50] > 0.5  # something was learnt
+    assert told["tensorflow"] == []
+    for row, other in zip(rows_of(run), rows_of(on_tensorflow[0]), strict=True):
+        assert row["dev"]["MRR"] == pytest.approx(other["dev"]["MRR"], abs=2e-3)
+
+
+@pytest.mark.slow
+def test_few_shapes_are_compiled(on_jax):
+    shapes = [tuple(shape) for shape in on_jax[1]["shapes"]]
+    assert len(shapes) == len(set(shapes)) <= 3
+    assert all(rows % 32 == 0 for rows, _ in shapes)
+
+
+@pytest.mark.slow
+def test_checkpoints_go_both_ways(on_jax, on_tensorflow, arrays, tmp_path):
+    """From step 25, optimizer state included; and what JAX trained is exported."""
+    for name, (run, _) in {"jax": on_jax, "tensorflow": on_tensorflow}.items():
+        shutil.copytree(run, tmp_path / name)
+        shutil.rmtree(saved_checkpoints(tmp_path / name)[0])
+    finish(start(tmp_path / "told.json", *flags_of(arrays, tmp_path / "tensorflow")))
+    losses = losses_of(told_in(tmp_path / "told.json")["means"])
+    assert_close(losses, on_tensorflow[1], range(26, 51), tolerance=2e-4)
+    losses = run_here(arrays, tmp_path / "jax", CONFIG)
+    assert_close(losses, on_tensorflow[1], range(26, 51), tolerance=2e-4)
+    export_module(on_jax[0], tmp_path / "module")
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one(on_jax, arrays, tmp_path):
+    """SIGTERM to the second ends both after the step; two devices go on, in micro-batches."""
+    expected = losses_of(on_jax[1]["means"])
+    run = tmp_path / "run"
+    processes = start_two(tmp_path, arrays, run, SIGNAL_STEP="5")
+    (out, err), (silent_out, silent_err) = [finish(process) for process in processes]
+    assert "training on 2 devices in 2 processes" in out
+    assert "told to end: saved step 6" in err
+    assert "R100@1" in err
+    assert "padding" not in silent_out
+    assert "R100@1" not in silent_err
+    for index in range(2):
+        told = told_in(tmp_path / f"told{index}.json")
+        assert_close(losses_of(told["means"]), expected, range(1, 7), tolerance=1e-5)
+    assert [p.name for p in saved_checkpoints(run)] == ["step-00000006"]
+    evaluations = rows_of(on_jax[0])
+    assert rows_of(run)[0]["dev"] == pytest.approx(evaluations[0]["dev"], abs=1e-5)
+    flags = flags_of(arrays, run, micro_batch=16)
+    resumed = start(tmp_path / "told.json", *flags, devices=2)
+    assert "training on 2 devices in 1 processes" in finish(resumed)[0]
+    losses = losses_of(told_in(tmp_path / "told.json")["means"])
+    assert_close(losses, expected, range(7, 51), tolerance=1e-4)
+    for row, other in zip(rows_of(run), evaluations, strict=True):
+        assert row["dev"]["MRR"] == pytest.approx(other["dev"]["MRR"], abs=2e-3)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_other_with_a_message(arrays, tmp_path):
+    killed = {"SIGNAL_STEP": "3", "SIGNAL": str(int(signal.SIGKILL))}
+    first, second = start_two(tmp_path, arrays, tmp_path / "run", **killed)
+    finish(second, status=-signal.SIGKILL)
+    _, err = finish(first, status=None)
+    assert first.returncode not in (0, -signal.SIGKILL)
+    assert "another process of the run ended" in err
+
+
+@pytest.mark.slow
+def test_processes_need_one_folder(arrays, tmp_path):
+    processes = start_two(tmp_path, arrays, [tmp_path / "a", tmp_path / "b"], signal_in=None)
+    for process in processes:
+        _, err = finish(process, status=1)
+        assert "must be one folder that all processes see" in err
+        assert "Traceback" not in err
+
+
+def test_several_processes_need_jax_and_each_other(monkeypatch):
+    with pytest.raises(ValueError, match="Set KERAS_BACKEND=jax"):
+        join_processes(2, 0, "localhost:1")
+    join_processes(1)
+    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
+    with pytest.raises(ValueError, match="Set KERAS_BACKEND=jax"):
+        join_processes()
+
+
+def test_a_failure_is_raised_where_it_was_and_names_the_process():
+    with pytest.raises(ValueError, match="Received: process 1, 3 stopped"):
+        refuse_failed(np.array([0, 1, 0, 1]))
+    with pytest.raises(KeyError), Processes().together():
+        raise KeyError
+
+
+def test_a_process_with_other_facts_is_named():
+    class WithAnother(Processes):
+        def gather(self, *values):
+            own = np.array([values])
+            return np.concatenate([own, own, own + 1])
+
+    with pytest.raises(ValueError, match=r"initial weights\. Received: others in process 2 than"):
+        check_same(WithAnother(), "facts")
+    check_same(Processes(), "facts")
+
+
+def batches_of(arrays, **options):
+    examples = ArrayFolder(arrays).open("train", max_tokens=60)
+    batches = TrainingBatches(
+        examples, batch_size=48, row_tokens=64, shuffle_buffer=200, seed=0, marks_duplicates=True,
+        **options,
+    )  # fmt: skip
+    return iter(batches), examples
+
+
+def texts_of(batch, name):
+    """The tokens of each text, found by its slot as the encoder finds them."""
+    if batch["token_ids"].ndim == 3:
+        parts = [{key: value[:, part] for key, value in batch.items() if value.ndim > 1}
+                 for part in range(batch["token_ids"].shape[1])]  # fmt: skip
+        of_parts = zip(*(texts_of(part, name) for part in parts), strict=True)
+        return [text for texts in of_parts for text in texts]
+    ends = np.cumsum(batch["segment_lengths"], axis=1)
+    found = []
+    for slot in batch[f"{name}_slots"]:
+        row, segment = divmod(int(slot), SEGMENTS_PER_ROW)
+        end = ends[row, segment]
+        length = batch["segment_lengths"][row, segment]
+        found.append(batch["token_ids"][row, end - length : end].tolist())
+    return found
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_shares_make_up_the_batches_of_one_process(arrays, micro_batches):
+    whole, examples = batches_of(arrays)
+    options = {"micro_batches": micro_batches}
+    parts = [batches_of(arrays, part=(index, 3), **options) for index in range(3)]
+    for _ in range(20):  # over the end of an epoch
+        expected = next(whole)
+        packed = [next(part) for part, _ in parts]
+        rows = max(len(batch["token_ids"]) for batch in packed) + 1
+        shares = [
+            as_share(batch, rows=rows, index=index, padding_id=examples.padding_id)
+            for index, batch in enumerate(packed)
+        ]
+        joined = {name: np.concatenate([share[name] for share in shares]) for name in expected}
+        assert len(joined["token_ids"]) == 3 * rows
+        assert joined["token_ids"].shape[-1] == 64
+        for name in ("context", "response"):
+            assert texts_of(joined, name) == texts_of(expected, name)
+        np.testing.assert_array_equal(joined["response_groups"], expected["response_groups"])
+        assert (joined["token_ids"] != examples.padding_id).sum() == joined["segment_lengths"].sum()
+
+
+def test_each_process_reads_its_own_examples(arrays, monkeypatch):
+    read = []
+    for index in range(2):
+        batches, examples = batches_of(arrays, part=(index, 2))
+        token_ids = examples.token_ids
+        numbers = []
+        monkeypatch.setattr(
+            examples,
+            "token_ids",
+            lambda loaded, n=numbers, t=token_ids: n.extend(loaded) or t(loaded),
+        )
+        for _ in range(8):
+            next(batches)
+        read.append(numbers)
+    assert not set(read[0]) & set(read[1])
+    assert len(read[0]) == len(read[1]) == 8 * 24
+
+
+@pytest.mark.parametrize(("number", "rows"), [(1, 32), (2, 16), (3, 11), (64, 1)])
+def test_rows_of_all_shares_are_a_multiple_about_as_large(monkeypatch, number, rows):
+    assert rows_of_a_share(32, Processes(number)) == rows
+
+
+@pytest.mark.slow
+def test_trained_on_jax_stands_alone(on_jax):
+    encoder, vocabulary = checkpoint.load_checkpoint(on_jax[0])
+    assert vocabulary.is_file()
+    assert all(np.isfinite(np.array(v)).all() for v in encoder.variables)

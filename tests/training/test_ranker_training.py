@@ -1,0 +1,572 @@
+"""Fine-tuning of rankers: objective, optimizer, freezing, whole runs, checkpoints."""
+
+import dataclasses
+import gzip
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from support import naive
+from support.huggingface_folder import write_folder
+from support.model_cases import fill_weights
+from support.tiny_checkpoint import random_texts, write_checkpoint, write_records
+
+import convert_tf
+from convert_tf import Ranker
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.folder import CheckpointError
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.ranker import (
+    initial_ranker,
+    load_ranker,
+    load_ranker_config,
+    trained_scale,
+)
+from convert_tf.config.bert import BertConfig
+from convert_tf.config.head import HeadConfig, head_train_defaults
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.ranking_batches import RankingExamples
+from convert_tf.models.losses import candidate_softmax_loss
+from convert_tf.models.ranker import make_ranker
+from convert_tf.ranking.checkpoint import TrainedRanker, ranking_report, score_lists
+from convert_tf.ranking.protocol import TextRanker
+from convert_tf.training.optimizers import decaying_on_plateau
+from convert_tf.training.ranker.mining import mine_negatives
+from convert_tf.training.ranker.objective import freeze, make_ranker_training, rescale_outputs
+from convert_tf.training.ranker.run import _weights_of, train_ranker
+from convert_tf.training.ranker.sources import read_examples, with_dev_candidates
+from convert_tf.training.state import saved_checkpoints
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
+KINDS = {
+    "bi": HeadConfig(scale=5.0),
+    "poly": HeadConfig(head="poly", poly_codes=3, scale=5.0),
+    "cross": HeadConfig(head="cross", negatives_from="given"),
+}
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
+def test_loss_parity_with_loop(label_smoothing):
+    random = np.random.RandomState(0)
+    scores = random.standard_normal((3, 4)).astype("float32")
+    labels = np.array([2, 0, 1])
+    mask = np.array([[True, True, True, False], [True] * 4, [False, True, False, False]])
+    total = 0.0
+    for row, label, real in zip(scores, labels, mask, strict=True):
+        places = [i for i in range(4) if real[i]]
+        chances = naive.softmax([float(row[i]) for i in places])
+        for place, chance in zip(places, chances, strict=True):
+            share = label_smoothing / max(len(places) - 1, 1)
+            total -= (1 - label_smoothing if place == label else share) * math.log(chance)
+    loss = float(candidate_softmax_loss(scores, labels, mask, label_smoothing))
+    assert loss == pytest.approx(total / 3, rel=1e-5)
+
+
+def test_report_parity_with_loop():
+    """Two right ones: the best of them counts; a tie with a wrong one is a miss."""
+    scores = [[1.0, 3.0, 2.0], [1.0, 1.0], [-1.0, -5.0, -2.0]]
+    labels = [[0, 2], [0], [0]]
+    examples = RankingExamples(
+        TokenIds(np.zeros(0), np.zeros(4)), TokenIds(np.zeros(0), np.zeros(4)),
+        [np.arange(len(s)) for s in scores], [np.array(own) for own in labels],
+    )  # fmt: skip
+    report = ranking_report([np.array(s, "float32") for s in scores], examples)
+    ranks = [2, 2, 1]  # 3 is ahead of 2; the tie; the first
+    assert report["R@1"] == pytest.approx(1 / 3)
+    assert report["R@2"] == pytest.approx(1.0)
+    assert report["MRR"] == pytest.approx(np.mean([1 / r for r in ranks]))
+    losses = []
+    for own, right in zip(scores, labels, strict=True):
+        chances = naive.softmax(own)
+        losses.append(-math.log(sum(chances[i] for i in right)))
+    assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_plateau_factor_is_part_of_the_step():
+    """After a decay by 0.4 a plain gradient step is 0.4 as long; the factor is a saved variable."""
+    optimizer = decaying_on_plateau(keras.optimizers.SGD)(learning_rate=0.5)
+    variable = keras.Variable(np.array([1.0], "float32"))
+    optimizer.build([variable])
+    assert any(v is optimizer.plateau_factor for v in optimizer.variables)
+    optimizer.apply([keras.ops.convert_to_tensor([1.0])])
+    np.testing.assert_allclose(np.asarray(variable), [0.5])
+    optimizer.decay(0.4)
+    optimizer.apply([keras.ops.convert_to_tensor([1.0])])
+    np.testing.assert_allclose(np.asarray(variable), [0.5 - 0.4 * 0.5], rtol=1e-6)
+
+
+def test_the_schedule_is_kept_under_the_factor():
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, 10, warmup_target=1.0, warmup_steps=4)
+    optimizer = decaying_on_plateau(keras.optimizers.Adamax)(learning_rate=schedule)
+    optimizer.build([keras.Variable(np.zeros(1, "float32"))])
+    optimizer.iterations.assign(2)
+    assert float(np.asarray(optimizer._get_current_learning_rate())) == pytest.approx(0.5)
+    optimizer.decay(0.4)
+    assert float(np.asarray(optimizer._get_current_learning_rate())) == pytest.approx(0.2)
+
+
+def _eight_pairs(config) -> dict:
+    random = np.random.RandomState(0)
+    ids = random.randint(0, config.num_ids, size=(2, 8, 6)).astype("int32")
+    return {
+        "context_ids": ids[0],
+        "candidate_ids": ids[1],
+        "labels": np.arange(8, dtype="int32"),
+        "candidate_mask": np.ones((8, 8), bool),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_overfits_eight_pairs(small_config, kind):
+    """Each context among the eight responses, for a cross-encoder as lists of its own."""
+    keras.utils.set_random_seed(0)
+    ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
+    batch = _eight_pairs(small_config)
+    if kind == "cross":
+        batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
+    config = TrainConfig(steps=200, optimizer="adam", learning_rate=0.01, warmup_steps=5)
+    config = dataclasses.replace(config, label_smoothing=0.0, l2=0.0, final_learning_rate=0.01)
+    model = make_ranker_training(ranker, config, KINDS[kind], precision="float32")
+    for _ in range(200):
+        logs = model.train_on_batch(batch, return_dict=True)
+        if logs["ranking_loss"] < 0.05:
+            break
+        model.reset_metrics()
+    ranks = np.asarray(ranker.score(batch["context_ids"], batch["candidate_ids"])).argmax(axis=1)
+    assert ranks.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("how", "blocks", "trained"),
+    [
+        ("nothing", 1, {"embedding", "block_0", "block_1"}),
+        ("embeddings", 1, {"block_0", "block_1"}),
+        ("all_but_top_k", 1, {"block_1"}),
+        ("all_but_top_k", 0, set()),
+    ],
+)
+def test_frozen_parts_stay(small_config, how, blocks, trained):
+    head = HeadConfig(scale=5.0, freeze=how, trainable_blocks=blocks)
+    ranker = make_ranker(RankerConfig(small_config, head))
+    config = TrainConfig(steps=5, optimizer="adam", learning_rate=0.1, l2=0.0)
+    model = make_ranker_training(ranker, config, head, precision="float32")
+    model.run_eagerly = True
+    before = {v.path: np.array(v) for v in ranker.variables}
+    model.train_on_batch(_eight_pairs(small_config))
+    moved = {
+        v.path for v in ranker.variables
+        if v.dtype == "float32" and "range" not in v.path
+        and not np.array_equal(before[v.path], np.asarray(v))
+    }  # fmt: skip
+    parts = ("embedding", "block_0", "block_1")
+    assert {p for p in parts if any(f"/{p}/" in path for path in moved)} == trained
+    assert any("context_side" in path for path in moved)
+
+
+def test_more_trainable_blocks_than_there_are_is_an_error(small_config):
+    ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
+    with pytest.raises(ValueError, match="trainable_blocks must not be more"):
+        freeze(ranker, "all_but_top_k", trainable_blocks=3)
+
+
+def test_outputs_are_rescaled_to_the_standard_deviation(small_config):
+    """The head sees outputs of that deviation; it is measured over real outputs only."""
+    ranker = make_ranker(
+        RankerConfig(small_config, HeadConfig(head="poly", poly_variant="first_m"))
+    )
+    fill_weights(ranker.trunk.variables)
+    random = np.random.RandomState(0)
+    lengths = random.randint(1, 12, size=40)
+    ids = random.randint(0, small_config.num_ids, size=lengths.sum()).astype("int32")
+    contexts = TokenIds(ids, np.concatenate([[0], np.cumsum(lengths)]))
+    outputs = []
+    for start, end in zip(contexts.row_splits, contexts.row_splits[1:], strict=False):
+        outputs.append(np.asarray(ranker.trunk.sequence(ids[None, start:end])[0])[0])
+    deviation = np.concatenate(outputs).std()
+    factor = rescale_outputs(ranker, contexts, 0.25)
+    assert factor == pytest.approx(0.25 / deviation, rel=1e-4)
+    sequence, _ = ranker._sequence(ranker.trunk, ids[None, :5], False)
+    plain, _ = ranker.trunk.sequence(ids[None, :5])
+    np.testing.assert_allclose(np.asarray(sequence), factor * np.asarray(plain), rtol=1e-5)
+    assert factor != pytest.approx(1.0, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def trunk(tmp_path_factory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("trunk") / "tiny", side_layers=1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """Candidates files whose right candidate shares words with its context, and records."""
+    folder = tmp_path_factory.mktemp("files")
+    random = np.random.default_rng(0)
+    texts = random_texts(400, seed=5)
+    for name, start, number in (("train", 0, 24), ("dev", 100, 12)):
+        lines = []
+        for i in range(start, start + number):
+            right = " ".join(texts[i].split()[:3])
+            candidates = [*texts[200 + 3 * (i % 60) : 203 + 3 * (i % 60)]]
+            label = int(random.integers(4))
+            candidates.insert(label, right)
+            lines.append(
+                json.dumps(
+                    {"context": [texts[i + 1], texts[i]], "candidates": candidates, "label": label}
+                )
+            )
+        with gzip.open(folder / f"{name}.jsonl.gz", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+    return folder
+
+
+def _run(trunk, files, output, head, *, data="train.jsonl.gz", dev="dev.jsonl.gz", **options):
+    return train_ranker(
+        head,
+        {
+            "batch_size": 8,
+            "learning_rate": 0.01,
+            "warmup_steps": 2,
+            "precision": "float32",
+            "final_learning_rate": 0.01,
+            **options,
+        },
+        data=str(files / data),
+        dev_data=str(files / dev),
+        init_from=str(trunk),
+        output=str(output),
+    )
+
+
+SMALL = {"negatives": 3, "negatives_from": "given", "epochs": 2.0, "max_context_tokens": 24}
+RUNS = {
+    "bi": HeadConfig(**SMALL),
+    "poly": HeadConfig(head="poly", poly_codes=3, poly_variant="first_m", **SMALL),
+    "cross": HeadConfig(head="cross", **SMALL),
+}
+
+_LOAD = """
+import sys
+import numpy as np
+from convert_tf import Ranker
+ranker = Ranker(sys.argv[1])
+np.save(sys.argv[2], ranker.scores([("how are you",), ()], ["the cat", "bank card lost", ""]))
+"""
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_and_its_checkpoint_in_a_fresh_process(trunk, files, tmp_path, kind):
+    run = _run(trunk, files, tmp_path / "run", RUNS[kind])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]  # three steps an epoch, halved
+    assert all(row["dev"]["examples"] == 12 for row in rows)
+    assert (run / "curve.png").stat().st_size > 1000
+    assert kind_of(run) is Kind.RANKER
+    assert kind_of(trunk) is Kind.DUAL_ENCODER
+    assert load_ranker_config(run).head.head == kind
+    best = max(row["dev"]["R@1"] for row in rows)
+    kept = checkpoint.training_facts(run)["evaluation"]["dev"]["R@1"]
+    assert kept == best
+    ranker = Ranker(run)
+    assert isinstance(ranker, TextRanker)
+    contexts, candidates = [("how are you",), ()], ["the cat", "bank card lost", ""]
+    scores = ranker.scores(contexts, candidates)
+    assert np.isfinite(scores).all()
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD, str(run), str(tmp_path / "scores.npy")],
+        env={
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "CUDA_VISIBLE_DEVICES": "-1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), scores, atol=1e-5)
+
+
+def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
+    head = dataclasses.replace(RUNS["poly"], negatives_from="sampled", poly_variant="learnt")
+    whole = _run(trunk, files, tmp_path / "whole", head, steps=4, eval_every=2, checkpoint_every=2)
+    broken = tmp_path / "broken"
+    _run(trunk, files, broken, head, steps=2, eval_every=2, checkpoint_every=2)
+    _run(trunk, files, broken, head, steps=4, eval_every=2, checkpoint_every=2)
+    rankers = [load_ranker(saved_checkpoints(run)[0])[0] for run in (whole, broken)]
+    for a, b in zip(*(r.variables for r in rankers), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5, err_msg=a.path)
+    rows = [(run / "metrics.jsonl").read_text().splitlines() for run in (whole, broken)]
+    assert [json.loads(r)["step"] for r in rows[1]] == [0, 2, 4]
+    with pytest.raises(CheckpointError, match="must keep its model and its head"):
+        _run(trunk, files, broken, dataclasses.replace(head, poly_codes=4), steps=6)
+
+
+def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_path):
+    """Steps of length 10 break the model: no evaluation is better than the first."""
+    run = _run(trunk, files, tmp_path / "run", RUNS["bi"], learning_rate=10.0,
+               final_learning_rate=10.0, optimizer="adam")  # fmt: skip
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    factor = 1.0
+    for i, row in enumerate(rows):
+        assert row["plateau_factor"] == pytest.approx(factor)
+        if i and row["dev"]["loss"] >= min(r["dev"]["loss"] for r in rows[:i]):
+            factor *= 0.4
+    assert factor < 1.0
+
+
+def test_records_give_dev_blocks_and_negatives(trunk, files, tmp_path):
+    write_records(tmp_path / "records", 120)
+    for split in ("train", "dev"):
+        shard = tmp_path / "records" / f"{split}-00000-of-00001.tfrecord"
+        shard.write_bytes((tmp_path / "records" / "test-00000-of-00001.tfrecord").read_bytes())
+    head = HeadConfig(max_examples=16, max_context_tokens=24)
+    run = _run(trunk, tmp_path, tmp_path / "run", head, data="records", dev="records")
+    row = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row["dev"]["examples"] == 100
+    assert row["dev"]["candidates"] > 90  # equal texts are one candidate
+    assert row["step"] == 2
+
+
+def test_blocks_of_the_dev_data():
+    right = [np.array([i % 130]) for i in range(250)]
+    splits = np.arange(251)
+    examples = RankingExamples(
+        TokenIds(np.arange(250, dtype=np.int32), splits),
+        TokenIds(np.arange(130, dtype=np.int32), np.arange(131)),
+        right,
+        [np.array([0])] * 250,
+    )
+    blocks = with_dev_candidates(examples, is_joint=False)
+    assert blocks.num_examples == 200
+    assert [len(own) for own in blocks.candidates] == [100] * 200
+    for i in range(200):
+        np.testing.assert_array_equal(blocks.right(i), right[i])
+    assert with_dev_candidates(examples, is_joint=True).num_examples == 240
+    assert len(with_dev_candidates(examples, is_joint=True).candidates[0]) == 20
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_text_scores_are_those_of_one_pair_at_a_time(trunk, tmp_path, kind):
+    ranker, vocabulary = initial_ranker(trunk, RUNS[kind])
+    checkpoint.save_checkpoint(tmp_path / "r", ranker, vocabulary=vocabulary, training={})
+    texts = TrainedRanker(tmp_path / "r")
+    assert texts.name == str(tmp_path / "r")
+    contexts = [(), ("how are you", "please help with order"), ("the cat sat on",)]
+    candidates = ["thanks for your answer", "", "no", "maybe the train is late"]
+    together = texts.scores(contexts, candidates)
+    for i, context in enumerate(contexts):
+        for j, candidate in enumerate(candidates):
+            alone = texts.candidate_scores([context], [[candidate]])[0]
+            np.testing.assert_allclose(alone, together[i, j : j + 1], atol=1e-5)
+    lists = [candidates[:1], candidates[1:], candidates[::-1]]
+    own = texts.candidate_scores(contexts, lists)
+    np.testing.assert_allclose(own[1], together[1, 1:], atol=1e-5)
+    np.testing.assert_allclose(own[2], together[2, ::-1], atol=1e-5)
+    if kind != "cross":
+        vectors, mask = texts.encode_contexts(contexts)
+        encoded = texts.encode_candidates(candidates)
+        np.testing.assert_allclose(texts.score_encoded(vectors, mask, encoded), together, atol=1e-5)
+
+
+def test_contexts_lose_their_oldest_tokens(trunk, tmp_path):
+    head = dataclasses.replace(RUNS["bi"], max_context_tokens=3, max_candidate_tokens=2)
+    ranker, vocabulary = initial_ranker(trunk, head)
+    checkpoint.save_checkpoint(tmp_path / "r", ranker, vocabulary=vocabulary, training={})
+    texts = Ranker(tmp_path / "r")
+    long = texts.scores([("where can", "i find help with")], ["the cat sat"])
+    np.testing.assert_allclose(texts.scores([("find help with",)], ["the cat"]), long, atol=1e-6)
+    assert np.abs(long - texts.scores([("where can i",)], ["the cat"])).max() > 1e-4
+
+
+def test_mined_negatives_are_the_best_wrong_ones(trunk, files):
+    from convert_tf.data.ranking_batches import tokenize_examples
+    from convert_tf.ranking.checkpoint import make_tokenize
+
+    ranker, vocabulary = initial_ranker(trunk, HeadConfig())
+    examples = tokenize_examples(
+        read_examples(str(files / "train.jsonl.gz"), "train"),
+        make_tokenize(vocabulary, ranker.config),
+        max_context_tokens=20,
+        max_candidate_tokens=20,
+    )
+    mined = mine_negatives(str(trunk), examples, top=4, vocabulary_of=str(trunk))
+    rights = np.unique(np.concatenate([examples.right(i) for i in range(examples.num_examples)]))
+    every = score_lists(ranker, examples.contexts, examples.pool, [rights] * examples.num_examples)
+    for i, scores in enumerate(every):
+        wrong = ~np.isin(rights, examples.right(i))
+        best = np.sort(scores[wrong])[::-1][:4]
+        own = scores[np.searchsorted(rights, mined[i])]
+        np.testing.assert_allclose(own, best, atol=1e-5)
+        assert not np.isin(mined[i], examples.right(i)).any()
+
+
+def test_a_run_with_mined_negatives(trunk, files, tmp_path):
+    head = dataclasses.replace(
+        RUNS["cross"], negatives_from="mined", mined_with=str(trunk), mined_top=6, negatives=2
+    )
+    run = _run(trunk, files, tmp_path / "run", head, steps=1, eval_every=1)
+    assert load_ranker_config(run).head.mined_top == 6
+
+
+def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
+    """A dual encoder's encodings; a ranker's trunk and head; the trunk alone for another head."""
+    ranker, _ = initial_ranker(trunk, HeadConfig(head="poly"))
+    encoder, _ = checkpoint.load_checkpoint(trunk)
+    ids = np.array([[3, 5, 1], [2, 8, 9]], "int32")
+    np.testing.assert_array_equal(
+        np.asarray(ranker.encode_candidates(ids)), np.asarray(encoder.encode_response(ids))
+    )
+    run = _run(trunk, files, tmp_path / "run", RUNS["poly"], steps=1)
+    source, _ = load_ranker(run)
+    again, _ = initial_ranker(run, RUNS["poly"])
+    np.testing.assert_allclose(
+        np.asarray(again.score(ids, ids)), np.asarray(source.score(ids, ids)), atol=1e-6
+    )
+    other, _ = initial_ranker(run, dataclasses.replace(RUNS["bi"], separate_trunks=True))
+    np.testing.assert_array_equal(
+        np.asarray(other.encode_candidates(ids)), np.asarray(source.encode_candidates(ids))
+    )
+
+
+def test_the_scale_is_that_of_the_checkpoint(tmp_path):
+    folder = write_checkpoint(tmp_path / "tiny")
+    assert trained_scale(folder) == pytest.approx(8.0)  # √64: the facts say nothing
+    (folder / "sha256.json").unlink()
+    facts = json.loads((folder / "training.json").read_text())
+    facts["train"] = {"scale_start": 2.0, "scale_end": 10.0, "scale_anneal_steps": 1000}
+    facts["evaluation"]["step"] = 250
+    (folder / "training.json").write_text(json.dumps(facts))
+    assert trained_scale(folder) == pytest.approx(4.0)
+    ranker, _ = initial_ranker(folder, HeadConfig())
+    assert ranker.config.head.scale == pytest.approx(4.0)
+    ranker, _ = initial_ranker(folder, HeadConfig(scale=7.0))
+    assert ranker.head.scale == 7.0
+
+
+def test_damaged_checkpoints_are_named(trunk, files, tmp_path):
+    with pytest.raises(CheckpointError, match="must hold the folder of a ranker"):
+        load_ranker(trunk)
+    run = _run(trunk, files, tmp_path / "run", RUNS["bi"], steps=1)
+    with pytest.raises(CheckpointError):
+        checkpoint.load_checkpoint(run)
+    (run / "vocab.txt").write_text("other\n")
+    with pytest.raises(CheckpointError, match="another one"):
+        load_ranker(run)
+    (run / "vocab.txt").unlink()
+    with pytest.raises(CheckpointError, match="missing"):
+        load_ranker(run)
+
+
+def test_the_papers_defaults():
+    """arXiv 1905.01969 §5.1 and §5.3."""
+    for head, batch_size, warmup in (("bi", 256, 100), ("poly", 256, 100), ("cross", 16, 1000)):
+        config = TrainConfig(**head_train_defaults(head))
+        assert (config.optimizer, config.learning_rate) == ("adamax", 5e-5)
+        assert (config.batch_size, config.warmup_steps) == (batch_size, warmup)
+        assert config.final_learning_rate == config.learning_rate
+        published = TrainConfig(**head_train_defaults(head, weights="published_bert"))
+        assert (published.optimizer, published.weight_decay) == ("adamw", 0.01)
+        for weights in ("bert", "published_bert"):
+            own = TrainConfig(**head_train_defaults(head, weights=weights))
+            assert own.embedding_dropout == own.attention_dropout == 0.1
+    assert (RankerConfig(BertConfig(), HeadConfig(), "bert").head.reduction) == "first"
+    assert (RankerConfig(ModelConfig(), HeadConfig()).head.reduction) == "sqrt_n"
+    with pytest.raises(ValueError, match="mean_without_first on ConveRT's trunk"):
+        RankerConfig(ModelConfig(), HeadConfig(reduction="mean_without_first"))
+    head = HeadConfig()
+    assert (head.negatives, head.plateau_decay, head.evaluations_per_epoch) == (15, 0.4, 2)
+
+
+def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
+    """With Adam, and its embeddings left alone: as when it began."""
+    write_folder(tmp_path / "bert")
+    for folder in ("bert", "run"):
+        assert _weights_of(str(tmp_path / folder)) == "published_bert"
+        ranker, vocabulary = initial_ranker(tmp_path / folder, HeadConfig())
+        assert ranker.config.head.freeze == "embeddings"
+        if folder == "bert":
+            checkpoint.save_checkpoint(tmp_path / "run", ranker, vocabulary=vocabulary, training={})
+    own = BertConfig(start_id=30_523, separator_id=30_523, mask_id=30_524)
+    assert BertConfig().is_published
+    assert not own.is_published
+
+
+_ON_JAX = """
+import sys
+import numpy as np
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.training.ranker.objective import make_ranker_training
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.models.ranker import make_ranker
+
+folder = sys.argv[1]
+batch = dict(np.load(folder + "/batch.npz"))
+model_config = ModelConfig.from_json(open(folder + "/model.json").read())
+train = TrainConfig.from_json(open(folder + "/train.json").read())
+results = {}
+for kind in ("poly", "cross"):
+    head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
+    ranker = make_ranker(RankerConfig(model_config, head))
+    ranker.load_weights(folder + f"/{kind}.weights.h5")
+    model = make_ranker_training(ranker, train, head, precision="float32")
+    losses = [model.train_on_batch(batch)]
+    model.optimizer.decay(0.5)
+    losses += [model.train_on_batch(batch) for _ in range(2)]
+    results[kind] = np.array(losses)
+    results[kind + "_scores"] = np.asarray(
+        ranker.score(batch["context_ids"], batch["candidate_ids"]))
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+np.savez(folder + "/jax.npz", **results)
+"""
+
+
+def test_jax_trains_alike(small_config, tmp_path):
+    """Three steps with a decay in between, from one weights file, without TensorFlow."""
+    train = TrainConfig(
+        steps=9, batch_size=8, optimizer="adamax", learning_rate=0.02, warmup_steps=0, l2=0.0
+    )
+    batch = _eight_pairs(small_config)
+    batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
+    np.savez(tmp_path / "batch.npz", **batch)
+    (tmp_path / "model.json").write_text(small_config.to_json())
+    (tmp_path / "train.json").write_text(train.to_json())
+    expected = {}
+    for kind in ("poly", "cross"):
+        (tmp_path / f"{kind}.json").write_text(KINDS[kind].to_json())
+        ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
+        fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
+        ranker.save_weights(tmp_path / f"{kind}.weights.h5")
+        model = make_ranker_training(ranker, train, KINDS[kind], precision="float32")
+        losses = [model.train_on_batch(batch)]
+        model.optimizer.decay(0.5)
+        losses += [model.train_on_batch(batch) for _ in range(2)]
+        scores = np.asarray(ranker.score(batch["context_ids"], batch["candidate_ids"]))
+        expected[kind] = np.array(losses), scores
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_JAX, str(tmp_path)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    on_jax = np.load(tmp_path / "jax.npz")
+    for kind, (losses, scores) in expected.items():
+        np.testing.assert_allclose(on_jax[kind], losses, rtol=1e-3)
+        np.testing.assert_allclose(on_jax[f"{kind}_scores"], scores, atol=2e-2)

@@ -1,0 +1,117 @@
+"""The recipe of the released modules, run from beginning to end on a sample."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.commands import ROOT, call_command, own_environment
+from support.texts import random_texts
+
+from convert_tf import SentenceEncoder
+
+MODULES = ("convert_small", "convert", "convert_multi_context")
+# A teacher needs torch, which is not always there: this one counts letters.
+PROGRAM = """#!{python}
+import sys
+
+import numpy as np
+
+from convert_tf.cli.main import main
+
+
+class Teacher:
+    def __init__(self, name):
+        assert name in ("one", "other"), name
+
+    def __call__(self, texts):
+        counts = np.array([[0.1 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+import convert_tf.training.teacher
+
+convert_tf.training.teacher.Teacher = Teacher
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """Dumps, dialogues and single texts, and programs in front of the others."""
+    root = tmp_path_factory.mktemp("recipe")
+    call_command("sample", "--output", root / "dumps", "--num_threads", 200)
+    texts = iter(random_texts(25_000, seed=0))
+    dialogues = [
+        {
+            "turns": [f"{next(texts)} {i}" for _ in range(10)],
+            "id": str(i),
+            "source": "self_dialogue",
+        }
+        for i in range(2500)
+    ]
+    single = [
+        {"text": text, "source": ("bot", "reddit_top_titles")[i % 2], "label": f"l{i % 7}"}
+        for i, text in enumerate(random_texts(100, seed=1))
+    ]
+    for name, rows in (("dialogues", dialogues), ("single", single)):
+        (root / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    (root / "bin").mkdir()
+    (root / "bin" / "convert-tf").write_text(PROGRAM.format(python=sys.executable))
+    (root / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for path in (root / "bin").iterdir():
+        path.chmod(0o755)
+    return root
+
+
+def make(sample):
+    """Calls the script with two steps of eight pairs for each training."""
+    environment = {
+        **own_environment(),
+        "PATH": f"{sample / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "TEACHERS": "one,other",
+        "TEACHER_WEIGHTS": "1,2",
+    }
+    done = subprocess.run(
+        [
+            "hub_modules/recipes/train.sh",
+            f"{sample}/dumps/RC_*.zst",
+            f"{sample}/dumps/RS_*.zst",
+            f"{sample}/dialogues.jsonl",
+            f"{sample}/single.jsonl",
+            f"{sample}/work",
+            *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2"),
+            *("--eval_examples=100", "--checkpoint_every=1", "--shuffle_buffer=100"),
+            *("--train_examples=1000", "--first_train_example=0", "--source_shares="),
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_one_script_makes_everything_from_dumps_to_modules(sample):
+    make(sample)
+    work = sample / "work"
+    facts = json.loads((work / "utterance_teacher" / "teacher.json").read_text())
+    assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
+    texts = ["where is my card?", "a fish", "a fish"]
+    for name in MODULES:
+        encoder = SentenceEncoder(work / "hub_modules" / name / "1")
+        vectors = encoder.encode_similarity(texts)
+        assert vectors.shape == (3, 24)
+        assert vectors[1] @ vectors[2] == pytest.approx(1, abs=1e-3)
+        assert np.isfinite(encoder.encode_contexts(texts)).all()
+        card = (work / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
+        assert "| steps | 2 |" in card
+        assert "1 one + 2 other" in card
+    stamps = {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}
+    make(sample)  # which finds everything there
+    assert stamps == {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}

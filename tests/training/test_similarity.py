@@ -1,0 +1,205 @@
+"""The map to vectors for similarity: fitted afterwards, and written by runs with a teacher."""
+
+import json
+
+import numpy as np
+import pytest
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
+
+from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.record_examples import read_texts
+from convert_tf.export.model import export_model
+from convert_tf.metrics import spearman
+from convert_tf.models.distillation import fitted_map, similarity_map
+from convert_tf.training.encoder.run import train
+from convert_tf.training.similarity import fit_similarity, similarity_report
+from convert_tf.training.teach import write_teacher_vectors
+
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=2, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    precision="float32", eval_every=2, eval_examples=100, checkpoint_every=2, distillation=1.0,
+)  # fmt: skip
+
+
+def letters_teacher(texts):
+    """Normalised counts of letters."""
+    counts = np.array([[0.1 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=300)
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, folder, teacher=letters_teacher, name="letters"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def distilled(corpus, teacher, tmp_path_factory):
+    """The folder of a run with a teacher."""
+    data = DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
+    return train(MODEL, CONFIG, data, output=str(tmp_path_factory.mktemp("runs") / "run"))
+
+
+@pytest.fixture(scope="module")
+def plain(distilled, corpus, tmp_path_factory):
+    """The folder of a run without one."""
+    config = TrainConfig.from_dict({**CONFIG.to_dict(), "distillation": 0.0})
+    data = DataConfig(data=corpus.arrays, shuffle_buffer=64)
+    return train(MODEL, config, data, output=str(tmp_path_factory.mktemp("runs") / "plain"))
+
+
+def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
+    rng = np.random.default_rng(0)
+    reduced = rng.standard_normal((200, 9)).astype("float32")
+    kernel = (rng.standard_normal((9, 6)) * [5, 0.1, 3, 0.2, 1, 0.3]).astype("float32")
+    turned = similarity_map(reduced, kernel)
+    assert turned.shape == (9, 6)
+
+    def unit(vectors):
+        return np.array([v / np.sqrt(sum(x * x for x in v)) for v in vectors])
+
+    expected = unit(reduced @ kernel)
+    found = unit(reduced @ turned)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+    sizes = (found**2).sum(axis=0)
+    assert (np.diff(sizes) <= 1e-5).all()
+    # Among all planes none keeps more of the vectors; this one is as good as a singular value
+    # decomposition finds.
+    best = np.linalg.svd(expected, compute_uv=False)[:2]
+    assert (found[:, :2] ** 2).sum() == pytest.approx((best**2).sum(), rel=1e-4)
+    np.testing.assert_allclose(similarity_map(reduced, kernel, dim=2), turned[:, :2], atol=1e-5)
+
+
+def test_spearman_is_the_correlation_of_mean_ranks():
+    first = np.array([3.0, 1.0, 1.0, 9.0, 4.0])
+    second = np.array([1.0, 2.0, 2.0, 5.0, 2.0])
+    # Ranks by hand: 3, 1.5, 1.5, 5, 4 and 1, 3, 3, 5, 3.
+    expected = np.corrcoef([3, 1.5, 1.5, 5, 4], [1, 3, 3, 5, 3])[0, 1]
+    assert spearman(first, second) == pytest.approx(expected)
+    assert spearman(first, first**3) == pytest.approx(1)
+    assert spearman(first, -first) == pytest.approx(-1)
+
+
+def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
+    texts = [text.decode() for text in read_texts(corpus.records, "train")["response"][:40]]
+    encoder = SentenceEncoder(distilled, compute_dtype="float32")
+    vectors = encoder.encode_similarity(texts)
+    projection = np.load(distilled / "teacher_projection.npy")
+    mapped = encoder.encode(texts) @ projection
+    mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, mapped @ mapped.T, atol=1e-4)
+    sizes = (vectors**2).sum(axis=0)
+    assert sizes[0] > sizes[-1]
+
+
+def test_a_run_without_a_teacher_has_none(plain):
+    assert load_similarity_map(plain) is None
+
+
+def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
+    plain, corpus, teacher, tmp_path
+):
+    found = fit_similarity(plain, corpus.arrays, teacher, tmp_path / "similar", dim=8)
+    texts = read_texts(corpus.records, "train")
+    encoder = SentenceEncoder(plain, compute_dtype="float32")
+    columns = [[text.decode() for text in texts[name]] for name in ("context", "response")]
+    reduced = [encoder.encode(column) for column in columns]
+    taught = [letters_teacher(column).astype("float16") for column in columns]
+    fit = [i for i in range(300) if i % 20]
+    both = [
+        np.stack([each[i] for i in fit for each in own]).astype("float32")
+        for own in (reduced, taught)
+    ]
+    kernel = fitted_map(*both)
+    expected = similarity_map(both[0], kernel, dim=8)
+    map_ = load_similarity_map(tmp_path / "similar")
+    products = [both[0] @ each for each in (map_, expected)]
+    cosines = [p @ p.T / np.outer(*[np.linalg.norm(p, axis=1)] * 2) for p in products]
+    np.testing.assert_allclose(*cosines, atol=2e-3)
+    held_out = np.concatenate([each[::20] for each in reduced]) @ kernel
+    own = np.concatenate([each[::20] for each in taught])
+    cosine = np.mean([h @ t / np.linalg.norm(h) for h, t in zip(held_out, own, strict=True)])
+    assert found["texts"] == 2 * len(fit)
+    assert found["held_out"]["texts"] == 30
+    assert found["held_out"]["cosine"] == pytest.approx(cosine, abs=1e-3)
+    assert found["held_out"]["spearman"]["8"] > 0.3
+    report = similarity_report(found)
+    assert "570 texts" in report
+    assert f"{cosine:.3f}" in report
+    facts = json.loads((tmp_path / "similar" / "training.json").read_text())
+    assert facts["similarity"] == found
+    assert facts["train"]["steps"] == 2  # what was known stays
+
+
+@pytest.mark.slow
+def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
+    module = export_model(plain, tmp_path / "module", network_bits=8)
+    with pytest.raises(ValueError, match="Pass --output"):
+        fit_similarity(module, corpus.arrays, "nowhere")
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(
+            json.dumps({"text": text.decode()})
+            for text in read_texts(corpus.records, "train")["context"]
+        )
+    )
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
+    vectors = str(tmp_path / "vectors")
+    write_teacher_vectors(None, ids, vectors, teacher=letters_teacher, name="letters")
+    fit_similarity(module, ids, vectors, tmp_path / "similar")
+    again = export_model(tmp_path / "similar", tmp_path / "again", network_bits=8)
+    old, new = (SentenceEncoder(each, compute_dtype="float32") for each in (module, again))
+    texts = ["where is my card", "a fish", ""]
+    np.testing.assert_allclose(new.encode(texts), old.encode(texts), atol=1e-3)
+    assert new.encode_similarity(texts).shape == (3, 12)
+    weights = [
+        [np.array(v) for v in load_checkpoint(each)[0].variables] for each in (module, again)
+    ]
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3 * max(np.abs(one).max(), 1e-3))
+
+
+def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(plain, tmp_path / "run")
+    before = load_checkpoint(folder)[0].get_weights()
+    fit_similarity(folder, corpus.arrays, teacher, max_examples=100)
+    assert load_similarity_map(folder).shape == (MODEL.reduced_dim, 12)
+    for one, other in zip(before, load_checkpoint(folder)[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
+    with pytest.raises(ValueError, match="thousands of texts"):
+        fit_similarity(plain, corpus.arrays, teacher, tmp_path / "a", max_examples=10)
+    with pytest.raises(ValueError, match="dim=600"):
+        fit_similarity(plain, corpus.arrays, teacher, tmp_path / "a", dim=600)
+    other = write_corpus(tmp_path, num_train=30)
+    path = tmp_path / "ids" / "vocab.txt"
+    assert path.is_file()
+    with pytest.raises(ValueError, match="those of the token ids"):
+        fit_similarity(plain, other.arrays, teacher, tmp_path / "a")
+
+
+def test_a_damaged_map_stops_an_export(distilled, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(distilled, tmp_path / "run")
+    (folder / "similarity_map.npy").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"similarity_map\.npy"):
+        export_model(folder, tmp_path / "module")

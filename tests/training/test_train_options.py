@@ -1,0 +1,270 @@
+"""Every option of training, given two values, changes what a run does.
+
+`train` is run whole but for `fit`: the model it would fit takes two steps here, untraced. Options
+that only callbacks read are looked at in what a whole run leaves behind.
+"""
+
+import dataclasses
+import json
+import string
+
+import numpy as np
+import pytest
+from support.texts import random_texts
+
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.records import write_shards
+from convert_tf.data.schema import Example
+from convert_tf.text.vocabulary import write_vocabulary
+from convert_tf.training.encoder import run as training
+
+SMALL_MODEL = ModelConfig(
+    num_oov_buckets=3,
+    embedding_dim=8,
+    position_table_sizes=(5, 3),
+    max_relative_attention=(3,),
+    attention_dim=4,
+    feed_forward_dim=12,
+    reduction_dim=3,
+    side_layers=1,
+    side_hidden_dim=16,
+    encoding_dim=6,
+    max_tokens=60,
+)
+BASE = {
+    "steps": 40,
+    "batch_size": 8,
+    "eval_examples": 100,
+    "precision": "float32",
+    "learning_rate": 0.5,
+    "scale_anneal_steps": 2,
+    "embedding_clip": 0.01,
+}
+
+# Another value for each field, and what else must be set for the field to be read.
+OTHER_TRAIN_VALUES = {
+    "steps": (80, {}),
+    "batch_size": (7, {}),
+    "micro_batch": (4, {}),
+    "optimizer": ("adam", {}),
+    "learning_rate": (0.4, {}),
+    "final_learning_rate": (0.1, {}),
+    "warmup_steps": (3, {}),
+    "learning_rate_cycles": (20, {}),
+    "ranking": (0.5, {}),
+    "adadelta_rho": (0.5, {}),
+    "weight_decay": (0.5, {"optimizer": "adamw"}),
+    "scale_start": (2.0, {}),
+    "scale_end": (30.0, {}),
+    "scale_anneal_steps": (20, {}),
+    "label_smoothing": (0.0, {}),
+    "l2": (0.01, {}),
+    "loss_reduction": ("sum", {}),
+    "embedding_clip": (0.001, {}),
+    "embedding_dropout": (0.5, {}),
+    "attention_dropout": (0.5, {}),
+    "history_dropout": (0.9, {"multi_context": True}),
+    "quantizer_update_steps": (1, {}),
+    "precision": ("mixed_bfloat16", {}),
+    "loss_scale": (2.0, {"precision": "mixed_float16"}),
+    "eval_examples": (110, {}),
+    "seed": (1, {}),
+}
+OTHER_DATA_VALUES = {
+    "data": ("other", {}),
+    "train_split": ("dev", {}),
+    "train_examples": (30, {}),
+    "first_train_example": (30, {}),
+    "eval_splits": (("dev", "test"), {}),
+    "shuffle_buffer": (1, {}),
+    "row_tokens": (70, {}),
+    "turn_prefixes": (True, {"multi_context": True}),
+}
+IN_TEST_TRAINING_KINDS = {"source_shares"}
+IN_TEST_HARD_NEGATIVES = {"hard_negatives", "negatives_per_pair"}
+IN_TEST_DISTILLATION = {"teacher", "distillation", "start_from_teacher", "mask_duplicates"}
+IN_TEST_UTTERANCES = {
+    "utterances", "utterance_teacher", "utterances_per_pair", "intent_contrast",
+}  # fmt: skip
+READ_BY_CALLBACKS = {
+    "eval_every": 2,
+    "checkpoint_every": 2,
+    "keep_checkpoints": 1,
+}
+
+
+def test_every_field_is_tried():
+    def names(config_class) -> set[str]:
+        return {field.name for field in dataclasses.fields(config_class)}
+
+    here = {*OTHER_TRAIN_VALUES, *READ_BY_CALLBACKS, *OTHER_DATA_VALUES}
+    elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION | IN_TEST_TRAINING_KINDS
+    elsewhere |= IN_TEST_UTTERANCES
+    assert here | elsewhere == names(TrainConfig) | names(DataConfig)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("options")
+    characters = list(string.ascii_lowercase)
+    write_vocabulary(root / "vocab.txt", [*(f"\ufe4f{c}" for c in characters), *characters])
+    for seed, name in enumerate(("data", "other")):
+        (root / name).mkdir()
+        texts = random_texts(2 * 330, seed=seed)
+        splits = ["dev"] * 120 + ["test"] * 100 + ["train"] * 110
+        examples = [
+            (split, 0, Example(str(i), str(i), "s", *texts[2 * i : 2 * i + 2], earlier, "a", "b"))
+            for i, split in enumerate(splits)
+            for earlier in [tuple(texts[2 * i : 2 * i + 2]) if i % 2 else ()]
+        ]
+        num_shards = {"dev": 1, "test": 1, "train": 1}
+        write_shards(str(root / name), examples, num_shards=num_shards)
+    return root
+
+
+def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) -> dict:
+    """What `train` hands to `fit`, and what two steps make of it."""
+    seen = {}
+
+    def steps_instead_of_fit(kind, model, step, termination):
+        model.run_eagerly = True
+        rates, losses, shapes = [], [], []
+        for _step, batch in zip(range(2), kind.batches, strict=False):
+            losses.append(np.asarray(model.train_on_batch(batch)).tolist())
+            rates.append(float(np.asarray(model.optimizer.learning_rate)))
+            shapes.append([tuple(batch[name].shape) for name in ("token_ids", "context_slots")])
+        seen.update(
+            losses=losses,
+            rates=rates,
+            shapes=shapes,
+            weights=[np.asarray(v).tolist() for v in model.encoder.variables],
+            loss_scale=float(np.asarray(model.optimizer.scale_loss(1.0))),
+            precision=model.encoder.dtype_policy.name,
+            evaluated={
+                split: sum(len(batch["context_slots"]) for batch in batches)
+                for split, batches in kind.eval_sets.items()
+            },
+        )
+
+    monkeypatch.setattr("convert_tf.training.run.fit", steps_instead_of_fit)
+    options = {"data": "data", **(data or {})}
+    training.train(
+        model or SMALL_MODEL,
+        TrainConfig(**{**BASE, **(train or {})}),
+        DataConfig(**{**options, "data": str(folder / options["data"])}),
+        output=str(output),
+        vocabulary=str(folder / "vocab.txt"),
+    )
+    return seen
+
+
+@pytest.fixture(scope="module")
+def base(folder, tmp_path_factory):
+    """What a run with given further options does, each run once."""
+    known = {}
+
+    def observe(train: dict, of_model: dict | None = None) -> dict:
+        key = json.dumps([train, of_model or {}])
+        if key not in known:
+            output = tmp_path_factory.mktemp("base")
+            with pytest.MonkeyPatch.context() as patch:
+                model = _with(of_model or {})
+                known[key] = _observe(folder, output, patch, model=model, train=train)
+        return known[key]
+
+    return observe
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:mixed_float16")
+@pytest.mark.parametrize("name", OTHER_TRAIN_VALUES)
+def test_every_train_option_changes_something(folder, base, tmp_path, monkeypatch, name):
+    value, needs = OTHER_TRAIN_VALUES[name]
+    of_model = {"multi_context": needs["multi_context"]} if "multi_context" in needs else {}
+    needs = {key: needs[key] for key in needs.keys() - of_model.keys()}
+    model = _with(of_model)
+    other = _observe(folder, tmp_path, monkeypatch, model=model, train={**needs, name: value})
+    assert other != base(needs, of_model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_DATA_VALUES)
+def test_every_data_option_changes_something(folder, base, tmp_path, monkeypatch, name):
+    value, needs = OTHER_DATA_VALUES[name]
+    other = _observe(folder, tmp_path, monkeypatch, model=_with(needs), data={name: value})
+    assert other != base({}, needs)
+
+
+def _with(needs: dict) -> ModelConfig:
+    return dataclasses.replace(SMALL_MODEL, **needs)
+
+
+def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"turn_prefixes and a model with multi_context=False"):
+        _observe(folder, tmp_path, monkeypatch, data={"turn_prefixes": True})
+
+
+def test_turns_are_dropped_only_where_they_are_read(folder, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"history_dropout=0.1 and a model with multi_context=F"):
+        _observe(folder, tmp_path, monkeypatch, train={"history_dropout": 0.1})
+
+
+def test_several_contexts_change_something(base):
+    seen = base({}, {"multi_context": True})
+    assert seen["losses"] != base({})["losses"]
+    assert len(seen["losses"][0]) == len(base({})["losses"][0]) + 4  # two more objectives
+
+
+def test_max_tokens_changes_something(folder, base, tmp_path, monkeypatch):
+    model = dataclasses.replace(SMALL_MODEL, max_tokens=5)
+    assert _observe(folder, tmp_path, monkeypatch, model=model) != base({})
+
+
+def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
+    """Two runs with one seed do the same, so that the differences above mean something."""
+    assert _observe(folder, tmp_path, monkeypatch) == base({})
+
+
+def _left_behind(folder, run, monkeypatch, **train) -> dict:
+    make = training.make_ranking_model
+
+    def make_untraced(*arguments, **keywords):
+        model = make(*arguments, **keywords)
+        model.run_eagerly = True
+        model.encoder.run_eagerly = True
+        return model
+
+    monkeypatch.setattr(training, "make_ranking_model", make_untraced)
+    options = {"steps": 4, "eval_every": 4, "checkpoint_every": 1, "keep_checkpoints": 2}
+    training.train(
+        SMALL_MODEL,
+        TrainConfig(**{**BASE, **options, **train}),
+        DataConfig(data=str(folder / "data")),
+        output=str(run),
+        vocabulary=str(folder / "vocab.txt"),
+    )
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "evaluated": [row["step"] for row in rows],
+        "checkpoints": sorted(path.name for path in (run / "checkpoints").iterdir()),
+    }
+
+
+@pytest.mark.slow
+def test_intervals_and_kept_checkpoints(folder, tmp_path, monkeypatch):
+    """With 4 steps: evaluations at 0 and 4, checkpoints of the last two steps, unless told else."""
+    expected = {
+        None: ([0, 4], 2),
+        "eval_every": ([0, 2, 4], 2),
+        "keep_checkpoints": ([0, 4], 1),
+    }
+    for name, (evaluated, kept) in expected.items():
+        changes = {name: READ_BY_CALLBACKS[name]} if name else {}
+        left = _left_behind(folder, tmp_path / str(name), monkeypatch, **changes)
+        assert left["evaluated"] == evaluated
+        assert len(left["checkpoints"]) == kept
+        if not name:
+            every_step = left["checkpoints"]
+    left = _left_behind(folder, tmp_path / "less", monkeypatch, checkpoint_every=2)
+    assert left["checkpoints"] != every_step

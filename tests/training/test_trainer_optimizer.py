@@ -1,0 +1,309 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import naive
+from support.model_cases import outputs_of, packed_batch, random_texts
+
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import TrainConfig
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.devices import choose_precision
+from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
+
+
+def _naive_learning_rate(step: int, config: TrainConfig) -> float:
+    if step < config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    progress = min((step - config.warmup_steps) / (config.steps - config.warmup_steps), 1.0)
+    span = config.learning_rate - config.final_learning_rate
+    return config.final_learning_rate + span * (1 + math.cos(math.pi * progress)) / 2
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 20])
+def test_learning_rate_parity_with_its_formula(warmup_steps):
+    config = TrainConfig(steps=100, warmup_steps=warmup_steps)
+    schedule = learning_rate_schedule(config)
+    for step in (0, 1, 10, 19, 20, 21, 50, 99, 100, 1000):
+        assert float(schedule(step)) == pytest.approx(_naive_learning_rate(step, config), abs=1e-6)
+
+
+def test_learning_rate_goes_from_1_to_a_thousandth():
+    schedule = learning_rate_schedule(TrainConfig(steps=1000))
+    assert float(schedule(0)) == pytest.approx(1.0)
+    assert float(schedule(500)) == pytest.approx((1.0 + 0.001) / 2)
+    assert float(schedule(1000)) == pytest.approx(0.001)
+
+
+def _optimizer(precision: str = "float32", **changes):
+    """Of a table and another variable, both of 2 × 3 zeros."""
+    table, other = (keras.Variable(np.zeros((2, 3), "float32"), name=n) for n in ("table", "other"))
+    optimizer = make_optimizer(
+        TrainConfig(**{"steps": 100, "embedding_clip": 1.0, **changes}),
+        embedding_table=table,
+        precision=precision,
+    )
+    optimizer.build([table, other])
+    return optimizer, table, other
+
+
+def _accumulated(optimizer, name: str) -> np.ndarray:
+    (found,) = [v for v in optimizer.variables if name in v.path]
+    return np.asarray(found)
+
+
+GRADIENT = np.array([[3.0, -4.0, 0.0], [0.0, 12.0, 0.0]], "float32")  # of norm 13
+
+
+@pytest.mark.parametrize(("precision", "loss_scale"), [("float32", 1.0), ("mixed_float16", 128.0)])
+def test_only_the_tables_gradient_is_clipped_to_its_norm(precision, loss_scale):
+    """Adam's first moment is a tenth of the gradient; that of the table has norm 1, not 13.
+
+    Under a loss scale the gradients come in 128 times as large, and what is clipped is what they
+    stand for.
+    """
+    optimizer, table, other = _optimizer(precision, optimizer="adam")
+    scaled = tf.constant(GRADIENT * loss_scale)
+    optimizer.apply([scaled, scaled], [table, other])
+    np.testing.assert_allclose(
+        _accumulated(optimizer, "table_momentum"), 0.1 * GRADIENT / 13, rtol=1e-4
+    )
+    np.testing.assert_allclose(_accumulated(optimizer, "other_momentum"), 0.1 * GRADIENT, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("clip", "expected_norm"), [(0.0, 13.0), (20.0, 13.0), (6.5, 6.5)])
+def test_gradients_within_the_limit_stay_as_they_are(clip, expected_norm):
+    optimizer, table, other = _optimizer(optimizer="adam", embedding_clip=clip)
+    optimizer.apply([tf.constant(GRADIENT), tf.constant(GRADIENT)], [table, other])
+    momentum = _accumulated(optimizer, "table_momentum")
+    np.testing.assert_allclose(np.linalg.norm(momentum) * 10, expected_norm, rtol=1e-5)
+
+
+def test_a_zero_gradient_is_clipped_to_zero():
+    optimizer, table, other = _optimizer()
+    zeros = tf.zeros((2, 3))
+    optimizer.apply([zeros, zeros], [table, other])
+    np.testing.assert_array_equal(np.asarray(table), 0.0)
+
+
+def test_a_sparse_gradient_is_clipped_by_the_sum_of_its_rows():
+    """Row 0 twice: 3 + 1 = 4, with row 1's 3 a norm of 5, clipped to 1."""
+    optimizer, table, other = _optimizer(optimizer="adam")
+    rows = tf.IndexedSlices(
+        tf.constant([[3.0, 0, 0], [0, 3.0, 0], [1.0, 0, 0]]), tf.constant([0, 1, 0]), (2, 3)
+    )
+    optimizer.apply([rows, tf.zeros((2, 3))], [table, other])
+    np.testing.assert_allclose(
+        _accumulated(optimizer, "table_momentum"),
+        0.1 * np.array([[4.0, 0, 0], [0, 3.0, 0]]) / 5,
+        rtol=1e-4,
+    )
+
+
+def test_adadelta_parity_with_loop():
+    """Zeiler 2012, algorithm 1, times the learning rate; two steps on one number each."""
+    config = TrainConfig(steps=10, embedding_clip=0.0)
+    variable = keras.Variable(np.zeros(1, "float32"), name="x")
+    optimizer = make_optimizer(config, embedding_table=variable, precision="float32")
+    optimizer.build([variable])
+    mean_square = mean_square_update = x = 0.0
+    for step, gradient in enumerate([0.5, -2.0, 0.25]):
+        mean_square = 0.9 * mean_square + 0.1 * gradient**2
+        update = math.sqrt(mean_square_update + 1e-7) / math.sqrt(mean_square + 1e-7) * gradient
+        mean_square_update = 0.9 * mean_square_update + 0.1 * update**2
+        x -= _naive_learning_rate(step, config) * update
+        optimizer.apply([tf.constant([gradient], tf.float32)], [variable])
+        assert float(variable[0]) == pytest.approx(x, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer_class"),
+    [
+        ("adadelta", keras.optimizers.Adadelta),
+        ("adam", keras.optimizers.Adam),
+        ("adamw", keras.optimizers.AdamW),
+        ("adamax", keras.optimizers.Adamax),
+    ],
+)
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_the_named_optimizer_is_made(name, optimizer_class, clip):
+    optimizer, _, _ = _optimizer(optimizer=name, embedding_clip=clip)
+    assert isinstance(optimizer, optimizer_class)
+    assert type(optimizer).__name__ == optimizer_class.__name__  # AdamW is an Adam, too
+
+
+def test_asking_for_float16_on_a_cpu_warns():
+    with pytest.warns(UserWarning, match="thousands of times slower"):
+        assert choose_precision("mixed_float16") == "mixed_float16"
+    assert choose_precision("mixed_bfloat16") == "mixed_bfloat16"
+    assert choose_precision("auto") in ("float32", "mixed_bfloat16")  # never float16 here
+
+
+def _batch(config, *, pairs: int = 4, seed: int = 0) -> dict:
+    lengths = np.random.RandomState(seed).randint(1, 13, size=2 * pairs)
+    texts = random_texts(config, lengths, seed=seed)
+    return packed_batch(texts[:pairs], texts[pairs:], config.num_ids, row_tokens=12)
+
+
+def test_the_objective_parity_with_loop(small_config, make_encoder):
+    """Scaled cosines, smoothed labels, L2 of the matrices; annealed from step to step."""
+    encoder = make_encoder(small_config)
+    biases = [v for v in encoder.trainable_variables if v.name == "relative_bias"]
+    assert biases
+    for bias in biases:  # matrices only to have a row for each head
+        bias.assign(np.full(bias.shape, 3.0))
+    config = TrainConfig(
+        steps=10,
+        learning_rate=1e-6,
+        final_learning_rate=1e-6,
+        scale_start=2.0,
+        scale_end=5.0,
+        scale_anneal_steps=3,
+        l2=1e-3,
+        quantizer_update_steps=1000,
+    )
+    model = make_ranking_model(encoder, config, precision="float32")
+    model.run_eagerly = True
+    batch = _batch(small_config)
+    losses = [float(model.train_on_batch(batch)[0]) for _ in range(5)]
+    encodings = outputs_of(encoder, batch)
+    cosines = encodings["context_encoding"] @ encodings["response_encoding"].T
+    squares = sum(
+        float(v) ** 2
+        for variable in encoder.trainable_variables
+        if len(variable.shape) > 1 and not any(variable is bias for bias in biases)
+        for v in np.asarray(variable).ravel()
+    )
+    expected = [naive.loss(scale * cosines, 0.2) + 1e-3 * squares for scale in (2, 3, 4, 5, 5)]
+    # Also the first training call widens the range of the table; hence not 1e-6.
+    np.testing.assert_allclose(losses, expected, rtol=5e-3)
+
+
+def test_the_loss_may_be_a_sum(small_config, make_encoder):
+    """Equation 1 is a sum; the penalty stays what it is."""
+    batch, losses = _batch(small_config), {}
+    for reduction in ("mean", "sum"):
+        for l2 in (0.0, 1e-3):
+            config = TrainConfig(
+                loss_reduction=reduction, l2=l2, scale_anneal_steps=0, scale_end=5.0
+            )
+            model = make_ranking_model(make_encoder(small_config), config, precision="float32")
+            losses[reduction, l2] = float(model.compute_loss(batch, y_pred=model(batch)))
+    pairs = 4
+    assert losses["sum", 0.0] == pytest.approx(pairs * losses["mean", 0.0], rel=1e-5)
+    penalty = losses["mean", 1e-3] - losses["mean", 0.0]
+    assert losses["sum", 1e-3] - losses["sum", 0.0] == pytest.approx(penalty, rel=1e-3)
+
+
+def test_the_scale_ends_at_the_root_of_the_width_of_the_encodings(small_config, make_encoder):
+    model = make_ranking_model(
+        make_encoder(small_config), TrainConfig(scale_anneal_steps=0), precision="float32"
+    )
+    scale = float(model(_batch(small_config))["scale"])
+    assert scale == pytest.approx(math.sqrt(small_config.encoding_dim))
+
+
+def test_scoring_is_no_training_step(small_config, make_encoder):
+    model = make_ranking_model(make_encoder(small_config), TrainConfig(), precision="float32")
+    batch = _batch(small_config)
+    before = [np.asarray(v) for v in model.variables]
+    first = outputs_of(model, batch)
+    np.testing.assert_array_equal(first["scale"], outputs_of(model, batch)["scale"])
+    for old, variable in zip(before, model.variables, strict=True):
+        np.testing.assert_array_equal(old, np.asarray(variable))
+
+
+def _scaled_gradients(encoder, precision: str, batch, loss_scale: float) -> dict:
+    config = TrainConfig(scale_anneal_steps=0, l2=0.0, loss_scale=loss_scale)
+    model = make_ranking_model(encoder, config, precision=precision)
+    with tf.GradientTape() as tape:
+        loss = model.optimizer.scale_loss(model.compute_loss(batch, y_pred=model(batch)))
+    variables = encoder.trainable_variables
+    gradients = tape.gradient(loss, [v.value for v in variables])
+    factor = loss_scale if precision == "mixed_float16" else 1.0
+    return {
+        v.path: np.asarray(tf.convert_to_tensor(g)) / factor
+        for v, g in zip(variables, gradients, strict=True)
+    }
+
+
+def test_unscaled_float16_gradients_equal_float32s(small_config, make_encoder):
+    """Within 3 % of each gradient's norm: some ten roundings of 2⁻¹² each, in sums that cancel."""
+    batch = _batch(small_config, pairs=6)
+    exact = _scaled_gradients(make_encoder(small_config), "float32", batch, 128.0)
+    encoder = make_encoder(small_config, dtype="mixed_float16")
+    for path, gradient in _scaled_gradients(encoder, "mixed_float16", batch, 128.0).items():
+        distance = np.linalg.norm(gradient - exact[path])
+        assert distance <= 0.03 * np.linalg.norm(exact[path]), path
+
+
+def test_the_loss_scale_is_static_and_only_for_float16(small_config, make_encoder):
+    for precision, factor in (
+        ("float32", 1.0),
+        ("mixed_bfloat16", 1.0),
+        ("mixed_float16", 64.0),
+    ):
+        encoder = make_encoder(small_config, dtype=precision)
+        model = make_ranking_model(encoder, TrainConfig(loss_scale=64.0), precision=precision)
+        model.run_eagerly = True  # nothing to trace: one step
+        assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
+        loss = float(model.train_on_batch(_batch(small_config))[0])
+        assert loss < 10.0  # what is reported carries no scale
+        assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_a_tiny_model_overfits_eight_pairs(precision):
+    keras.utils.set_random_seed(0)
+    config = ModelConfig(
+        vocab_size=30,
+        num_oov_buckets=2,
+        embedding_dim=16,
+        max_relative_attention=(3, 48),
+        attention_dim=8,
+        feed_forward_dim=32,
+        reduction_dim=8,
+        side_layers=1,
+        side_hidden_dim=32,
+        encoding_dim=16,
+    )
+    encoder = DualEncoder(config, dtype=precision)
+    batch = _batch(config, pairs=8, seed=3)
+    train = TrainConfig(
+        steps=150, batch_size=8, optimizer="adam", learning_rate=0.01, scale_anneal_steps=50
+    )
+    model = make_ranking_model(encoder, train, precision=precision)
+    assert _recall_at_1(encoder, batch) < 1.0
+    history = model.fit(
+        tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=150, epochs=1, verbose=0
+    )
+    assert np.isfinite(history.history["loss"]).all()
+    assert _recall_at_1(encoder, batch) == 1.0
+    logits = outputs_of(model, batch)
+    cosines = logits["context_encoding"] @ logits["response_encoding"].T
+    margin = np.diag(cosines) - (cosines - 3 * np.eye(8)).max(axis=1)
+    assert margin.min() > 0.1
+
+
+def _recall_at_1(encoder, batch) -> float:
+    encodings = outputs_of(encoder, batch)
+    scores = encodings["context_encoding"] @ encodings["response_encoding"].T
+    return float(np.mean(scores.argmax(axis=1) == np.arange(len(scores))))
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_without_l2_the_sparse_gradients_train_under_a_loss_scale(small_config, make_encoder, clip):
+    """L2 makes the tables' gradients dense; without it TensorFlow's come as slices."""
+    encoder = make_encoder(small_config, dtype="mixed_float16")
+    config = TrainConfig(l2=0.0, embedding_clip=clip)
+    model = make_ranking_model(encoder, config, precision="mixed_float16")
+    model.run_eagerly = True
+    before = np.asarray(encoder.trunk.embedding.table)
+    assert np.isfinite(model.train_on_batch(_batch(small_config))[0])
+    after = np.asarray(encoder.trunk.embedding.table)
+    assert np.isfinite(after).all()
+    assert not np.array_equal(before, after)

@@ -1,0 +1,539 @@
+"""Whole training runs on a small real corpus: results, resuming, and what goes wrong."""
+
+import errno
+import fcntl
+import itertools
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from support.token_corpus import pair_batches
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.config.model import ModelConfig, model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.corpora.dumps import find_files
+from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.corpora.sample import write_sample
+from convert_tf.corpora.vocabulary import SubwordConfig, learn
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
+from convert_tf.data.packing import padding_share
+from convert_tf.data.record_examples import RecordFolder, read_pairs
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.text.loading import load_tokenizer
+from convert_tf.training import state as training_state
+from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
+from convert_tf.training.encoder.run import train
+from convert_tf.training.recorder import METRICS_FILE, NonFiniteError
+from convert_tf.training.run import LOCK_FILE
+from convert_tf.training.state import (
+    CHECKPOINTS_FOLDER,
+    STATE_FILE,
+    load_training_state,
+    newest_checkpoint,
+    saved_checkpoints,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst"
+MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
+                "encoding_dim": 16, "num_oov_buckets": 10}  # fmt: skip
+MODEL = model_preset("tiny", **MODEL_FIELDS)
+CONFIG = TrainConfig(
+    steps=8, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=4,
+    eval_examples=100, checkpoint_every=4, quantizer_update_steps=3,
+)  # fmt: skip
+
+
+def changed(config, **fields):
+    return type(config).from_dict({**config.to_dict(), **fields})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """(data folder, vocabulary path) of 700 sample threads."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_sample(str(folder / "dumps"), seed=0, num_threads=700)
+    prepare(
+        find_files([str(folder / "dumps" / "RC_*.zst")]),
+        str(folder / "data"),
+        submissions=find_files([str(folder / "dumps" / "RS_*.zst")]),
+        options=PrepareOptions(dev_fraction=0.1),
+    )
+    learn([str(folder / "data")], str(folder / "vocab.txt"), config=SubwordConfig(min_count=5))
+    return str(folder / "data"), str(folder / "vocab.txt")
+
+
+def run(corpus, output, config=CONFIG, *, model=MODEL, **kwargs):
+    data, vocabulary = corpus
+    kwargs.setdefault("vocabulary", vocabulary)
+    return train(model, config, DataConfig(data=data, shuffle_buffer=500), output=str(output),
+                 **kwargs)  # fmt: skip
+
+
+def first_batches(corpus, count, **options):
+    """The first training batches of records."""
+    data, vocabulary = corpus
+    folder = RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=10)
+    batches = TrainingBatches(folder.open("train", max_tokens=60), row_tokens=64, **options)
+    return list(itertools.islice(batches, count))
+
+
+def final_weights(folder):
+    newest = saved_checkpoints(folder)[0]
+    encoder, _ = checkpoint.load_checkpoint(newest)
+    return [np.array(v) for v in encoder.variables]
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    return run(corpus, tmp_path_factory.mktemp("runs") / "finished")
+
+
+def test_run_leaves_everything_it_promises(finished):
+    rows = [json.loads(line) for line in (finished / METRICS_FILE).read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 4, 8]
+    assert all(row["dev"]["examples"] == 100 for row in rows)
+    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((finished / "logs").rglob("events.out.tfevents.*"))
+    encoder, vocabulary = checkpoint.load_checkpoint(finished)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=10)
+    checkpoint.check_vocabulary(tokenizer, encoder.config)
+    best = max(rows, key=lambda row: row["dev"]["R100@1"])
+    assert checkpoint.training_facts(finished)["evaluation"]["dev"] == best["dev"]
+    assert [p.name for p in saved_checkpoints(finished)] == [
+        "step-00000008",
+        "step-00000004",
+    ]
+
+
+def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, finished, tmp_path):
+    half = run(corpus, tmp_path / "run")
+    newest = saved_checkpoints(half)[0]
+    for file in newest.iterdir():
+        file.unlink()
+    newest.rmdir()  # as if the run had been killed after step 4
+    resumed = run(corpus, tmp_path / "run")
+    for a, b in zip(final_weights(finished), final_weights(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    steps = [json.loads(line)["step"] for line in (resumed / METRICS_FILE).read_text().splitlines()]
+    assert steps == [0, 4, 8]
+
+
+# Ends itself at a moment of a run: argv[1] names it, the rest are flags of train.py.
+DYING = """
+import os, runpy, signal, sys
+from convert_tf.training import state
+from convert_tf.training.recorder import RunProgress
+
+moment, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
+write_file, rename, batch_end = state.write_file, os.rename, RunProgress.on_train_batch_end
+
+def die(number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
+
+states = 0
+
+def half_a_state(path, content):
+    global states
+    states += 1
+    if moment == "writing" and states == 2:
+        with open(path, "wb") as file:
+            file.write(content[: len(content) // 2])
+        die()
+    write_file(path, content)
+
+def no_rename(source, target):
+    if moment == "renaming":
+        die()
+    rename(source, target)
+
+def at_step_5(self, batch, logs=None):
+    if self.step == 4 and moment == "terminated":
+        die(signal.SIGTERM)
+    batch_end(self, batch, logs)
+    if self.step == 5 and moment == "training":
+        die()
+
+state.write_file, os.rename, RunProgress.on_train_batch_end = half_a_state, no_rename, at_step_5
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_killed_runs_end_with_the_weights_of_an_uninterrupted_one(corpus, finished, tmp_path):
+    data, vocabulary = corpus
+    folder = tmp_path / "run"
+    options = {**CONFIG.to_dict(), "checkpoint_every": 2, "data": data, "vocab": vocabulary,
+               "model": "tiny", "output": folder, "shuffle_buffer": 500}  # fmt: skip
+    options |= MODEL_FIELDS
+    flags = [f"--{name}={value}" for name, value in options.items()]
+
+    def run_until(moment: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", DYING, moment, *flags]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    saved = {}
+    for moment in ("writing", "training", "renaming", "terminated", "never"):
+        done = run_until(moment)
+        status = 0 if moment in ("terminated", "never") else -signal.SIGKILL
+        assert done.returncode == status, done.stderr
+        saved[moment] = [int(p.name[5:]) for p in saved_checkpoints(folder)]
+    assert saved == {
+        "writing": [2],
+        "training": [4, 2],
+        "renaming": [4, 2],
+        "terminated": [5, 4],
+        "never": [8, 6],
+    }
+    for a, b in zip(final_weights(finished), final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    uninterrupted = [json.loads(x) for x in (finished / METRICS_FILE).read_text().splitlines()]
+    assert [(r["step"], r["dev"]) for r in rows] == [(r["step"], r["dev"]) for r in uninterrupted]
+    kept, expected = (checkpoint.load_checkpoint(f)[0].variables for f in (folder, finished))
+    for a, b in zip(kept, expected, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(corpus, finished, tmp_path, capsys):
+    folder = run(corpus, tmp_path / "run")
+    newest, before = saved_checkpoints(folder)
+    weights = bytearray((newest / checkpoint.WEIGHTS_FILE).read_bytes())
+    weights[len(weights) // 2] ^= 1
+    (newest / checkpoint.WEIGHTS_FILE).write_bytes(weights)
+    assert newest_checkpoint(folder) == before
+    assert "step-00000008 is damaged: model.weights.h5 not as written" in capsys.readouterr().err
+    run(corpus, folder)
+    assert newest_checkpoint(folder) == newest
+    for a, b in zip(final_weights(finished), final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for kept in (newest, before):
+        (kept / STATE_FILE).unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to begin"):
+        run(corpus, folder)
+
+
+@pytest.mark.slow
+def test_seed_decides_the_result(corpus, finished, tmp_path):
+    again = run(corpus, tmp_path / "same")
+    other = run(corpus, tmp_path / "other", changed(CONFIG, seed=1))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(final_weights(finished), final_weights(again), strict=True)
+    )
+    assert not all(
+        np.array_equal(a, b)
+        for a, b in zip(final_weights(finished), final_weights(other), strict=True)
+    )
+
+
+def test_finished_run_does_nothing_more(corpus, finished, capsys):
+    before = (finished / METRICS_FILE).read_text()
+    run(corpus, finished)
+    assert "nothing to do" in capsys.readouterr().out
+    assert (finished / METRICS_FILE).read_text() == before
+
+
+def test_resuming_refuses_another_model_and_another_vocabulary(corpus, finished, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match=r"side_layers: 1 → 2"):
+        run(corpus, finished, model=changed(MODEL, side_layers=2))
+    other = tmp_path / "vocab.txt"
+    lines = Path(corpus[1]).read_text().splitlines()
+    other.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    with pytest.raises(checkpoint.CheckpointError, match="must keep its vocabulary"):
+        run(corpus, finished, vocabulary=str(other))
+
+
+@pytest.mark.slow
+def test_resuming_may_change_training_options_and_says_so(corpus, finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+    capsys.readouterr()
+    run(corpus, folder, changed(CONFIG, steps=8, label_smoothing=0.3, embedding_dropout=0.0))
+    printed = capsys.readouterr().out
+    assert "label_smoothing: 0.2 → 0.3" in printed
+    assert "embedding_dropout: 0.1 → 0.0" in printed
+    assert "resuming at step 4" in printed
+
+
+@pytest.mark.slow
+def test_init_from_starts_from_the_weights_of_a_checkpoint(corpus, finished, tmp_path):
+    frozen = changed(CONFIG, learning_rate=1e-30, final_learning_rate=0.0, steps=4)
+    tuned = run(corpus, tmp_path / "tuned", frozen, model=None, vocabulary=None,
+                init_from=str(finished))  # fmt: skip
+    first, _ = checkpoint.load_checkpoint(finished)
+    second, _ = checkpoint.load_checkpoint(tuned)
+    for a, b in zip(first.trainable_variables, second.trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+    assert json.loads((tuned / "training.json").read_text())["initial_weights"] == str(finished)
+
+
+def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
+    shorter = tmp_path / "vocab.txt"
+    learn([corpus[0]], str(shorter), config=SubwordConfig(min_count=50))
+    with pytest.raises(checkpoint.CheckpointError, match="must keep the vocabulary"):
+        run(corpus, tmp_path / "run", model=None, vocabulary=str(shorter), init_from=str(finished))
+
+
+def test_nan_loss_names_the_step_and_keeps_the_last_checkpoint(corpus, tmp_path):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+    before = final_weights(folder)
+    with pytest.raises(NonFiniteError, match=r"a loss of .* at step [5-8]\b.*learning_rate"):
+        run(corpus, folder, changed(CONFIG, steps=8, learning_rate=1e38))
+    for a, b in zip(before, final_weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_full_disk_keeps_earlier_checkpoints_and_leaves_nothing_half_written(
+    corpus, tmp_path, monkeypatch
+):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=4))
+
+    def no_space(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(training_state.np, "savez", no_space)
+    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
+        run(corpus, folder)
+    names = [p.name for p in (folder / CHECKPOINTS_FOLDER).iterdir()]
+    assert names == ["step-00000004"]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
+def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path, share):
+    """A real limit on the size of files: HDF5 would end the process with SIGSEGV."""
+    encoder, vocabulary = checkpoint.load_checkpoint(finished)
+    folder = tmp_path / "copy"
+    checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
+    before = (folder / checkpoint.WEIGHTS_FILE).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * len(before)), hard))
+    try:
+        with pytest.raises(checkpoint.CheckpointError, match="Received: File too large at "):
+            checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (folder / checkpoint.WEIGHTS_FILE).read_bytes() == before
+    assert not [p for p in folder.iterdir() if "new" in p.name or p.suffix == ".tmp"]
+    checkpoint.load_checkpoint(folder)
+
+
+def test_damaged_or_missing_checkpoints_are_refused(finished, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match="which is not there, or none of"):
+        checkpoint.load_checkpoint(tmp_path)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("config.json", "vocab.txt", "model.weights.h5"):
+        (folder / name).write_bytes((finished / name).read_bytes())
+    weights = (folder / "model.weights.h5").read_bytes()
+    (folder / "model.weights.h5").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(checkpoint.CheckpointError, match="must be whole"):
+        checkpoint.load_checkpoint(folder)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="which is missing"):
+        checkpoint.load_checkpoint(folder)
+
+
+def test_truncated_training_state_is_refused(corpus, finished):
+    model = make_ranking_model(
+        DualEncoder(checkpoint.load_config(finished), attention_dropout=0.1), CONFIG,
+        precision="float32",
+    )  # fmt: skip
+    newest = saved_checkpoints(finished)[0]
+    state = (newest / STATE_FILE).read_bytes()
+    try:
+        (newest / STATE_FILE).write_bytes(state[: len(state) // 2])
+        with pytest.raises(checkpoint.CheckpointError, match=r"must be whole.*Remove its folder"):
+            load_training_state(newest, model)
+    finally:
+        (newest / STATE_FILE).write_bytes(state)
+
+
+def test_exchanged_vocabulary_of_a_checkpoint_is_refused(finished, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("config.json", "vocab.txt", "model.weights.h5", "training.json"):
+        (folder / name).write_bytes((finished / name).read_bytes())
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    with pytest.raises(checkpoint.CheckpointError, match="trained with"):
+        checkpoint.load_checkpoint(folder)
+
+
+@pytest.mark.slow
+def test_weights_that_broke_at_the_last_step_are_not_checkpointed(corpus, tmp_path, monkeypatch):
+    """The loss that is seen is from before the update: it is finite, the weights are not."""
+    folder = tmp_path / "run"
+    train_step = ResponseRanking.train_step
+
+    def break_a_weight(model, data):
+        logs = train_step(model, data)
+        model.encoder.context_side.linear.bias.assign_add(
+            keras.ops.where(model.steps_done == 4, float("nan"), 0.0)
+            * keras.ops.ones_like(model.encoder.context_side.linear.bias)
+        )
+        return logs
+
+    monkeypatch.setattr(ResponseRanking, "train_step", break_a_weight)
+    with pytest.raises(NonFiniteError, match=r"no number in .* at step 4\b"):
+        run(corpus, folder, changed(CONFIG, eval_every=8))
+    assert saved_checkpoints(folder) == []
+
+
+@pytest.mark.slow
+def test_run_that_resumes_off_the_grid_still_evaluates_and_checkpoints(corpus, tmp_path):
+    folder = tmp_path / "run"
+    run(corpus, folder, changed(CONFIG, steps=2))
+    run(corpus, folder, changed(CONFIG, steps=9, keep_checkpoints=9))
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2, 4, 8, 9]
+    saved = [p.name for p in saved_checkpoints(folder)]
+    assert saved == [f"step-0000000{step}" for step in (9, 8, 4, 2)]
+
+
+def test_second_run_in_the_same_folder_is_refused(corpus, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with open(folder / LOCK_FILE, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another process is training"):
+            run(corpus, folder)
+    assert [p.name for p in folder.iterdir()] == [LOCK_FILE]
+
+
+def test_splits_without_enough_examples_are_refused(corpus, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for shard in Path(corpus[0]).glob("train-*"):
+        (data / shard.name).write_bytes(shard.read_bytes())
+    (data / "dev-00000-of-00001.tfrecord").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"dev split needs at least 100 .* 0 in .*dev_fraction"):
+        run((str(data), corpus[1]), tmp_path / "run")
+    (data / "dev-00000-of-00001.tfrecord").write_bytes(b"no record at all")
+    with pytest.raises(ValueError, match="must be whole"):
+        run((str(data), corpus[1]), tmp_path / "run")
+
+
+def test_row_that_cannot_hold_the_longest_text_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match="Raise --row_tokens"):
+        train(MODEL, CONFIG, DataConfig(data=corpus[0], row_tokens=59), output=str(tmp_path),
+              vocabulary=corpus[1])  # fmt: skip
+
+
+def test_data_folder_without_examples_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        train(MODEL, CONFIG, DataConfig(data=str(tmp_path)), output=str(tmp_path / "run"),
+              vocabulary=corpus[1])  # fmt: skip
+
+
+def test_order_of_pairs_is_the_seeds_and_skipping_continues_it(corpus):
+    def first(count, **kwargs):
+        options = {"batch_size": 8, "shuffle_buffer": 500, "seed": 3, **kwargs}
+        return [batch["token_ids"].tobytes() for batch in first_batches(corpus, count, **options)]
+
+    six = first(6)
+    assert first(6) == six
+    assert first(2, skip_batches=4) == six[4:]
+    assert first(6, seed=4) != six
+
+
+def test_first_examples_are_those_of_a_split_that_ends_there(corpus):
+    def responses(batches):
+        texts = []
+        for batch in batches:
+            lengths = batch["segment_lengths"]
+            for row, segment in zip(
+                *np.divmod(batch["response_slots"], lengths.shape[1]), strict=True
+            ):
+                start = lengths[row, :segment].sum()
+                stop = start + lengths[row, segment]
+                texts.append(batch["token_ids"][row, start:stop].tobytes())
+        return sorted(texts)
+
+    data, vocabulary = corpus
+    examples = RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=10).open(
+        "train", max_tokens=60
+    )
+    options = {"batch_size": 8, "row_tokens": 64, "shuffle_buffer": 500, "seed": 3}
+    whole = EvaluationBatches(examples, max_examples=96, row_tokens=64, batch_size=48)
+    for start, expected in zip((0, 48), whole, strict=True):
+        own = ExampleRange(examples, start, start + 48)
+        two_epochs = list(itertools.islice(TrainingBatches(own, **options), 12))
+        assert responses(two_epochs[:6]) == responses(two_epochs[6:]) == responses([expected])
+
+
+def test_fewer_first_examples_than_a_batch_are_refused(corpus, tmp_path):
+    data = DataConfig(data=corpus[0], train_examples=CONFIG.batch_size - 1)
+    with pytest.raises(ValueError, match=r"train split needs .*raise --train_examples"):
+        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
+    data = DataConfig(data=corpus[0], first_train_example=10**6)
+    with pytest.raises(ValueError, match=r"Received: 0 in .*lower .*--first_train_example"):
+        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
+
+
+def test_batches_are_drawn_without_regard_to_length(corpus):
+    """Lengths vary as much within batches as in the corpus, which bucketing would prevent."""
+    contexts, responses = read_pairs(corpus[0], "train")
+    tokenizer = load_tokenizer(corpus[1])
+    every = [b["segment_lengths"] for b in pair_batches(contexts, responses, tokenizer=tokenizer)]
+    lengths = np.concatenate([s[s > 0] for s in every])
+    spreads = [
+        batch["segment_lengths"][batch["segment_lengths"] > 0].std()
+        for batch in first_batches(corpus, 20, batch_size=32, shuffle_buffer=2000, seed=0)
+    ]
+    assert np.mean(spreads) > 0.9 * lengths.std()
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_DUMP.is_file(), reason="needs the real dumps beside the project")
+def test_little_padding_is_computed_at_real_lengths(corpus, tmp_path):
+    prepare([str(REAL_DUMP)], str(tmp_path / "data"), options=PrepareOptions(dev_fraction=0.1))
+    real = (str(tmp_path / "data"), corpus[1])
+    batches = first_batches(real, 4, batch_size=128, shuffle_buffer=1000, seed=0)
+    assert padding_share(batches) < 0.15
+
+
+@pytest.mark.slow
+def test_little_padding_is_computed_on_the_sample(corpus):
+    batches = first_batches(corpus, 4, batch_size=64, shuffle_buffer=1000, seed=0)
+    assert padding_share(batches) < 0.15
+
+
+@pytest.mark.slow
+def test_command_line_trains_and_refuses_what_it_does_not_know(corpus, tmp_path):
+    data, vocabulary = corpus
+    command = [sys.executable, str(ROOT / "train.py"), f"--data={data}", f"--vocab={vocabulary}",
+               "--model=tiny", f"--output={tmp_path / 'run'}"]  # fmt: skip
+    small = ["--steps=2", "--batch_size=4", "--eval_every=2", "--checkpoint_every=2",
+             "--eval_examples=100", "--max_relative_attention=3,5"]  # fmt: skip
+    done = subprocess.run([*command, *small], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "precision " in done.stdout
+    assert "pairs/s" in done.stderr
+    config = ModelConfig.from_json((tmp_path / "run" / "config.json").read_text())
+    assert config.max_relative_attention == (3, 5)
+    for wrong, message in (
+        (["--learning_rat=1"], "There is no flag --learning_rat. Did you mean --learning_rate"),
+        (["--model=giant"], "must be one of the presets"),
+        (["--optimizer=sgd"], "optimizer must be one of"),
+        (["--max_relative_attention=3,x"], "train.py: invalid literal"),
+        (["--vocab=missing.txt"], "train.py: [Errno 2] No such file"),
+        (["--data=missing"], "train.py: "),
+    ):
+        failed = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
+        assert failed.returncode != 0
+        assert message in failed.stderr + failed.stdout
+        assert "Traceback" not in failed.stderr

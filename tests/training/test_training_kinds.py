@@ -1,0 +1,254 @@
+"""Training runs on records and on token ids: the same weights, and without TensorFlow."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.training.encoder import sources as training_data
+from convert_tf.training.encoder.run import train
+from convert_tf.training.recorder import METRICS_FILE
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = TrainConfig(
+    steps=6, batch_size=30, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
+    embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=6,
+    eval_examples=100, checkpoint_every=3, quantizer_update_steps=3,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """80 examples, of which six batches of 30 are more than two epochs."""
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
+
+
+def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, shares=(), **kwargs):
+    data = DataConfig(data=str(data), shuffle_buffer=32, source_shares=shares)
+    return train(model, config, data, output=str(output), vocabulary=vocabulary, **kwargs)
+
+
+def weights(folder):
+    return [np.array(v) for v in checkpoint.load_checkpoint(folder)[0].variables]
+
+
+@pytest.mark.slow
+def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(corpus, tmp_path):
+    from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
+    from_ids = run(corpus.arrays, tmp_path / "ids")
+    mixed = shutil.copytree(from_records, tmp_path / "mixed")
+    shutil.rmtree(mixed / "checkpoints" / "step-00000006")
+    run(corpus.arrays, mixed)
+    final = "checkpoints/step-00000006"
+    for other in (from_ids, mixed):
+        for a, b in zip(weights(from_records / final), weights(other / final), strict=True):
+            np.testing.assert_array_equal(a, b)
+    rows = [(folder / METRICS_FILE).read_text().splitlines() for folder in (from_records, from_ids)]
+    dev = [[json.loads(line)["dev"] for line in lines] for lines in rows]
+    assert dev[0] == dev[1]
+    vocabulary = checkpoint.vocabulary_path(from_ids, checkpoint.load_config(from_ids))
+    assert vocabulary.read_bytes() == Path(corpus.vocabulary).read_bytes()
+
+
+@pytest.mark.slow
+def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
+    config = dataclasses.replace(CONFIG, batch_size=10)
+    final = "checkpoints/step-00000006"
+    whole = run(corpus.arrays, tmp_path / "whole", config=config) / final
+    thinned = run(corpus.arrays, tmp_path / "thinned", config=config, shares=("forum=0.25",))
+    taken = weights(thinned / final)
+    assert any(not np.array_equal(a, b) for a, b in zip(weights(whole), taken, strict=True))
+    stopped = shutil.copytree(thinned, tmp_path / "stopped")
+    shutil.rmtree(stopped / "checkpoints" / "step-00000006")
+    run(corpus.arrays, stopped, config=config, shares=("forum=0.25",))
+    for a, b in zip(taken, weights(stopped / final), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match=r"told apart in token ids.*tokenize"):
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, shares=("forum=0",))
+    with pytest.raises(ValueError, match=r"at least 30 examples\. Received: 20 with .*Raise"):
+        run(corpus.arrays, tmp_path / "run", shares=("forum=0", "chat=0.0"))
+    for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
+        with pytest.raises(ValueError, match=r"numbers from 0 to 1, as forum=0\.5"):
+            DataConfig(source_shares=(wrong,))
+    with pytest.raises(ValueError, match=r"name a source once"):
+        DataConfig(source_shares=("forum=0.5", "forum=0.1"))
+
+
+def test_what_is_trained_on_is_a_part_of_the_split(corpus):
+    def numbers(**fields):
+        data = DataConfig(data=corpus.arrays, **fields)
+        own = training_data.trained_examples(examples, CONFIG, data)
+        return own.load(np.array([0]), np.array([own.num_examples])).tolist()
+
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    assert numbers() == list(range(80))
+    assert numbers(train_examples=50) == list(range(50))
+    assert numbers(train_examples=200) == list(range(80))
+    assert numbers(first_train_example=30) == list(range(30, 80))
+    assert numbers(first_train_example=30, train_examples=40) == list(range(30, 70))
+    # Of four examples the first and third are of the forum.
+    some = numbers(first_train_example=30, train_examples=40, source_shares=("forum=0.5",))
+    assert len(some) == 30 and set(some) < set(range(30, 70))
+    assert [k for k in some if k % 2] == list(range(31, 70, 2))
+
+
+def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
+    other = tmp_path / "vocab.txt"
+    other.write_bytes(Path(corpus.vocabulary).read_bytes() + "﹏ab\n".encode())
+    with pytest.raises(ValueError, match=r"vocabulary that made them.*Leave --vocab away"):
+        run(corpus.arrays, tmp_path / "run", vocabulary=str(other))
+    with pytest.raises(ValueError, match=r"Pass --num_oov_buckets=5"):
+        run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))
+    with pytest.raises(ValueError, match=r"max_tokens 64 .*cut to 60"):
+        longer = {**MODEL.to_dict(), "max_tokens": 64}
+        run(corpus.arrays, tmp_path / "run", model=type(MODEL).from_dict(longer))
+    with pytest.raises(ValueError, match=r"needs a model and a vocabulary"):
+        run(corpus.arrays, tmp_path / "run", model=None)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_fine_tuning_on_token_ids_keeps_the_vocabulary(corpus, tmp_path):
+    first = run(corpus.arrays, tmp_path / "first", vocabulary=corpus.vocabulary)
+    tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=str(first))
+    assert checkpoint.load_config(tuned) == checkpoint.load_config(first)
+    copy = shutil.copytree(first, tmp_path / "copy")
+    with open(copy / "vocab.txt", "ab") as file:
+        file.write("﹏ab\n".encode())
+    with pytest.raises(ValueError, match=r"vocabulary that made them"):
+        run(corpus.arrays, tmp_path / "other", model=None, init_from=str(copy))
+
+
+@pytest.mark.parametrize("damage", ["id", "record"])
+def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path, damage, capfd):
+    source = corpus.records if damage == "record" else corpus.arrays
+    copy = Path(shutil.copytree(source, tmp_path / "copy"))
+    if damage == "record":
+        path = copy / "train-00002-of-00003.tfrecord"
+        content = bytearray(path.read_bytes())
+        content[-20] ^= 1
+        path.write_bytes(content)
+    else:
+        path = copy / "train-context-ids.npy"
+        ids = np.load(path)
+        ids[-1] = 999
+        np.save(path, ids)
+    config = TrainConfig.from_dict({**CONFIG.to_dict(), "batch_size": 4, "steps": 100})
+    # Small groups: the first batches are whole.
+    data = DataConfig(data=str(copy), shuffle_buffer=16)
+    with pytest.raises(ValueError, match=r"(The train records|Token ids) must be whole"):
+        train(MODEL, config, data, output=str(tmp_path / "run"), vocabulary=corpus.vocabulary)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    printed = capfd.readouterr().err
+    assert "step 1/100" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["records", "arrays"])
+def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
+    monkeypatch.setattr(training_data, "compiles_shapes", lambda: True)
+    data = DataConfig(data=getattr(corpus, kind))
+    folder, model = training_data.open_data(data.data, corpus.vocabulary, MODEL, None)
+    examples = training_data.open_splits(folder, data, model, CONFIG)
+    batches, eval_sets = training_data.make_batches(examples, examples["train"], CONFIG, data)
+    shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
+    assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
+    assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])
+
+
+@pytest.mark.slow
+def test_summaries_hold_the_curves_of_a_resumed_run(corpus, tmp_path):
+    config = TrainConfig.from_dict(
+        {**CONFIG.to_dict(), "steps": 100, "eval_every": 50, "checkpoint_every": 50}
+    )
+    folder = run(corpus.arrays, tmp_path / "run", config=config)
+    run(corpus.arrays, folder, config=TrainConfig.from_dict({**config.to_dict(), "steps": 150}))
+    board = EventAccumulator(str(folder / "logs"))
+    board.Reload()
+    steps = {name: [e.step for e in board.Scalars(name)] for name in board.Tags()["scalars"]}
+    for name in ("loss", "ranking_loss", "batch_accuracy", "pairs_per_second", "learning_rate"):
+        assert steps[name] == [50, 100, 150]
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    assert steps["dev/MRR"] == [row["step"] for row in rows] == [0, 50, 100, 150]
+    written = [event.value for event in board.Scalars("dev/MRR")]
+    np.testing.assert_allclose(written, [row["dev"]["MRR"] for row in rows], rtol=1e-6)
+    # Half way down a cosine from 0.01 to 0.001.
+    assert board.Scalars("learning_rate")[0].value == pytest.approx(0.0055, rel=1e-3)
+
+
+WITHOUT_TENSORFLOW = """
+import runpy, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text", "tf_keras", {also!r}):
+            print("refused", name, file=sys.stderr)
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+def _train_without_tensorflow(*arguments: str, also: str = "") -> subprocess.CompletedProcess:
+    code = WITHOUT_TENSORFLOW.format(script=str(ROOT / "train.py"), also=also)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
+    """Nothing even asks for it: where it is there, it would take the memory of the GPU."""
+    arguments = [f"--data={corpus.arrays}", f"--output={tmp_path / 'run'}", "--model=tiny",
+                 f"--num_oov_buckets={NUM_OOV_BUCKETS}", "--batch_size=20", "--eval_every=2",
+                 "--checkpoint_every=2", "--eval_examples=100", "--precision=float32",
+                 "--shuffle_buffer=32", "--max_relative_attention=3"]  # fmt: skip
+    done = _train_without_tensorflow(*arguments, "--steps=2")
+    assert done.returncode == 0, done.stderr
+    assert "backend jax" in done.stdout
+    assert "refused" not in done.stderr
+    more = ("--steps=4", "--micro_batch=10")
+    again = _train_without_tensorflow(*arguments, *more, also="tensorboard")
+    assert again.returncode == 0, again.stderr
+    assert "resuming with another micro_batch: 0 → 10" in again.stdout
+    assert "resuming at step 2" in again.stdout
+    assert "no summaries are written" in again.stdout
+    rows = (tmp_path / "run" / METRICS_FILE).read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [0, 2, 4]
+    assert len(list((tmp_path / "run" / "logs").iterdir())) == 1
+    # What it leaves is a model like any other.
+    checkpoint.load_checkpoint(tmp_path / "run")
+
+
+def test_records_without_tensorflow_are_refused_with_the_remedy(corpus, tmp_path):
+    failed = _train_without_tensorflow(
+        f"--data={corpus.records}", f"--output={tmp_path / 'run'}", "--model=tiny",
+        f"--vocab={corpus.vocabulary}",
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert "train.py: Records are read with TensorFlow" in failed.stderr
+    assert "convert-tf tokenize" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,268 @@
+"""Training on single texts beside pairs: their vectors, their intents, and several teachers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.texts import random_texts
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.utterance_draws import UtteranceDraws
+from convert_tf.data.utterances import Utterances
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.losses import intent_losses
+from convert_tf.training.encoder.objective import ResponseRanking
+from convert_tf.training.encoder.run import train
+from convert_tf.training.optimizers import CosineCycles, learning_rate_schedule
+from convert_tf.training.state import saved_checkpoints
+from convert_tf.training.teach import write_teacher_vectors
+from convert_tf.training.teacher import JoinedTeachers, joined_name
+
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = {
+    "steps": 2, "batch_size": 8, "optimizer": "adam", "learning_rate": 0.01, "scale_start": 20.0,
+    "l2": 0.0, "precision": "float32", "eval_every": 2, "eval_examples": 100,
+    "checkpoint_every": 1,
+}  # fmt: skip
+
+
+def letters_teacher(texts):
+    """Normalised counts of letters: equal texts have equal vectors."""
+    counts = np.array([[1.0 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
+
+
+@pytest.fixture(scope="module")
+def folders(corpus, tmp_path_factory):
+    """Token ids of single texts, and vectors of the pairs and of them."""
+    root = tmp_path_factory.mktemp("utterances")
+    rows = [
+        {"text": f"{text} {i}", "source": f"bot{i % 2}", "label": f"intent{i % 5}"}
+        for i, text in enumerate(random_texts(60, seed=5))
+    ]
+    (root / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    ids = write_utterances(root / "ids", [str(root / "a.jsonl")], corpus.vocabulary)
+    taught = {"pairs": (corpus.records, corpus.arrays), "texts": (None, ids)}
+    for name, (data, own) in taught.items():
+        write_teacher_vectors(data, own, str(root / name), teacher=letters_teacher, name="letters")
+    return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
+
+
+def run(corpus, output, *, data=None, **fields):
+    config = TrainConfig(**{**CONFIG, **fields})
+    data = DataConfig(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
+    return train(MODEL, config, data, output=str(output))
+
+
+def final_weights(folder):
+    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
+    return [np.array(v) for v in encoder.variables]
+
+
+def differ(one, other):
+    return any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture(scope="module")
+def distilled(corpus, folders, tmp_path_factory):
+    """The weights of a run that learns the vectors of pairs alone."""
+    output = tmp_path_factory.mktemp("runs") / "distilled"
+    return final_weights(
+        run(corpus, output, data={"teacher": folders["teacher"]}, distillation=1.0)
+    )
+
+
+def _with_texts(folders, **data):
+    own = {"teacher": folders["teacher"], "utterance_teacher": folders["vectors"]}
+    return {"utterances": folders["utterances"], **own, **data}
+
+
+@pytest.mark.slow
+def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_path):
+    one = run(corpus, tmp_path / "one", data=_with_texts(folders), distillation=1.0)
+    several = run(
+        corpus, tmp_path / "two", data=_with_texts(folders, utterances_per_pair=2), distillation=1.0
+    )
+    assert differ(final_weights(one), distilled)
+    assert differ(final_weights(several), final_weights(one))
+
+
+@pytest.mark.slow
+def test_the_contrast_of_intents_is_learnt(corpus, folders, tmp_path):
+    data = {"utterances": folders["utterances"], "utterances_per_pair": 4}
+    plain = final_weights(run(corpus, tmp_path / "plain"))
+    taught = final_weights(run(corpus, tmp_path / "taught", data=data, intent_contrast=1.0))
+    assert differ(plain, taught)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_sees_the_same_texts(corpus, folders, tmp_path):
+    fields = {"distillation": 1.0, "intent_contrast": 0.5}
+    data = _with_texts(folders, utterances_per_pair=2)
+    whole = run(corpus, tmp_path / "whole", data=data, **fields)
+    shutil.copytree(whole, tmp_path / "resumed")
+    shutil.rmtree(saved_checkpoints(tmp_path / "resumed")[0])
+    run(corpus, tmp_path / "resumed", data=data, **fields)
+    assert not differ(final_weights(whole), final_weights(tmp_path / "resumed"))
+
+
+@pytest.mark.slow
+def test_without_the_ranking_loss_side_networks_stay(corpus, folders, tmp_path):
+    output = run(
+        corpus, tmp_path / "vectors", data={"teacher": folders["teacher"]}, distillation=1.0,
+        ranking=0.0, learning_rate=0.01,
+    )  # fmt: skip
+    states = [load_checkpoint(folder)[0] for folder in saved_checkpoints(output)]
+    assert len(states) == 2
+    for side in ("context_side", "response_side"):
+        first, last = ([np.array(v) for v in getattr(s, side).variables] for s in states)
+        assert not differ(first, last)
+    assert differ(*([np.array(v) for v in state.reduction.variables] for state in states))
+
+
+def test_a_run_that_learns_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"ranking may be 0 where .* Received: 0"):
+        TrainConfig(ranking=0.0)
+
+
+def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, folders):
+    """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    utterances = Utterances(ArrayFolder(folders["utterances"]), "train", max_tokens=60)
+
+    class Vectors:
+        def columns(self, numbers):
+            texts = [utterances.texts(i, i + 1)[0].decode() for i in numbers.tolist()]
+            return {"teacher_text": letters_teacher(texts).astype(np.float32)}
+
+    class OfPairs:
+        def columns(self, numbers):
+            zeros = np.zeros((len(numbers), 12), np.float32)
+            return {"teacher_context": zeros, "teacher_response": zeros}
+
+    draws = UtteranceDraws(utterances, per_pair=2, seed=0, in_pairs=True, teacher=Vectors())
+    config = dict(MODEL.to_dict(), vocab_size=examples.padding_id - NUM_OOV_BUCKETS)
+    encoder = DualEncoder(type(MODEL).from_dict(config))
+    model = ResponseRanking(encoder, l2=0.0, ranking=0.0, distillation=3.0, teacher_dim=12)
+    losses = []
+    for parts in (1, 2):
+        batches = TrainingBatches(
+            examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0, micro_batches=parts,
+            teacher=OfPairs(), utterances=draws,
+        )  # fmt: skip
+        batch = next(iter(batches))
+        outputs = model(batch)
+        losses.append(float(model.compute_loss(batch, y_pred=outputs)))
+        assert outputs["reduced_utterance"].shape == (16, encoder.config.reduced_dim)
+    kernel = np.array(model.teacher_projection.kernel)
+    mapped = np.array(outputs["reduced_utterance"]) @ kernel
+    cosines = [
+        p @ t / np.linalg.norm(p) for p, t in zip(mapped, batch["teacher_text"], strict=True)
+    ]
+    assert losses[0] == pytest.approx(3.0 * np.sum(1 - np.array(cosines)) / 8, rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_intent_losses_equal_a_loop():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((7, 5)).astype("float32")
+    #          two of a, one of a's name elsewhere, two of b, one alone, one without a label
+    groups = np.array([0, 0, 10, 3, 3, 4, -1], "int32")
+    names = np.array([0, 0, 0, 3, 3, 4, -1], "int32")
+    losses, has_loss = intent_losses(vectors, groups, names, scale=7.0)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for i in range(7):
+        positives = [j for j in range(7) if j != i and groups[j] == groups[i] and groups[i] >= 0]
+        negatives = [
+            j for j in range(7) if names[j] != names[i] and groups[i] >= 0 and groups[j] >= 0
+        ]
+        assert bool(has_loss[i]) == bool(positives)
+        expected = 0.0
+        for j in positives:
+            total = sum(np.exp(7 * unit[i] @ unit[k]) for k in (*positives, *negatives))
+            expected -= np.log(np.exp(7 * unit[i] @ unit[j]) / total) / len(positives)
+        assert float(losses[i]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_rate_falls_and_begins_again():
+    config = TrainConfig(
+        steps=130, warmup_steps=10, learning_rate=0.4, final_learning_rate=0.1,
+        learning_rate_cycles=3,
+    )  # fmt: skip
+    schedule = learning_rate_schedule(config)
+    assert isinstance(schedule, CosineCycles)
+    for step in range(140):
+        expected = 0.4 * step / 10
+        if step >= 10:
+            within = (step - 10) % 40 / 40 if step < 130 else 1.0
+            expected = 0.1 + 0.3 * (1 + np.cos(np.pi * within)) / 2
+        assert float(schedule(step)) == pytest.approx(expected, abs=1e-5)
+    assert float(CosineCycles(**schedule.get_config())(20)) == float(schedule(20))
+
+
+def test_the_cosine_of_joined_teachers_is_the_weighted_mean_of_theirs():
+    def other(texts):
+        return letters_teacher([text[::2] for text in texts])
+
+    texts = random_texts(5)
+    joined = JoinedTeachers([letters_teacher, other], [1, 3])(texts).astype("float32")
+    assert joined.shape == (5, 24)
+    cosines = [vectors @ vectors.T for vectors in (letters_teacher(texts), other(texts))]
+    np.testing.assert_allclose(joined @ joined.T, (cosines[0] + 3 * cosines[1]) / 4, atol=2e-3)
+    even = JoinedTeachers([letters_teacher, other])(texts).astype("float32")
+    np.testing.assert_allclose(even @ even.T, (cosines[0] + cosines[1]) / 2, atol=2e-3)
+    assert joined_name(["a/small", "b/large"], [1, 3]) == "1 small + 3 large"
+    assert joined_name(["a/small"]) == "a/small"
+    for weights in ([1], [1, 0], [1, -1]):
+        with pytest.raises(ValueError, match="weight above 0"):
+            JoinedTeachers([letters_teacher, other], weights)
+
+
+@pytest.mark.parametrize(
+    ("data", "fields"),
+    [
+        ({"utterances": True}, {}),
+        ({"utterances": True, "teacher": True}, {"distillation": 1.0}),
+        ({"utterance_teacher": True}, {}),
+        ({}, {"intent_contrast": 1.0}),
+    ],
+)
+def test_texts_that_nothing_is_learnt_of_are_refused(corpus, folders, tmp_path, data, fields):
+    names = {"utterances": "utterances", "teacher": "teacher", "utterance_teacher": "vectors"}
+    data = {name: folders[names[name]] for name in data}
+    with pytest.raises(ValueError, match="or their intents"):
+        run(corpus, tmp_path / "run", data=data, **fields)
+
+
+def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, folders, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(
+        Path(corpus.vocabulary).read_bytes().replace(b"\nz\n", b"\nzz\n")
+    )
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n{"text": "another one"}\n')
+    other = write_utterances(
+        tmp_path / "ids", [str(tmp_path / "a.jsonl")], str(tmp_path / "vocab.txt")
+    )
+    data = {"utterances": other, "utterances_per_pair": 2}
+    with pytest.raises(ValueError, match="another vocabulary"):
+        run(corpus, tmp_path / "run", data=data, intent_contrast=1.0)
+    write_teacher_vectors(
+        None, folders["utterances"], str(tmp_path / "v"), teacher=letters_teacher, name="others"
+    )
+    data = _with_texts(folders, utterance_teacher=str(tmp_path / "v"))
+    with pytest.raises(ValueError, match="'letters' and 'others'"):
+        run(corpus, tmp_path / "run", data=data, distillation=1.0)

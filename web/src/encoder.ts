@@ -1,0 +1,95 @@
+/** Texts to vectors: token ids in batches through the .onnx file. */
+
+import * as ort from "onnxruntime-web/wasm";
+import { Tokenizer, type TokenizerData } from "./tokenizer";
+
+export type Kind = "sentence" | "context" | "response";
+
+const TOKENS_PER_RUN = 256;
+const OUTPUTS: Record<Kind, [output: string, slots: string]> = {
+  sentence: ["default", "slots"],
+  context: ["context_encoding", "context_slots"],
+  response: ["response_encoding", "response_slots"],
+};
+
+export class Encoder {
+  private constructor(
+    private readonly session: ort.InferenceSession,
+    readonly tokenizer: Tokenizer,
+  ) {}
+
+  /** Reads a model; `wasm` is ONNX Runtime's program. */
+  static async open(
+    model: ArrayBuffer,
+    data: TokenizerData,
+    wasm?: ArrayBuffer,
+  ): Promise<Encoder> {
+    if (wasm) ort.env.wasm.wasmBinary = wasm;
+    // More threads need headers that servers of static files seldom send.
+    ort.env.wasm.numThreads = 1;
+    ort.env.logLevel = "error";
+    const session = await ort.InferenceSession.create(new Uint8Array(model), {
+      executionProviders: ["wasm"],
+      enableMemPattern: false, // plans are kept for each shape, of which there are many
+    });
+    return new Encoder(session, new Tokenizer(data));
+  }
+
+  /** A vector for each text; of contexts and responses they have length 1. */
+  async encode(texts: string[], kind: Kind): Promise<Float32Array[]> {
+    const ids = texts.map((text) => this.tokenizer.ids(text));
+    const order = ids.map((_, i) => i).sort((a, b) => ids[a].length - ids[b].length);
+    const vectors = new Array<Float32Array>(texts.length);
+    for (let start = 0; start < order.length; ) {
+      let end = start + 1;
+      while (
+        end < order.length &&
+        Math.max(ids[order[end]].length, 1) * (end + 1 - start) <= TOKENS_PER_RUN
+      )
+        end++;
+      const batch = order.slice(start, end);
+      const found = await this.run(
+        batch.map((i) => ids[i]),
+        kind,
+      );
+      batch.forEach((i, row) => (vectors[i] = found[row]));
+      start = end;
+    }
+    return vectors;
+  }
+
+  /** Texts of similar length, each in a row of its own. */
+  private async run(ids: number[][], kind: Kind): Promise<Float32Array[]> {
+    const rows = ids.length;
+    const tokens = Math.max(1, ...ids.map((each) => each.length));
+    const tokenIds = new Int32Array(rows * tokens);
+    const positions = new Int32Array(rows * tokens);
+    const segments = new Int32Array(rows * tokens);
+    const pooling = new Float32Array(rows * tokens);
+    ids.forEach((own, row) => {
+      own.forEach((id, place) => {
+        const at = row * tokens + place;
+        tokenIds[at] = id;
+        positions[at] = place;
+        segments[at] = 1;
+        pooling[at] = 1 / Math.sqrt(own.length);
+      });
+    });
+    const none = new ort.Tensor("int32", new Int32Array(0), [0]);
+    const [output, slots] = OUTPUTS[kind];
+    const feeds: Record<string, ort.Tensor> = {
+      token_ids: new ort.Tensor("int32", tokenIds, [rows, tokens]),
+      positions: new ort.Tensor("int32", positions, [rows, tokens]),
+      segment_ids: new ort.Tensor("int32", segments, [rows, tokens]),
+      pooling: new ort.Tensor("float32", pooling, [rows, 1, tokens]),
+      slots: none,
+      context_slots: none,
+      response_slots: none,
+      [slots]: new ort.Tensor("int32", Int32Array.from({ length: rows }, (_, i) => i), [rows]),
+    };
+    const result = (await this.session.run(feeds, [output]))[output];
+    const data = result.data as Float32Array;
+    const dim = result.dims[1];
+    return Array.from({ length: rows }, (_, row) => data.slice(row * dim, (row + 1) * dim));
+  }
+}

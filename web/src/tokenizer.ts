@@ -1,0 +1,215 @@
+/** The subword tokenizer of convert_tf/text/plain_tokenizer.py: the same ids for every text. */
+
+/** What scripts/web_assets.py writes of a model's tokenizer. */
+export interface TokenizerData {
+  subwords: string[];
+  numOovBuckets: number;
+  maxTokens: number;
+  /** Tables of convert_tf/text/unicode_tables.py, as they are there. */
+  marks: string;
+  lower: string;
+  cased: string;
+  ignorable: string;
+}
+
+const WORD_START = "\ufe4f";
+const SIGMA = "Σ";
+const FINAL_SIGMA = "ς";
+const ESCAPES: [string, string][] = [
+  ["\ufe4e", "\ufe4e\ufe4e"],
+  ["\ufe4f", "\ufe4e\ufe4d"],
+  ["\0", "\ufe4e\ufe4c"],
+];
+const CACHED_RUNS = 100_000;
+const MASK = (1n << 64n) - 1n;
+const K0 = 0xc3a5c85c97cb3127n;
+const K2 = 0x9ae16a3b2f90404fn;
+
+function numbers(table: string): number[] {
+  return table.split(" ").map((each) => parseInt(each, 36));
+}
+
+/** Code points in a table of gaps and lengths. */
+function codePoints(table: string): Set<number> {
+  const found = new Set<number>();
+  const all = numbers(table);
+  let end = 0;
+  for (let i = 0; i < all.length; i += 2) {
+    const start = end + all[i];
+    end = start + all[i + 1];
+    for (let point = start; point < end; point++) found.add(point);
+  }
+  return found;
+}
+
+function lowerCasings(table: string): Map<string, string> {
+  const mapped = new Map<string, string>();
+  const all = numbers(table);
+  let end = 0;
+  for (let i = 0; i < all.length; i += 4) {
+    const [gap, number, step, difference] = all.slice(i, i + 4);
+    const start = end + gap;
+    for (let k = 0; k < number; k++) {
+      const point = start + k * step;
+      mapped.set(String.fromCodePoint(point), String.fromCodePoint(point + difference));
+    }
+    end = start + (number - 1) * step + 1;
+  }
+  return mapped;
+}
+
+/** FarmHash's Fingerprint64 of 1 to 4 bytes, modulo the buckets. */
+export function bucketOf(character: string, buckets: number): number {
+  const bytes = new TextEncoder().encode(character);
+  const length = bytes.length;
+  let hash: bigint;
+  if (length === 4) {
+    const word = BigInt(new DataView(bytes.buffer).getUint32(0, true));
+    const mul = (K2 + 8n) & MASK;
+    let a = (((4n + (word << 3n)) ^ word) * mul) & MASK;
+    a ^= a >> 47n;
+    let b = ((word ^ a) * mul) & MASK;
+    b ^= b >> 47n;
+    hash = (b * mul) & MASK;
+  } else {
+    const y = BigInt(bytes[0] + (bytes[length >> 1] << 8));
+    const z = BigInt(length + (bytes[length - 1] << 2));
+    const mixed = ((y * K2) & MASK) ^ ((z * K0) & MASK);
+    hash = ((mixed ^ (mixed >> 47n)) * K2) & MASK;
+  }
+  return Number(hash % BigInt(buckets));
+}
+
+/** The characters of a text that UTF-8 can hold: of a half of a pair three replacements. */
+function charactersOf(text: string): string[] {
+  const found: string[] = [];
+  for (const character of text) {
+    const point = character.codePointAt(0)!;
+    if (point >= 0xd800 && point <= 0xdfff) found.push("\ufffd", "\ufffd", "\ufffd");
+    else found.push(character);
+  }
+  return found;
+}
+
+export class Tokenizer {
+  private readonly idOf = new Map<string, number>();
+  private readonly longest: number;
+  private readonly normal: Map<string, string>;
+  private readonly cased: Set<number>;
+  private readonly ignorable: Set<number>;
+  private readonly marks: Set<number>;
+  private readonly runs = new Map<string, number[]>();
+  private readonly outerSpace: number[];
+
+  constructor(private readonly data: TokenizerData) {
+    data.subwords.forEach((subword, id) => this.idOf.set(subword, id));
+    this.longest = Math.max(...data.subwords.map((subword) => [...subword].length));
+    this.normal = lowerCasings(data.lower);
+    this.normal.set("\u0130", "i\u0307");
+    this.normal.set(SIGMA, "σ");
+    for (const [character, escaped] of ESCAPES) this.normal.set(character, escaped);
+    this.cased = codePoints(data.cased).add(SIGMA.codePointAt(0)!);
+    this.ignorable = codePoints(data.ignorable);
+    this.marks = codePoints(data.marks);
+    this.outerSpace = this.runIds([" "]);
+  }
+
+  /** The ids of a text, cut to what the network reads. */
+  ids(text: string): number[] {
+    const limit = this.data.maxTokens;
+    // No token stands for more characters, with the space before it; the last two may change.
+    const characters = charactersOf(text).slice(0, (this.longest + 1) * (limit + 2));
+    const runs = this.cut(this.normalized(characters));
+    const ids: number[] = [];
+    if (runs.length && runs[0] === " ") ids.push(...this.outerSpace);
+    for (const run of runs) {
+      if (run !== " ") for (const id of this.cachedIds(run)) ids.push(id);
+      if (ids.length >= limit) return ids.slice(0, limit);
+    }
+    if (runs.length > 1 && runs[runs.length - 1] === " ") ids.push(...this.outerSpace);
+    return ids.slice(0, limit);
+  }
+
+  private normalized(characters: string[]): string[] {
+    let given = characters;
+    if (given.includes(SIGMA)) given = this.withFinalSigmas(given);
+    const found: string[] = [];
+    for (const character of given) {
+      const other = this.normal.get(character);
+      if (other === undefined) found.push(character);
+      else found.push(...other);
+    }
+    return found;
+  }
+
+  /** Capital sigmas that end a word become small final ones, by Unicode's rule. */
+  private withFinalSigmas(characters: string[]): string[] {
+    const text = characters.flatMap((each) => (each === "\u0130" ? ["i", "\u0307"] : [each]));
+    return text.map((character, place) =>
+      character === SIGMA && this.besideLetter(text, place, -1) && !this.besideLetter(text, place, 1)
+        ? FINAL_SIGMA
+        : character,
+    );
+  }
+
+  private besideLetter(text: string[], start: number, step: number): boolean {
+    let place = start + step;
+    while (place >= 0 && place < text.length && this.ignorable.has(text[place].codePointAt(0)!))
+      place += step;
+    return place >= 0 && place < text.length && this.cased.has(text[place].codePointAt(0)!);
+  }
+
+  /** Runs of marks (punctuation and separators), and of everything else. */
+  private cut(characters: string[]): string[] {
+    const runs: string[] = [];
+    let start = 0;
+    for (let place = 1; place <= characters.length; place++) {
+      if (place === characters.length || this.isMark(characters[place]) !== this.isMark(characters[start])) {
+        runs.push(characters.slice(start, place).join(""));
+        start = place;
+      }
+    }
+    return runs;
+  }
+
+  private isMark(character: string): boolean {
+    return this.marks.has(character.codePointAt(0)!);
+  }
+
+  private cachedIds(run: string): number[] {
+    let ids = this.runs.get(run);
+    if (ids === undefined) {
+      ids = this.runIds([...run]);
+      if (this.runs.size >= CACHED_RUNS) this.runs.clear();
+      this.runs.set(run, ids);
+    }
+    return ids;
+  }
+
+  /** The longest known prefix first. */
+  private runIds(run: string[]): number[] {
+    const text = [WORD_START, ...run];
+    const ids: number[] = [];
+    let start = 0;
+    while (start < text.length) {
+      let end = Math.min(text.length, start + this.longest);
+      let found: number | undefined;
+      for (; end > start; end--) {
+        found = this.idOf.get(text.slice(start, end).join(""));
+        if (found !== undefined) break;
+      }
+      if (found !== undefined) {
+        ids.push(found);
+        start = end;
+      } else {
+        // The marker alone is no token.
+        if (start) {
+          const bucket = bucketOf(text[start], this.data.numOovBuckets);
+          ids.push(this.data.subwords.length + bucket);
+        }
+        start += 1;
+      }
+    }
+    return ids;
+  }
+}

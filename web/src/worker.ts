@@ -1,0 +1,94 @@
+/** The model in a thread of its own, so that typing never waits for it. */
+
+import { Encoder, type Kind } from "./encoder";
+
+export interface Ask {
+  id: number;
+  texts: string[];
+  kind: Kind;
+}
+
+export type Told =
+  | { type: "loading"; loaded: number; total: number }
+  | { type: "ready"; milliseconds: number }
+  | { type: "vectors"; id: number; vectors: Float32Array[]; milliseconds: number }
+  | { type: "failed"; id?: number; message: string };
+
+const tell = (told: Told) => self.postMessage(told);
+
+/** Of each large file the compressed bytes and the checksum. */
+interface Manifest {
+  files: Record<string, { bytes: number; hash: string }>;
+}
+
+/** A file, unpacked, with its bytes counted as they come. */
+async function fetched(
+  name: string,
+  hash: string,
+  count: (bytes: number) => void,
+): Promise<ArrayBuffer> {
+  const reply = await fetch(`${name}?v=${hash}`); // so that no other version is kept for it
+  if (!reply.ok || !reply.body) throw new Error(`${name}: ${reply.status} ${reply.statusText}`);
+  const counted = new TransformStream<Uint8Array, Uint8Array>({
+    transform(piece, controller) {
+      count(piece.length);
+      controller.enqueue(piece);
+    },
+  });
+  return unpacked(reply.body.pipeThrough(counted));
+}
+
+/** Unpacks what is compressed by gzip; servers may have declared it, and the browser done so. */
+async function unpacked(stream: ReadableStream<Uint8Array>): Promise<ArrayBuffer> {
+  const reader = stream.getReader();
+  const { value: first } = await reader.read();
+  const whole = new ReadableStream<Uint8Array>({
+    start(controller) {
+      if (first) controller.enqueue(first);
+    },
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+  });
+  const isPacked = first?.[0] === 0x1f && first[1] === 0x8b;
+  const gunzip = () =>
+    new DecompressionStream("gzip") as unknown as TransformStream<Uint8Array, Uint8Array>;
+  const plain = isPacked ? whole.pipeThrough(gunzip()) : whole;
+  return new Response(plain as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer();
+}
+
+async function open(): Promise<Encoder> {
+  const started = performance.now();
+  const { files } = (await (await fetch("assets.json")).json()) as Manifest;
+  const total = Object.values(files).reduce((sum, each) => sum + each.bytes, 0);
+  let loaded = 0;
+  // Where the browser unpacks, more bytes come than there are in files.
+  const count = (bytes: number) =>
+    tell({ type: "loading", loaded: Math.min((loaded += bytes), total), total });
+  const [model, wasm, data] = await Promise.all(
+    ["model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz"].map((name) =>
+      fetched(name, files[name].hash, count),
+    ),
+  );
+  const tokenizer = JSON.parse(new TextDecoder().decode(data));
+  const encoder = await Encoder.open(model, tokenizer, wasm);
+  tell({ type: "ready", milliseconds: performance.now() - started });
+  return encoder;
+}
+
+const opened = open();
+opened.catch((error: unknown) => tell({ type: "failed", message: String(error) }));
+
+self.onmessage = async (event: MessageEvent<Ask>) => {
+  const { id, texts, kind } = event.data;
+  try {
+    const encoder = await opened;
+    const started = performance.now();
+    const vectors = await encoder.encode(texts, kind);
+    tell({ type: "vectors", id, vectors, milliseconds: performance.now() - started });
+  } catch (error) {
+    tell({ type: "failed", id, message: String(error) });
+  }
+};

@@ -1,0 +1,68 @@
+// Tokenizer and model of the page, in Node, against what Python computed (scripts/web_cases.py).
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { gunzipSync } from "node:zlib";
+import { Encoder } from "../build/encoder.mjs";
+import { Tokenizer } from "../build/tokenizer.mjs";
+import { dot, flatMap, IntentHead, nearPairs, unit } from "../build/vectors.mjs";
+
+const read = (name) => readFileSync(new URL(name, import.meta.url));
+const data = JSON.parse(gunzipSync(read("../dist/tokenizer.json.gz")));
+
+test("ids are those of Python", () => {
+  const { texts, ids } = JSON.parse(read("../build/ids.json"));
+  const tokenizer = new Tokenizer(data);
+  texts.forEach((text, i) => {
+    const found = tokenizer.ids(text);
+    if (found.length !== ids[i].length || found.some((id, k) => id !== ids[i][k]))
+      assert.deepEqual(found, ids[i], JSON.stringify(text));
+  });
+  console.log(`${texts.length} texts`);
+  assert.ok(texts.length >= 1000);
+});
+
+test("vectors are those of Python", async () => {
+  const { texts, vectors } = JSON.parse(read("../build/vectors.json"));
+  const model = gunzipSync(read("../dist/model.onnx.gz"));
+  const encoder = await Encoder.open(model, data);
+  for (const kind of ["sentence", "context", "response"]) {
+    const found = await encoder.encode(texts, kind);
+    found.forEach((vector, i) => {
+      const expected = Float32Array.from(vectors[kind][i]);
+      const cosine = dot(unit(vector), unit(expected));
+      // Rounding to bytes differs by the machine's instructions.
+      if (texts[i].trim()) assert.ok(cosine > 0.99, `${kind} ${cosine} ${texts[i]}`);
+      assert.equal(vector.length, expected.length);
+    });
+  }
+});
+
+test("an intent head tells what it was trained on", () => {
+  const examples = [[1, 0.1, 0], [0.9, 0, 0.1], [0, 1, 0.2], [0.1, 0.9, 0]].map((each) => unit(Float32Array.from(each)));
+  const head = IntentHead.train(examples, ["a", "a", "b", "b"]);
+  assert.deepEqual(head.labels, ["a", "b"]);
+  examples.forEach((example, i) => {
+    const shares = head.predict(example);
+    assert.equal(shares[0].label, "aabb"[i]);
+    assert.ok(Math.abs(shares[0].probability + shares[1].probability - 1) < 1e-6);
+    assert.ok(shares[0].probability > 0.7);
+  });
+});
+
+test("a map keeps apart what differs most", () => {
+  const points = [[0, 0, 0], [1, 0, 0], [10, 0, 0], [10, 1, 0]].map((each) => Float32Array.from(each));
+  const places = flatMap(points);
+  const x = places.map(([first]) => first);
+  assert.ok(Math.abs(x[0] - x[1]) < 0.3 && Math.abs(x[2] - x[3]) < 0.3 && Math.abs(x[0] - x[2]) > 1.5);
+  assert.ok(places.flat().every((each) => Math.abs(each) <= 1));
+});
+
+test("near pairs come most similar first", () => {
+  const vectors = [[1, 0], [0.8, 0.6], [0, 1]].map((each) => Float32Array.from(each));
+  assert.deepEqual(
+    nearPairs(vectors, 0.5).map(({ first, second }) => [first, second]),
+    [[0, 1], [1, 2]],
+  );
+});
