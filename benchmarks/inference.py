@@ -2,7 +2,7 @@
 
 ```
 pip install -e '.[onnx]'
-python benchmarks/inference.py --checkpoint runs/convert --sentences banking77.test.csv \
+python benchmarks/inference.py --checkpoint hub_modules/convert/1 --sentences banking77.test.csv \
     --minilm_python other/bin/python --output inference.json
 ```
 
@@ -33,7 +33,9 @@ from absl import app, flags
 from training_runs import check_choice
 from workers import ROOT, WorkerProcess
 
-_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder that train.py wrote.", required=True)
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint", None, "Folder of a run or of a module.", required=True
+)
 _SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or lines.")
 _MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
 _FORMS = flags.DEFINE_list("forms", None, "Only these forms.")
@@ -140,12 +142,14 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
 
 def _multiplications_per_token() -> int:
     """Of the trunk and the reduction's projection: as many as they have weights."""
-    config = json.loads((Path(_CHECKPOINT.value) / "config.json").read_text())
-    dim = config["embedding_dim"]
-    width = config["num_heads"] * config["attention_dim"]
-    block = 2 * dim * width + 2 * dim * config["feed_forward_dim"]
-    reduction = 2 * dim * config["reduction_heads"] * config["reduction_dim"]
-    return len(config["max_relative_attention"]) * block + reduction
+    from convert_tf import load_model
+
+    config = load_model(_CHECKPOINT.value)[0].config
+    dim = config.embedding_dim
+    width = config.num_heads * config.attention_dim
+    block = 2 * dim * width + 2 * dim * config.feed_forward_dim
+    reduction = 2 * dim * config.reduction_heads * config.reduction_dim
+    return len(config.max_relative_attention) * block + reduction
 
 
 def _bandwidth() -> float:
