@@ -47,7 +47,8 @@ def intent_map(
     from matplotlib.figure import Figure
 
     names, numbers = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
-    figure = Figure(figsize=_SIZE, layout="none")
+    figure = Figure(figsize=_SIZE)
+    figure.set_layout_engine("none")
     panel = figure.add_axes((0, 0, 1, 1))
     panel.set_axis_off()
     panel.margins(0.08)
@@ -67,14 +68,14 @@ def intent_map(
         )  # fmt: skip
         legend = panel.legend(loc="lower right")
     largest = np.argsort(-np.bincount(numbers), kind="stable")[:_MAX_NAMES]
-    texts = [
-        panel.text(
-            *np.median(places[numbers == intent], axis=0), names[intent],
-            fontsize=SMALLEST, ha="center", va="center",
+    texts = []
+    for intent in largest:
+        x, y = np.median(places[numbers == intent], axis=0)
+        text = panel.text(
+            x, y, names[intent], fontsize=SMALLEST, ha="center", va="center",
             bbox={"facecolor": "white", "edgecolor": GREY, "linewidth": 0.4, "pad": 1},
-        )
-        for intent in largest
-    ]  # fmt: skip
+        )  # fmt: skip
+        texts.append(text)
     num_unnamed = len(names) - _place(texts, legend, panel, figure)
     if num_unnamed:
         said = f"{num_unnamed} of {len(names)} intents have no room for their names"
