@@ -69,7 +69,7 @@ def test_pictures_can_be_printed():
     import PIL.Image
     from matplotlib.text import Text
 
-    from convert_tf.intents.inspection import intent_map
+    from convert_tf.intents.example_map import intent_map
     from convert_tf.intents.report import confusion_chart
 
     with PIL.Image.open(io.BytesIO(draw())) as read:

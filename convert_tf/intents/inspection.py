@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.figures import GREY, SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
 
@@ -15,8 +14,6 @@ _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
 _EXAMPLES = 3
 _MAX_TEXT = 70  # characters
-_MAX_NAMES = 80  # intents whose names are on the map
-_MAX_PERPLEXITY = 30
 
 Inspection = dict[str, Any]
 
@@ -186,51 +183,3 @@ def inspection_text(report: Inspection, *, shown: int = 10) -> str:
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
-
-
-def map_places(vectors: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """Two coordinates of each vector, near ones near each other: float `[n, 2]`, by t-SNE.
-
-    Reference: van der Maaten & Hinton, "Visualizing Data using t-SNE", JMLR 9 (2008).
-    """
-    from sklearn.manifold import TSNE
-
-    perplexity = min(_MAX_PERPLEXITY, (len(vectors) - 1) / 3)
-    return TSNE(
-        metric="cosine", init="random", perplexity=perplexity, random_state=seed
-    ).fit_transform(vectors)
-
-
-@picture
-def intent_map(places: np.ndarray, labels: Sequence[str], suspects: Sequence[int]) -> Any:
-    """A point for each example, the name of each intent amid its points, rings around suspects.
-
-    Args:
-      places: float `[n, 2]`.
-      labels: of each.
-      suspects: numbers of examples.
-    """
-    from matplotlib.figure import Figure
-
-    names, numbers = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
-    figure = Figure(figsize=(9, 7.5))
-    panel = figure.add_subplot()
-    panel.set_axis_off()
-    for intent in range(len(names)):
-        x, y = places[numbers == intent].T
-        panel.scatter(x, y, s=8, linewidths=0)
-    marked = places[[*suspects]].reshape(-1, 2)
-    if len(marked):
-        x, y = marked.T
-        panel.scatter(
-            x, y, s=36, facecolors="none", edgecolors="black", linewidths=0.9,
-            label=f"nearer to another intent ({len(marked)})",
-        )  # fmt: skip
-        panel.legend(loc="lower right")
-    for intent, name in enumerate(names[:_MAX_NAMES]):
-        x, y = np.median(places[numbers == intent], axis=0)
-        panel.text(
-            x, y, name, fontsize=SMALLEST, ha="center", va="center",
-            bbox={"facecolor": "white", "edgecolor": GREY, "linewidth": 0.4, "pad": 1},
-        )  # fmt: skip
-    return figure

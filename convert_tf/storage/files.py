@@ -1,12 +1,16 @@
 """Files that are written whole or not at all."""
 
 import contextlib
-import fcntl
 import os
 import re
+import socket
+import zlib
 from collections.abc import Callable, Iterator
 
-_TEMPORARY = re.compile(r"\.new-(?P<process>\d+)\.(?P<name>.+)")
+from convert_tf.storage.locks import holder_or_locked, opened_lock
+
+# Earlier versions did not say whose process it is.
+_TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
 
 
 class FileWriteError(OSError):
@@ -38,7 +42,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
     """Gives a hidden name beside that of a file, for the block to write to, and then renames it.
 
-    What processes that are no more had begun of the same file is deleted.
+    What processes of this host that are no more had begun of the same file is deleted.
 
     Args:
       path: the file; one that is there is replaced.
@@ -47,7 +51,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
       FileWriteError: it could not be made or renamed; what was at `path` is as it was.
     """
     folder, name = os.path.split(os.fspath(path))
-    temporary = os.path.join(folder, f".new-{os.getpid()}.{name}")
+    temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
     try:
         with writing(path):
             open(temporary, "wb").close()
@@ -81,42 +85,56 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     place = os.path.join(folder, f".{name}.lock")
     with writing(path):
         os.makedirs(folder, exist_ok=True)
-        lock = open(place, "w")  # noqa: SIM115 (closed below)
+        lock = opened_lock(place)
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_held = os.path.samestat(os.stat(place), os.fstat(lock.fileno()))
-        except (BlockingIOError, FileNotFoundError):
-            is_held = False  # or just given back by one that is done
-        if not is_held:
+        holder = holder_or_locked(lock)
+        if holder is None and not _is_at(place, lock.fileno()):
+            holder = ""  # it was just given back by one that is done
+        if holder is not None:
             raise ValueError(
                 f"One process writes an output at a time. Received: {path!r}, which another "
-                "process is writing. Wait for it, or choose another --output."
+                f"process is writing. Wait for it, or choose another --output.{holder}"
             )
         try:
             remove_leftovers(folder, name)
             yield
         finally:
-            os.remove(place)
+            if _is_at(place, lock.fileno()):  # else somebody removed it, as messages tell
+                os.remove(place)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether an open file has this name, still."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def remove_leftovers(
     folder: str | os.PathLike[str], name: str | None = None, *, only_dead: bool = False
 ) -> None:
-    """Deletes what killed processes left of files that they had begun (`whole_file`).
+    """Deletes what killed processes of this host left of files they had begun (`whole_file`).
 
     Args:
       folder: in which nobody else writes these files now, unless `only_dead`.
       name: of the file; None for all.
-      only_dead: whether those of processes that this machine runs now are kept.
+      only_dead: whether those of processes that run now are kept.
     """
     for entry in os.listdir(folder):
         found = _TEMPORARY.fullmatch(entry)
         if not found or name not in (None, found["name"]):
             continue
+        if found["host"] not in (None, _host()):  # where nobody here can tell who is alive
+            continue
         if not (only_dead and _is_alive(int(found["process"]))):
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, entry))
+
+
+def _host() -> str:
+    """This machine in eight characters, as a temporary name has room for."""
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
 def _is_alive(process: int) -> bool:

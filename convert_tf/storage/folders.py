@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import fnmatch
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.files import FileWriteError, write_file, writing
 from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.locks import holder_or_locked, opened_lock
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
@@ -93,16 +93,15 @@ class OutputFolder:
         """
         with writing(self.output):
             os.makedirs(self._work, exist_ok=True)
-            lock_file = open(os.path.join(self._work, "lock"), "w")  # noqa: SIM115 (closed below)
+            lock_file = opened_lock(os.path.join(self._work, "lock"))
         with lock_file as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            holder = holder_or_locked(lock)
+            if holder is not None:
                 raise ValueError(
                     "One process writes a folder at a time. Received: "
                     f"{self.output!r}, which another process is writing. Wait for it, or choose "
-                    "another --output."
-                ) from error
+                    f"another --output.{holder}"
+                )
             try:
                 self._undo_moves()
                 self._check()

@@ -6,7 +6,6 @@ process is told to end.
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import math
@@ -26,6 +25,7 @@ from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import remove_leftovers, write_file
 from convert_tf.storage.json_text import json_file
+from convert_tf.storage.locks import holder_or_locked, opened_lock
 from convert_tf.training.kind import RunKind
 from convert_tf.training.objective import Objective
 from convert_tf.training.processes import AgreedSteps, check_same, check_shared
@@ -46,14 +46,13 @@ def only_run_in(folder: Path) -> Iterator[None]:
             "--output."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_FILE, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    with opened_lock(folder / LOCK_FILE) as lock:
+        holder = holder_or_locked(lock)
+        if holder is not None:
             raise ValueError(
                 f"One folder holds one run at a time. Received: {str(folder)!r}, in which another "
-                "process is training. Wait for it, or choose another --output."
-            ) from error
+                f"process is training. Wait for it, or choose another --output.{holder}"
+            )
         remove_leftovers(folder)
         yield
 

@@ -9,13 +9,7 @@ from support.intent_examples import LABELS, TEXTS, WordEncoder, write_csv
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
-from convert_tf.intents.inspection import (
-    inspect_examples,
-    inspection_text,
-    intent_map,
-    intent_nearness,
-    map_places,
-)
+from convert_tf.intents.inspection import inspect_examples, inspection_text, intent_nearness
 
 
 @pytest.fixture
@@ -101,14 +95,6 @@ def test_the_text_names_what_was_found(encodings):
     text = inspection_text(inspect_examples(encodings, LabelledTexts(TEXTS, labels)), shown=1)
     assert "12 examples of 3 intents" in text
     assert "order → " in text or "greet → order" in text
-
-
-def test_the_map_shows_suspects(encodings):
-    places = map_places(encodings(TEXTS))
-    assert places.shape == (len(TEXTS), 2) and np.isfinite(places).all()
-    plain = intent_map(places, LABELS, [])
-    assert plain.startswith(b"\x89PNG")
-    assert intent_map(places, LABELS, [3]) != plain
 
 
 def test_the_command(tiny_modules, tmp_path, capsys):

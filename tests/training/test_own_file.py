@@ -2,11 +2,13 @@ import csv
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.commands import call_command
 
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.config.train import TRAIN_RECIPES, TrainConfig, train_recipe
@@ -63,6 +65,35 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
     with pytest.raises(ValueError, match="Received"):
         _prepare(path, tmp_path / "run")
     assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
+
+
+# Bytes that fit into a file, and which is the first that does not.
+@pytest.mark.parametrize(
+    ("room", "begun"),
+    [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")],
+)
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, room, begun):
+    """With a real limit on the size of files."""
+    path, run = _faq(tmp_path / "faq.csv", 200), tmp_path / "run"
+    command = ["train", "--data", path, "--model", "tiny", "--output", run]
+    if begun == "vocab.txt":
+        _prepare(path, run, learns_vocabulary=False)
+    before = {each: each.read_bytes() for each in run.rglob("*") if each.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            call_command(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = str(caught.value)
+    assert "A file must be written whole. Received: File too large, at " in said
+    assert begun in said and "\n" not in said and len(said) < 500
+    source = {run / "source.json"} if begun == "data" else set()
+    assert {each for each in run.rglob("*") if each.is_file()} == {*before, *source}
+    assert all(each.read_bytes() == content for each, content in before.items())
+    assert {each.name for each in tmp_path.iterdir()} == {"faq.csv", "run"}
+    assert _prepare(path, run).num_train > 150
 
 
 def test_few_pairs_are_all_for_training(tmp_path, capsys):

@@ -37,12 +37,8 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.intents.data import read_files
     from convert_tf.intents.encodings import IntentEncodings
-    from convert_tf.intents.inspection import (
-        inspect_examples,
-        inspection_text,
-        intent_map,
-        map_places,
-    )
+    from convert_tf.intents.example_map import intent_map, map_places
+    from convert_tf.intents.inspection import inspect_examples, inspection_text
 
     data = read_files(values.data)
     encodings = IntentEncodings(list(values.module))
@@ -56,6 +52,8 @@ def run(values: Any) -> None:
     suspects = [row["number"] for row in report["suspects"]]
     has_map = write_picture(
         output / MAP_FILE,
-        lambda: intent_map(map_places(encodings(data.texts)), data.labels, suspects),
+        lambda: intent_map(
+            map_places(encodings(data.texts)), data.labels, suspects, report["num_suspects"]
+        ),
     )
     print(f"wrote {values.output}: {', '.join([REPORT_FILE, *([MAP_FILE] if has_map else [])])}")
