@@ -10,7 +10,6 @@ import fcntl
 import itertools
 import json
 import math
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, check_same_vocabulary
 from convert_tf.config.base import PRECISIONS, Config
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.numerics.devices import choose_precision
@@ -56,15 +56,6 @@ def only_run_in(folder: Path) -> Iterator[None]:
             ) from error
         remove_leftovers(folder)
         yield
-
-
-def set_seed(seed: int) -> None:
-    """Seeds all that draws initial weights and dropout."""
-    if keras.backend.backend() == "tensorflow":
-        keras.utils.set_random_seed(seed)
-    else:  # where that would import TensorFlow; Keras draws its seeds from Python's
-        random.seed(seed)
-        np.random.seed(seed)
 
 
 def carry_out(kind: RunKind) -> Path:
@@ -141,12 +132,12 @@ def _resumed_checkpoint(kind: RunKind) -> Path | None:
             f"A resumed run must keep its {kind.keeps}. Received another one:\n{listed}\n"
             "Take these flags back, or choose another --output."
         )
-    own = newest / checkpoint.VOCABULARY_FILES[kind.tokenizer]
-    if own.read_bytes() != kind.vocabulary.read_bytes():
-        raise checkpoint.CheckpointError(
-            f"A resumed run must keep its vocabulary. Received: {str(kind.vocabulary)!r}, which "
-            f"differs from the one in {str(newest)!r}. Use that one or another --output."
-        )
+    check_same_vocabulary(
+        kind.vocabulary,
+        newest / VOCABULARY_FILES[kind.tokenizer],
+        rule="A resumed run must keep its vocabulary",
+        remedy="Use that one or another --output.",
+    )
     changes = _changed_options(json_file(file), kind.options)
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")

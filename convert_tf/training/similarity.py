@@ -15,6 +15,7 @@ import numpy as np
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.data.batches import EvaluationBatches, ExampleRange
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
@@ -79,12 +80,12 @@ def fit_similarity(
         )
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
-    if folder.vocabulary.read_bytes() != Path(vocabulary).read_bytes():
-        raise ValueError(
-            "Token ids are read by the model whose vocabulary cut them. Received: "
-            f"{token_ids!r}, with another vocabulary than {os.fspath(checkpoint)!r}. Write them "
-            f"again with `convert-tf tokenize --vocab {vocabulary}`."
-        )
+    check_same_vocabulary(
+        folder.vocabulary,
+        vocabulary,
+        rule="Token ids are read by the model whose vocabulary cut them",
+        remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
+    )
     opens = folder.open_utterances if folder.holds_utterances else folder.open
     examples = opens(split, max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
     vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)

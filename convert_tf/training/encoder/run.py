@@ -18,6 +18,7 @@ from convert_tf.data.batches import PAIR, EvaluationBatches
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
 from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.curve import ranking_curve
 from convert_tf.training.encoder.evaluation import evaluate_encoder
@@ -39,7 +40,7 @@ from convert_tf.training.processes import (
     running_processes,
     spread_over_devices,
 )
-from convert_tf.training.run import carry_out, only_run_in, set_seed
+from convert_tf.training.run import carry_out, only_run_in
 
 _FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first

@@ -16,183 +16,27 @@ import keras
 import numpy as np
 from keras import ops
 
-from convert_tf.checkpoints.folder import (
-    check_vocabulary,
-    checked_vocabulary,
-    load_config,
-    load_weights,
-    save_checkpoint,
-    training_facts,
-)
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.packing import SEGMENTS_PER_ROW, assign_rows, joined_ranges
-from convert_tf.intents.head import Head, check_step, train_logistic
-from convert_tf.models.encoder import DualEncoder
+from convert_tf.intents.finetuning.network import (
+    IntentNetwork,
+    encodings_above,
+    first_trained_block,
+)
+from convert_tf.intents.head import check_step, train_logistic
 from convert_tf.models.trunk import segments_of
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
-_LENGTH_STEP = 16  # tokens; each length of a batch is compiled once
-_MIN_NORM = 1e-12
 # The recipe: docs/decisions.md says how little it was compared.
-_TRAINED_BLOCKS = 3  # the upper ones
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
-_HEAD_SPEED = 10  # the head learns so many times faster
-_ENCODING_DROPOUT, _ATTENTION_DROPOUT = 0.5, 0.1
-_TEMPERATURE = 0.1
+_ATTENTION_DROPOUT = 0.1
 _ROW_TOKENS, _ROW_MULTIPLE = 64, 4
 _ENCODED_AT_ONCE = 128
-
-
-class CheckpointSentences:
-    """Texts to r with the network of a checkpoint.
-
-    Args:
-      folder: a model directory.
-      is_trained: False leaves the weights as they are initialised, the row of an untrained encoder.
-      seed: of these.
-      encoder: options of `DualEncoder`.
-    """
-
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        is_trained: bool = True,
-        seed: int = 0,
-        **encoder: Any,
-    ):
-        from convert_tf.text.loading import load_tokenizer
-
-        config = load_config(folder)
-        self.vocabulary = checked_vocabulary(folder, config)
-        self._tokenizer = load_tokenizer(self.vocabulary, num_oov_buckets=config.num_oov_buckets)
-        check_vocabulary(self._tokenizer, config)
-        keras.utils.set_random_seed(seed)
-        self.network = DualEncoder(config, **encoder)
-        if is_trained:
-            load_weights(self.network, folder)
-
-    def token_ids(self, texts: Sequence[str]) -> np.ndarray:
-        """int32 `[texts, tokens]`, padded to a multiple of 16 tokens."""
-        config = self.network.config
-        ragged = self._tokenizer.token_ids(list(texts))[:, : config.max_tokens]
-        longest = max(int(ragged.bounding_shape()[1]), 1)
-        width = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
-        return ragged.to_tensor(self._tokenizer.padding_id, shape=(None, width)).numpy()
-
-    def ragged_ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """int32 `[all tokens]`, and int64 `[texts + 1]` where each text begins and ends in it."""
-        ragged = self._tokenizer.token_ids(list(texts))[:, : self.network.config.max_tokens]
-        return ragged.flat_values.numpy().astype(np.int32), ragged.row_splits.numpy()
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 `[texts, reduced_dim]`."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        encodings = np.zeros((len(texts), self.network.config.reduced_dim), np.float32)
-        for start in range(0, len(order), 64):
-            batch = order[start : start + 64]
-            token_ids = self.token_ids([texts[i] for i in batch])
-            encodings[batch] = ops.convert_to_numpy(self.network.reduce(token_ids))
-        return encodings
-
-
-class IntentNetwork(keras.Model):
-    """The upper blocks of an encoder with a linear head, and the loss that both learn from.
-
-    The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
-
-    Masking: padding is never read.
-
-    Args:
-      encoder: whose last `_TRAINED_BLOCKS` blocks and reduction are trained, and nothing else.
-      head: initial weights, one layer.
-
-    Call arguments:
-      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, what the lower blocks give for
-        packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
-
-    Returns:
-      dict of `encodings`, float32 `[batch, reduced_dim]` of length 1, and `logits`, float32
-      `[batch, intents]`.
-
-    Example:
-      outputs = IntentNetwork(encoder, head)(inputs, training=True)
-    """
-
-    def __init__(self, encoder: DualEncoder, head: Head):
-        super().__init__()
-        self.encoder = encoder
-        frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
-        frozen += [encoder.context_side, encoder.response_side]
-        for layer in (*frozen, encoder.extra_context_side, encoder.both_side):
-            if layer is not None:  # single-context encoders have two sides
-                layer.trainable = False
-        self.dropout = keras.layers.Dropout(_ENCODING_DROPOUT, dtype="float32")
-        self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
-        self.dense.build((None, len(head.layers[0].kernel)))
-        self.dense.set_weights([values / _HEAD_SPEED for values in head.layers[0]])
-
-    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        encodings = _encodings_above(self.encoder, inputs, training=training)
-        # Adam moves each weight as far; multiplied, those of the head go further.
-        logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
-        return {"encodings": encodings, "logits": logits}
-
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
-        """The loss of a batch; `y` int32 `[batch]`, `y_pred` as `call` returns it."""
-        y = ops.reshape(y, (-1,))
-        entropy = keras.losses.sparse_categorical_crossentropy(
-            y, y_pred["logits"], from_logits=True
-        )
-        return ops.mean(entropy) + supervised_contrast(y_pred["encodings"], y)
-
-
-def supervised_contrast(encodings: Any, labels: Any) -> Any:
-    """How much closer examples of one intent are than those of others.
-
-    Args:
-      encodings: float32 `[batch, dim]`, of length 1.
-      labels: int `[batch]`.
-
-    Returns:
-      Scalar: the mean over examples of minus the mean log-softmax, over the others of the batch, of
-      those of the same intent; 0 for an example that is the only one of its intent.
-
-    Reference: arXiv 2004.11362, L_out.
-    """
-    itself = ops.eye(ops.shape(labels)[0], dtype="float32")
-    scores = ops.matmul(encodings, ops.transpose(encodings)) / _TEMPERATURE - 1e9 * itself
-    is_same = ops.cast(labels[:, None] == labels[None, :], "float32") - itself
-    sums = ops.sum(is_same * ops.log_softmax(scores, axis=-1), axis=-1)
-    return -ops.mean(sums / ops.maximum(ops.sum(is_same, axis=-1), 1.0))
-
-
-def _encodings_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
-    """What the upper blocks make of activations; arguments and result as in `IntentNetwork`."""
-    lengths, x = inputs["segment_lengths"], inputs["activations"]
-    segment_ids, _, mask = segments_of(lengths, ops.shape(x)[1])
-    x = ops.cast(x, encoder.trunk.compute_dtype)
-    for block in encoder.trunk.blocks[first_trained_block(encoder) :]:
-        x = block(x, attention_mask=mask, training=training)
-    reduced = encoder.reduction(x, segment_ids, lengths, mask)
-    reduced = ops.reshape(reduced, (-1, encoder.config.reduced_dim))
-    reduced = ops.cast(ops.take(reduced, inputs["slots"], axis=0), "float32")
-    squares = ops.sum(ops.square(reduced), axis=-1, keepdims=True)
-    return reduced * ops.rsqrt(squares + _MIN_NORM)
-
-
-def first_trained_block(encoder: DualEncoder) -> int:
-    """How many of the lower blocks stay as they are."""
-    return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)
 
 
 class FewShotTuner:
@@ -224,12 +68,14 @@ class FewShotTuner:
     ):
         self.texts = list(texts)
         self._checkpoint, self._seed = checkpoint, seed
-        self._sentences = CheckpointSentences(
-            checkpoint, seed=seed, attention_dropout=_ATTENTION_DROPOUT, dtype=precision
+        keras.utils.set_random_seed(seed)
+        self._network, self._vocabulary = load_checkpoint(
+            checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
         )
-        self._network = self._sentences.network
-        self._row_tokens = max(_ROW_TOKENS, self._network.config.max_tokens)
-        ids, self._splits = self._sentences.ragged_ids(texts)
+        config = self._network.config
+        self._row_tokens = max(_ROW_TOKENS, config.max_tokens)
+        tokenizer = fitting_tokenizer(self._vocabulary, config)
+        ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
         self._lengths = np.diff(self._splits)
         self._activations = self._below(ids)
         # With what dropout draws from, so that each training is the same.
@@ -242,7 +88,7 @@ class FewShotTuner:
         order = np.argsort(self._lengths, kind="stable")
         for start in range(0, len(order), _ENCODED_AT_ONCE):
             own = order[start : start + _ENCODED_AT_ONCE]
-            encodings = _encodings_above(self._network, self._batch(own), training=False)
+            encodings = encodings_above(self._network, self._batch(own), training=False)
             found[own] = ops.convert_to_numpy(encodings)
         return unit_rows(found)
 
@@ -292,7 +138,7 @@ class FewShotTuner:
         save_checkpoint(
             Path(folder),
             self._network,
-            vocabulary=self._sentences.vocabulary,
+            vocabulary=self._vocabulary,
             training={**training_facts(self._checkpoint), "intent_finetuning": dict(facts)},
         )
 
