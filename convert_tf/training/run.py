@@ -28,8 +28,9 @@ from convert_tf.storage.files import remove_leftovers, write_file
 from convert_tf.storage.json_text import json_file
 from convert_tf.training.kind import RunKind
 from convert_tf.training.objective import Objective
-from convert_tf.training.processes import AgreedSteps, check_same, check_shared
+from convert_tf.training.processes import check_same, check_shared
 from convert_tf.training.recorder import Recorder, RunProgress
+from convert_tf.training.shares import AgreedSteps
 from convert_tf.training.state import load_training_state, newest_checkpoint
 from convert_tf.training.tensorboard import TensorBoardWriter
 from convert_tf.training.termination import Termination, termination_noted

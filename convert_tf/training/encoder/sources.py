@@ -20,7 +20,8 @@ from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterances import Utterances
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_shapes
-from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
+from convert_tf.training.processes import ALONE, Processes
+from convert_tf.training.shares import rows_of_a_share
 
 
 class Folder(Protocol):
