@@ -185,16 +185,22 @@ def total_counts(all_counts: Iterable[threads.ThreadCounts]) -> threads.ThreadCo
     return total
 
 
+def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
+    """How many lines of all files were left out, by reason."""
+    skipped: Counter[str] = Counter()
+    for files in report["files"].values():
+        for one in files:
+            skipped.update(one["skipped"])
+    return skipped
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The counts of a report as a short table."""
     counts = report["threads"]
     rows = [("turns read", counts["comments"]), ("threads", counts["threads"])]
     rows += [("titles", counts["titles"])]
-    skipped: Counter[str] = Counter()
-    for files in report["files"].values():
-        for one in files:
-            skipped.update(one["skipped"])
-    rows += [(f"skipped: {reason}", number) for reason, number in sorted(skipped.items())]
+    skipped = sorted(skipped_lines(report).items())
+    rows += [(f"skipped: {reason}", number) for reason, number in skipped]
     rows += [(f"changed: {rule}", number) for rule, number in counts["changed"].items()]
     rows += [
         ("duplicates", counts["duplicates"]),

@@ -228,14 +228,8 @@ def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScore
     probabilities = mixture.probabilities(answers.head, answers.lexical)
     predicted = probabilities.argmax(axis=1)
     scores = answers.nearest if kind == "distance" else probabilities.max(axis=1)
-    is_in = answers.labels != OUTSIDE
-    return ScopeScores(
-        scores[is_in],
-        (predicted == answers.labels)[is_in],
-        scores[~is_in],
-        predicted[is_in],
-        predicted[~is_in],
-    )
+    is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE
+    return ScopeScores.of(scores, predicted, is_right, is_in)
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:
