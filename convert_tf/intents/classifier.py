@@ -22,7 +22,7 @@ from convert_tf.intents.heldout import (
     scope_scores_of,
     train_parts,
 )
-from convert_tf.intents.scope import KINDS, answered, fit_intent_thresholds, fit_threshold
+from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
 from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.intents.tuning import HEADS, OPTIONS, Options, best_options, quick_options
 
@@ -273,18 +273,11 @@ class IntentClassifier(TextClassifier):
         Raises:
           ValueError: a text is empty.
         """
-        texts = checked_texts(texts)
-        best = self.predict_proba(texts).argmax(axis=1)
-        scores = None if self.threshold_ is None else self.scope_scores(texts)
-        limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
-        return answered(best, scores, limits, self.classes_, self.out_of_scope_label)
+        return self.stored_parts().answered(self._answers(checked_texts(texts)))
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
         """How surely texts are in scope, float32 `[texts]`: what thresholds are compared with."""
-        answers = self._answers(checked_texts(texts))
-        if self.out_of_scope == "distance":
-            return answers.nearest
-        return self.mixture_.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+        return self.stored_parts().scope_scores(self._answers(checked_texts(texts)))
 
     def _answers(self, texts: list[str]) -> Answers:
         check_is_fitted(self, "parts_")

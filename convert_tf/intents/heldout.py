@@ -223,11 +223,17 @@ def fit_mixture(answers: Answers) -> Mixture:
     return tried[int(np.argmax(values))]
 
 
+def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:
+    """How surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
+    if kind == "distance":
+        return answers.nearest
+    return mixture.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+
+
 def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
     """How surely the examples are in scope; `kind` as in `IntentClassifier`."""
-    probabilities = mixture.probabilities(answers.head, answers.lexical)
-    predicted = probabilities.argmax(axis=1)
-    scores = answers.nearest if kind == "distance" else probabilities.max(axis=1)
+    predicted = mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
+    scores = sureness(answers, mixture, kind)
     is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE
     return ScopeScores.of(scores, predicted, is_right, is_in)
 

@@ -10,7 +10,7 @@ examples of intents).
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ from keras import ops
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.data.packing import SEGMENTS_PER_ROW, assign_rows, joined_ranges
+from convert_tf.data.packing import Places, joined_ranges, packed_places
 from convert_tf.intents.finetuning.network import (
     IntentNetwork,
     encodings_above,
@@ -148,59 +148,35 @@ class FewShotTuner:
         found = np.zeros((len(ids), config.embedding_dim), np.float32)
         order = np.argsort(self._lengths, kind="stable")
         for start in range(0, len(order), _ENCODED_AT_ONCE):
-            packed = self._packed(order[start : start + _ENCODED_AT_ONCE])
-            token_ids = np.full(packed.num_rows * self._row_tokens, config.num_ids, np.int32)
-            token_ids[packed.places] = ids[packed.tokens]
-            lengths = ops.convert_to_tensor(packed.segment_lengths)
+            tokens, places = self._packed(order[start : start + _ENCODED_AT_ONCE])
+            rows = len(places.segment_lengths)
+            token_ids = np.full(rows * self._row_tokens, config.num_ids, np.int32)
+            token_ids[places.tokens] = ids[tokens]
+            lengths = ops.convert_to_tensor(places.segment_lengths)
             _, positions, mask = segments_of(lengths, self._row_tokens)
             x = trunk.embedding(token_ids.reshape(-1, self._row_tokens), positions)
             for block in trunk.blocks[: first_trained_block(self._network)]:
                 x = block(x, attention_mask=mask)
             flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, found.shape[1])
-            found[packed.tokens] = flat[packed.places]
+            found[tokens] = flat[places.tokens]
         return found
 
     def _batch(self, own: np.ndarray) -> dict[str, np.ndarray]:
-        packed, dim = self._packed(own), self._activations.shape[1]
-        activations = np.zeros((packed.num_rows * self._row_tokens, dim), np.float32)
-        activations[packed.places] = self._activations[packed.tokens]
+        (tokens, places), dim = self._packed(own), self._activations.shape[1]
+        rows = len(places.segment_lengths)
+        activations = np.zeros((rows * self._row_tokens, dim), np.float32)
+        activations[places.tokens] = self._activations[tokens]
         return {
             "activations": activations.reshape(-1, self._row_tokens, dim),
-            "segment_lengths": packed.segment_lengths,
-            "slots": packed.slots,
+            "segment_lengths": places.segment_lengths,
+            "slots": places.slots,
         }
 
-    def _packed(self, own: np.ndarray) -> "_Packed":
+    def _packed(self, own: np.ndarray) -> tuple[np.ndarray, Places]:
+        """Which of all tokens are those of some texts, int `[their tokens]`, and their places."""
         lengths = self._lengths[own]
-        rows, segments, starts = assign_rows(lengths, self._row_tokens)
-        num_rows = -(-(int(rows.max()) + 1) // _ROW_MULTIPLE) * _ROW_MULTIPLE
-        segment_lengths = np.zeros((num_rows, SEGMENTS_PER_ROW), np.int32)
-        segment_lengths[rows, segments] = lengths
-        return _Packed(
-            num_rows,
-            segment_lengths,
-            (rows * SEGMENTS_PER_ROW + segments).astype(np.int32),
-            joined_ranges(self._splits[own], lengths),
-            joined_ranges(rows.astype(np.int64) * self._row_tokens + starts, lengths),
-        )
-
-
-class _Packed(NamedTuple):
-    """Where the tokens of some texts are.
-
-    Attributes:
-      num_rows: rows that they are packed into.
-      segment_lengths: int32 `[num_rows, segments]`.
-      slots: int32 `[texts]`.
-      tokens: int `[all tokens]`, which of all tokens.
-      places: int `[all tokens]`, where in the rows, one behind the other.
-    """
-
-    num_rows: int
-    segment_lengths: np.ndarray
-    slots: np.ndarray
-    tokens: np.ndarray
-    places: np.ndarray
+        places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
+        return joined_ranges(self._splits[own], lengths), places
 
 
 def number_of_steps(examples: int) -> int:
