@@ -9,7 +9,6 @@ A run's folder is such a directory (the best weights on the dev split); what it 
 """
 
 import io
-import json
 import os
 import re
 import zipfile
@@ -27,6 +26,7 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
 from convert_tf.storage.checksums import check_files, checksum, write_files
+from convert_tf.storage.json_text import written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 WEIGHTS_FILE = "model.weights.h5"
@@ -110,7 +110,7 @@ def save_checkpoint(
             content = io.BytesIO()
             np.save(content, array)
             contents[name] = content.getvalue()
-    contents[TRAINING_FILE] = (json.dumps(facts, indent=2) + "\n").encode()
+    contents[TRAINING_FILE] = written_json(facts).encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_files(folder, contents)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SEGMENTS_PER_ROW = 16
+ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
 
 

@@ -26,7 +26,6 @@ from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError
 
 SUFFIX_INDICATOR = "##"
 MAX_WORD_CHARACTERS = 100
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _ANY_LENGTH = 2**31 - 1
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"

@@ -8,7 +8,6 @@ process is told to end.
 import contextlib
 import fcntl
 import itertools
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from convert_tf.data.prefetch import Prefetch
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import remove_leftovers, write_file
-from convert_tf.storage.json_text import json_file
+from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.training.kind import RunKind
 from convert_tf.training.objective import Objective
 from convert_tf.training.processes import check_same, check_shared
@@ -82,7 +81,7 @@ def carry_out(kind: RunKind) -> Path:
             if processes.is_first:
                 resume_from = _resumed_checkpoint(kind)
                 written = {name: _as_json(value) for name, value in kind.options.items()}
-                write_file(kind.folder / kind.run_file, json.dumps(written, indent=2) + "\n")
+                write_file(kind.folder / kind.run_file, written_json(written))
         if processes.number > 1:
             check_shared(processes, kind.folder)
             with processes.together():

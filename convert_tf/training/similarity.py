@@ -16,6 +16,7 @@ from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.data.batches import EvaluationBatches, ExampleRange
+from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.metrics import spearman
@@ -30,7 +31,6 @@ from convert_tf.training.taught_texts import taught_texts
 SHORTER_DIMS = (256, 128, 64)
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
-_ROW_TOKENS = 64
 _COMPARED_TEXTS = 2_000  # each held-out one of these with each other
 
 
@@ -128,8 +128,8 @@ def _encoded(
     batches = EvaluationBatches(
         ExampleRange(examples, 0, number),
         max_examples=number,
-        row_tokens=max(_ROW_TOKENS, examples.max_tokens),
-        row_multiple=32 if compiles_shapes() else 1,
+        row_tokens=max(ROW_TOKENS, examples.max_tokens),
+        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
     )
     reduced: list[np.ndarray] = []
     taught: list[np.ndarray] = []

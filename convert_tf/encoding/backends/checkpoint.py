@@ -9,14 +9,12 @@ import numpy as np
 from convert_tf.checkpoints.facts import numbers_turns
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.packing import ROW_TOKENS, TokenIds, pack_batch
 from convert_tf.encoding.backends.module import bfloat16_is_faster
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
-
-_ROW_TOKENS = 64
 
 
 class CheckpointBackend(OpenedFromPath):
@@ -95,7 +93,7 @@ class CheckpointBackend(OpenedFromPath):
         packed = pack_batch(
             TokenIds(*self._tokenizer.flat_ids(texts, limit, keeps_last=keeps_newest)),
             ("context", "extra_context")[: len(columns)],
-            row_tokens=max(_ROW_TOKENS, limit),
+            row_tokens=max(ROW_TOKENS, limit),
             padding_id=self._tokenizer.padding_id,
         )
         packed["response_slots"] = packed["context_slots"]

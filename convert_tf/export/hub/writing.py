@@ -5,7 +5,6 @@ whole or not at all.
 """
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +31,7 @@ from convert_tf.export.hub.ranker_heads import make_ranker_module
 from convert_tf.export.hub.weights import WeightsError
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.json_text import written_json
 
 
 class ExportError(ValueError):
@@ -94,7 +94,7 @@ def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     facts = training_facts(checkpoint)
     beside = {
         CONFIG_FILE: config.to_json(),
-        TRAINING_FILE: json.dumps(_published(facts), indent=2) + "\n",
+        TRAINING_FILE: written_json(_published(facts)),
     }
     card = functools.partial(
         encoder_card,

@@ -19,7 +19,7 @@ from keras import ops
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.data.packing import Places, joined_ranges, packed_places
+from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
 from convert_tf.intents.finetuning.network import (
     IntentNetwork,
     encodings_above,
@@ -35,7 +35,7 @@ _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
 _ATTENTION_DROPOUT = 0.1
-_ROW_TOKENS, _ROW_MULTIPLE = 64, 4
+_ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
 
 
@@ -73,7 +73,7 @@ class FewShotTuner:
             checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
         )
         config = self._network.config
-        self._row_tokens = max(_ROW_TOKENS, config.max_tokens)
+        self._row_tokens = max(ROW_TOKENS, config.max_tokens)
         tokenizer = fitting_tokenizer(self._vocabulary, config)
         ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
         self._lengths = np.diff(self._splits)
