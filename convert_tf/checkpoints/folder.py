@@ -281,7 +281,7 @@ def load_checkpoint(
       is_trained: False leaves the weights as they are initialised.
 
     Returns:
-      `(encoder, vocabulary path)`; give the path to `checkpoints.vocabulary.fitting_tokenizer`.
+      `(encoder, vocabulary path)`; give the path to `vocabulary.fitting_tokenizer`.
 
     Raises:
       CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
