@@ -30,13 +30,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zstandard
 from absl import app, flags
+from fuzzing import fuzz_file, fuzz_texts, fuzzed_texts
 
 from convert_tf import CandidateIndex, IntentClassifier, SentenceEncoder
 from convert_tf.corpora import dumps, pairs
@@ -45,8 +46,6 @@ from convert_tf.data.candidates import read_candidates
 from convert_tf.intents.data import read_files
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
-from convert_tf.text import runs
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary
@@ -60,8 +59,6 @@ _MODULE = flags.DEFINE_string("module", "hub_modules/convert_small/1", "Whose te
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
-# Of the length of an encoding: kernels round differently in other batches, and bytes then, too.
-_CLOSE = {"module": 2e-3, "onnx": 1e-2}
 _FILES_PER_TEXTS = 8  # that are damaged for each 256 texts
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
 
@@ -220,88 +217,6 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"kills of other commands": kills}, faults
 
 
-def fuzzed_texts(rng: random.Random) -> Iterator[str]:
-    """Texts that nobody writes, endlessly."""
-    words = [
-        "refund",
-        "ﬁne",
-        "İstanbul",
-        "ΣΑΣ",
-        "e\u0301",
-        "👩‍👩‍👧",
-        "\u202eabc",
-        "﹏",
-        "﹏x",
-        "\0",
-    ]
-    words += ["12345678", "a" * 300, "\u200b", "\ufeff", "！？", "ß", "ǆ", "한국어", "\r\n", "\t "]
-    kinds: list[Callable[[], str]] = [
-        lambda: chr(rng.randrange(0x110000)),
-        lambda: chr(rng.randrange(0x3000)),
-        lambda: rng.choice(words),
-        lambda: rng.choice(words) * rng.randrange(1, 40),
-        lambda: " " * rng.randrange(1, 5),
-    ]
-    while True:
-        text = "".join(rng.choice(kinds)() for _ in range(rng.choice((0, 1, 3, 10, 60))))
-        yield "".join(c for c in text if not 0xD800 <= ord(c) < 0xE000)  # no UTF-8 has these
-
-
-def fuzz_texts(
-    encoders: dict[str, Any], tokenizer: Any, plain: PlainTokenizer, texts: list[str],
-    rng: random.Random,
-) -> list[str]:  # fmt: skip
-    """What is wrong with how encoders and tokenizers take some texts, and as many bytes."""
-    lowered = runs.lower(texts).numpy()
-    tokens = tokenizer.tokenize(texts).to_list()
-    faults = [
-        f"the tokens of {text[:80]!r} are those of another text"
-        for text, own, lower in zip(texts, tokens, lowered, strict=True)
-        if tokenizer.detokenize(own).replace("\0", "\ufffd") != lower.decode()
-    ]
-    strings = [rng.randbytes(rng.choice((1, 4, 30))) for _ in texts]
-    ids = tokenizer.token_ids([*map(str.encode, texts), *strings])
-    own_ids, own_splits = plain.token_ids([*texts, *strings])
-    if not (
-        np.array_equal(ids.flat_values.numpy(), own_ids)
-        and np.array_equal(ids.row_splits.numpy(), own_splits)
-    ):
-        faults.append(f"the tokenizers differ on {texts[0][:80]!r} … or {strings[0]!r} …")
-    for name, encoder in encoders.items():
-        for some in (texts, strings):
-            encodings = encoder.encode(some)
-            if not np.isfinite(encodings).all():
-                wrong = np.flatnonzero(~np.isfinite(encodings).all(axis=1))
-                faults.append(f"{name}: no finite numbers encode {some[wrong[0]][:80]!r}")
-            alone = rng.randrange(len(some))
-            distance = np.abs(encoder.encode([some[alone]])[0] - encodings[alone]).max()
-            if distance > _CLOSE[name] * np.linalg.norm(encodings[alone]):
-                faults.append(f"{name}: {some[alone][:80]!r} differs alone, by {distance}")
-    return faults
-
-
-def damaged(content: bytes, rng: random.Random) -> bytes | None:
-    """Some bytes flipped, lost or added, other content, or none: a file that is gone."""
-    changed = bytearray(content)
-    kind = rng.randrange(5)
-    if kind == 0 and changed:
-        for _ in range(rng.choice((1, 5, 100))):
-            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    elif kind == 1:
-        del changed[rng.randrange(len(changed) + 1) :]
-    elif kind == 2:
-        place = rng.randrange(len(changed) + 1)
-        changed[place:place] = rng.choice((b"\0", b"\xff" * 9, b"[]"))
-    elif kind == 3:
-        changed = bytearray(
-            rng.choice((b"", b"null", b"{}", b"[1]", b"\0" * 100, b"[" * 100_000,
-                        b'{"a": ' * 100_000))
-        )  # fmt: skip
-    else:
-        return None
-    return bytes(changed)
-
-
 _Target = tuple[list[str], Path, Callable[[], Any]]
 
 
@@ -386,45 +301,6 @@ def labelled(path: Path) -> np.ndarray:
 
 def read_file_of_pairs(path: str) -> np.ndarray:
     return np.array([repr(each) for each in pairs.read(path, dumps.DumpStats(path))])
-
-
-def fuzz_file(path: Path, read: Callable[[], Any], expected: Any, rng: random.Random) -> str:
-    """What became of reading a target of which one file was damaged."""
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    parts = {p: p.relative_to(path).parts for p in files}
-    file = rng.choice([p for p in files if not {"checkpoints", "logs"} & {*parts[p]}])
-    content, sums = file.read_bytes(), path / CHECKSUMS_FILE
-    recorded = sums.read_bytes() if sums.is_file() else None
-    # TensorFlow and HDF5 may end the process where they read damage that nobody has found before.
-    is_native = file.suffix in (".pb", ".h5") or "variables" in parts[file]
-    is_unchecked = recorded is None or (not is_native and rng.random() < 0.5)
-    try:
-        changed = damaged(content, rng)
-        if changed is None:
-            file.unlink()
-        else:
-            file.write_bytes(changed)
-        if recorded is not None and is_unchecked and file != sums:
-            if changed is None or rng.random() < 0.5:
-                sums.unlink()
-            else:
-                record_checksums(path, [str(file.relative_to(path))])
-        try:
-            found = read()
-        except (ValueError, OSError) as error:
-            said = str(error)
-            is_short = len(said) < 1_000 and "\n" not in said and "Traceback" not in said
-            return "refused" if is_short else f"FAULT {file.name}: said {said[:200]!r}"
-        except Exception as error:  # whatever else there may be
-            return f"FAULT {file.name}: {type(error).__name__}: {str(error)[:200]}"
-        if np.array_equal(found, expected):
-            return "read as before"
-        is_known = is_unchecked and path.suffix != ".onnx"
-        return "read, unchecked" if is_known else f"FAULT {file.name}: read as something else"
-    finally:
-        file.write_bytes(content)
-        if recorded is not None:
-            sums.write_bytes(recorded)
 
 
 def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:

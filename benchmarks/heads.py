@@ -103,8 +103,8 @@ class Runs:
         from convert_tf.checkpoints.ranker import initial_ranker
         from convert_tf.config.train import TrainConfig
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
+        from convert_tf.numerics.initializers import set_seed
         from convert_tf.training.ranker.objective import make_ranker_training
-        from convert_tf.training.run import set_seed
 
         head = self.head(name)
         set_seed(seed)

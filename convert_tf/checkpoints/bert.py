@@ -10,6 +10,7 @@ from pathlib import Path
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints import huggingface
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
 
@@ -34,7 +35,7 @@ def load_bert(
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.HUGGING_FACE:
         return huggingface.load_huggingface(folder, dropout=dropout, dtype=dtype)
     config = checkpoint.read_config(folder, BertConfig.from_json, Kind.BERT)
-    vocabulary = checkpoint.checked_vocabulary(folder, config)
+    vocabulary = checked_vocabulary(folder, config)
     trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
     checkpoint.load_weights(trunk, folder)
     return trunk, vocabulary

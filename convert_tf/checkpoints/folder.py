@@ -9,7 +9,6 @@ A run's folder is such a directory (the best weights on the dev split); what it 
 """
 
 import io
-import json
 import os
 import re
 import zipfile
@@ -21,27 +20,20 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import TRAINING_FILE, training_facts
 from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, Kind, kind_of
-from convert_tf.config.bert import BertConfig
+from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, checked_vocabulary
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
-from convert_tf.storage.checksums import check_files, checksum, file_checksum, write_files
+from convert_tf.storage.checksums import check_files, checksum, write_files
+from convert_tf.storage.json_text import written_json
+from convert_tf.text.vocabulary import SETTINGS_FILE
 
 WEIGHTS_FILE = "model.weights.h5"
 # The map to the teacher's vectors, of a distilled model; only training reads it.
 PROJECTION_FILE = "teacher_projection.npy"
 # The map of r to vectors for similarity, which models may have and modules then do.
 SIMILARITY_FILE = "similarity_map.npy"
-VOCABULARY_FILES = {
-    "subword": "vocab.txt",
-    "sentencepiece": "vocab.model",
-    "wordpiece": "vocab.txt",
-}
-# Beside a WordPiece vocabulary: whether letters are lower-cased.
-TOKENIZER_FILE = "tokenizer_config.json"
-
 
 Model = DualEncoder | RankerModel | BertTrunk
 _ConfigT = TypeVar("_ConfigT")
@@ -59,34 +51,6 @@ def shown_name(path: str) -> str:
     *above, name = Path(path).parts or ("",)
     is_numbered = re.fullmatch(r"\d+|step-\d+", name)
     return "/".join([*above[-1:], name]) if is_numbered else name
-
-
-def vocabulary_path(
-    folder: str | os.PathLike, config: ModelConfig | RankerConfig | BertConfig
-) -> Path:
-    """Where the vocabulary of a model directory, or of a module, is."""
-    folder = Path(folder) / "assets" if kind_of(folder).is_module else Path(folder)
-    return folder / VOCABULARY_FILES[config.tokenizer]
-
-
-def checked_vocabulary(
-    folder: str | os.PathLike, config: ModelConfig | RankerConfig | BertConfig
-) -> Path:
-    """The vocabulary of a model directory, or of a module.
-
-    Raises:
-      CheckpointError: it is missing, or not the one that the model was trained with.
-    """
-    path = vocabulary_path(folder, config)
-    found = file_checksum(path) if path.is_file() else None
-    check_files(folder, TOKENIZER_FILE, error=CheckpointError)
-    if found is None or training_facts(folder).get("vocabulary_sha256", found) != found:
-        raise CheckpointError(
-            "A checkpoint must hold the vocabulary it was trained with. Received: "
-            f"{str(path)!r}, which is {'missing' if found is None else 'another one'}. Put the "
-            "right file there."
-        )
-    return path
 
 
 def write_error(path: Path, error: Exception) -> CheckpointError:
@@ -132,9 +96,9 @@ def save_checkpoint(
     vocabulary_bytes = Path(vocabulary).read_bytes()
     facts = {**training, "vocabulary_sha256": checksum([vocabulary_bytes])}
     contents = {VOCABULARY_FILES[encoder.config.tokenizer]: vocabulary_bytes}
-    settings = Path(vocabulary).with_name(TOKENIZER_FILE)
+    settings = Path(vocabulary).with_name(SETTINGS_FILE)
     if encoder.config.tokenizer == "wordpiece" and settings.is_file():
-        contents[TOKENIZER_FILE] = settings.read_bytes()
+        contents[SETTINGS_FILE] = settings.read_bytes()
     contents[CONFIG_FILE] = encoder.config.to_json().encode()
     # In memory: HDF5 may end the process where it meets a full disk.
     weights = _WeightsInMemory()
@@ -146,7 +110,7 @@ def save_checkpoint(
             content = io.BytesIO()
             np.save(content, array)
             contents[name] = content.getvalue()
-    contents[TRAINING_FILE] = (json.dumps(facts, indent=2) + "\n").encode()
+    contents[TRAINING_FILE] = written_json(facts).encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_files(folder, contents)
@@ -302,34 +266,29 @@ def _load_array(folder: str | os.PathLike, name: str) -> np.ndarray | None:
 
 
 def load_checkpoint(
-    folder: str | os.PathLike, *, dtype: str = "float32"
+    folder: str | os.PathLike,
+    *,
+    dtype: str = "float32",
+    attention_dropout: float = 0.0,
+    is_trained: bool = True,
 ) -> tuple[DualEncoder, Path]:
     """A trained encoder and the path of its vocabulary.
 
     Args:
       folder: a model directory, or a module that `convert-tf export` wrote.
       dtype: precision policy of the encoder's computations.
+      attention_dropout: drop rate, where it is trained further.
+      is_trained: False leaves the weights as they are initialised.
 
     Returns:
-      `(encoder, vocabulary path)`; give the path to `convert_tf.text.loading.load_tokenizer`.
+      `(encoder, vocabulary path)`; give the path to `vocabulary.fitting_tokenizer`.
 
     Raises:
       CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
     """
     config = load_config(folder)
     vocabulary = checked_vocabulary(folder, config)
-    encoder = DualEncoder(config, dtype=dtype)
-    load_weights(encoder, folder)
+    encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
+    if is_trained:
+        load_weights(encoder, folder)
     return encoder, vocabulary
-
-
-def check_vocabulary(tokenizer: Any, config: ModelConfig | BertConfig) -> None:
-    """Raises `CheckpointError` unless the tokenizer has the ids that the model has rows for."""
-    received = (tokenizer.name, tokenizer.vocab_size, tokenizer.num_oov_buckets)
-    expected = (config.tokenizer, config.vocab_size, config.num_oov_buckets)
-    if received != expected:
-        raise CheckpointError(
-            "The vocabulary must be the one that the model was made for: tokenizer, entries and "
-            f"hash buckets {expected}. Received: {received}. Use the vocabulary in the folder of "
-            "the checkpoint."
-        )

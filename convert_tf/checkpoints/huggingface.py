@@ -18,10 +18,10 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.storage.json_text import parsed_json
+from convert_tf.text.vocabulary import SETTINGS_FILE
 
 VOCABULARY_FILE = "vocab.txt"
 WEIGHTS_FILE = "model.safetensors"
-TOKENIZER_FILE = "tokenizer_config.json"
 
 _DTYPES = {
     "F64": np.dtype("<f8"),
@@ -110,8 +110,8 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
     if vocabulary[-1] == "":
         vocabulary.pop()
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-    if (folder / TOKENIZER_FILE).is_file():
-        stated = _read_json(folder / TOKENIZER_FILE)
+    if (folder / SETTINGS_FILE).is_file():
+        stated = _read_json(folder / SETTINGS_FILE)
         for name in names:
             token = stated.get(name, names[name])
             names[name] = token["content"] if isinstance(token, dict) else token

@@ -8,6 +8,7 @@ from typing import Any
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import AUTO, HeadConfig
 from convert_tf.config.model import ModelConfig
@@ -37,7 +38,7 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
       CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
     """
     config = load_ranker_config(folder)
-    vocabulary = checkpoint.checked_vocabulary(folder, config)
+    vocabulary = checked_vocabulary(folder, config)
     ranker = make_ranker(config, dtype=dtype)
     checkpoint.load_weights(ranker, folder)
     return ranker, vocabulary

@@ -18,7 +18,6 @@ own limit, so the two may differ on texts longer than the checkpoint's `max_toke
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 """
 
-import json
 from typing import Any
 
 from convert_tf import metrics
@@ -35,6 +34,7 @@ from convert_tf.evaluation.tasks import (
 )
 from convert_tf.ranking.encoders import PRECISIONS
 from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import written_json
 
 TRAIN_EXAMPLES = 10_000
 
@@ -95,7 +95,7 @@ def run(values: Any) -> None:
     report = _report(values)
     print(ranking_table(report), flush=True)  # before what may fail
     if values.output and values.output.endswith(".json"):
-        write_file(values.output, json.dumps(flat_report(report), indent=2) + "\n")
+        write_file(values.output, written_json(flat_report(report)))
     elif values.output:
         write_report(report, values.output)
 

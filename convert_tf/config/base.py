@@ -2,12 +2,11 @@
 
 import dataclasses
 import inspect
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 
 TOKENIZERS = ("subword", "sentencepiece")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
@@ -66,7 +65,7 @@ class Config:
         return dataclasses.asdict(self)
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        return written_json(self.to_dict())
 
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:

@@ -1,13 +1,12 @@
 """What a ranker is made of."""
 
 import dataclasses
-import json
 from typing import Any
 
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import AUTO, HeadConfig
 from convert_tf.config.model import ModelConfig
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 
 # The configuration of each kind of trunk.
 TRUNKS: dict[str, type[ModelConfig] | type[BertConfig]] = {
@@ -76,4 +75,4 @@ class RankerConfig:
 
     def to_json(self) -> str:
         values = {"trunk": self.trunk, "model": self.model.to_dict(), "head": self.head.to_dict()}
-        return json.dumps(values, indent=2) + "\n"
+        return written_json(values)

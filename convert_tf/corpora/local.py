@@ -175,13 +175,10 @@ class _Job:
                     progress.add(
                         len(conversation.turns), bytes_done=before + stats.compressed_bytes
                     )
-                    source = conversation.source
-                    counts = self.counts.setdefault(source, threads.ThreadCounts())
-                    comments = threads.comments_of(conversation, rules, changed=counts.changed)
-                    examples = threads.create_examples(
-                        comments, rules, counts=counts, source=source, is_conversation=True
+                    counts = self.counts.setdefault(conversation.source, threads.ThreadCounts())
+                    self._add(
+                        threads.examples_of_conversation(conversation, rules, counts=counts), rules
                     )
-                    self._add(examples, rules)
 
     def _add(self, examples: Iterator[Example], rules: Rules) -> None:
         """Sends the examples of one thread on."""

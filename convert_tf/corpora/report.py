@@ -1,7 +1,6 @@
 """What a data folder holds and what was left out: `report.json`, its picture and its table."""
 
 import dataclasses
-import json
 import os
 import tempfile
 from collections import Counter, defaultdict
@@ -15,6 +14,8 @@ from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.vocabulary import count_words
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS, Example
 from convert_tf.figures import picture, write_picture
+from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import written_json
 from convert_tf.text.counting import WordCounter
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
@@ -185,16 +186,22 @@ def total_counts(all_counts: Iterable[threads.ThreadCounts]) -> threads.ThreadCo
     return total
 
 
+def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
+    """How many lines of all files were left out, by reason."""
+    skipped: Counter[str] = Counter()
+    for files in report["files"].values():
+        for one in files:
+            skipped.update(one["skipped"])
+    return skipped
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The counts of a report as a short table."""
     counts = report["threads"]
     rows = [("turns read", counts["comments"]), ("threads", counts["threads"])]
     rows += [("titles", counts["titles"])]
-    skipped: Counter[str] = Counter()
-    for files in report["files"].values():
-        for one in files:
-            skipped.update(one["skipped"])
-    rows += [(f"skipped: {reason}", number) for reason, number in sorted(skipped.items())]
+    skipped = sorted(skipped_lines(report).items())
+    rows += [(f"skipped: {reason}", number) for reason, number in skipped]
     rows += [(f"changed: {rule}", number) for rule, number in counts["changed"].items()]
     rows += [
         ("duplicates", counts["duplicates"]),
@@ -215,9 +222,7 @@ def table(report: Mapping[str, Any]) -> str:
 
 def write(folder: str, report: Mapping[str, Any]) -> None:
     """Writes `report.json` and `report.png`."""
-    with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=2, sort_keys=True)
-        file.write("\n")
+    write_file(os.path.join(folder, "report.json"), written_json(report, sort_keys=True))
     write_picture(os.path.join(folder, "report.png"), lambda: draw(report))
 
 

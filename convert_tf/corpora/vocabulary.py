@@ -8,7 +8,6 @@ import itertools
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tensorflow as tf
@@ -19,13 +18,13 @@ from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.files import write_file
+from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000
-_PROGRESS_SECONDS = 5.0
 # Results of the sentencepiece trainer depend on it, so it does not follow the machine.
 _PIECE_THREADS = 16
 _IN_GRAPH = tf.TensorSpec([None], tf.string)
@@ -141,29 +140,6 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     return model.getvalue()
 
 
-class _Progress:
-    """Passes texts on, counts them and shows how many now and then."""
-
-    def __init__(self, sentences: Iterable[bytes]):
-        self.num_sentences = 0
-        self._sentences = sentences
-        self._started = self._shown = time.monotonic()
-
-    def __iter__(self) -> Iterator[bytes]:
-        for sentence in self._sentences:
-            self.num_sentences += 1
-            yield sentence
-            if self.num_sentences % _BATCH == 0:
-                self._show()
-
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now - self._shown >= _PROGRESS_SECONDS:
-            self._shown = now
-            rate = self.num_sentences / (now - self._started)
-            print(f"{self.num_sentences:,} sentences, {rate:,.0f}/s", file=sys.stderr)
-
-
 def learn(
     paths: Sequence[str],
     output: str,
@@ -198,21 +174,22 @@ def learn(
             f"At least one sentence is read. Received: max_sentences={max_sentences}. Pass more."
         )
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
-    sentences = _Progress(sample_sentences(paths, max_sentences))
-    if tokenizer == "sentencepiece":
-        with needs("data", "Learning SentencePiece"):
-            import sentencepiece
+    with Progress("sentences") as progress:
+        sentences = _counted(sample_sentences(paths, max_sentences), progress, paths)
+        if tokenizer == "sentencepiece":
+            with needs("data", "Learning SentencePiece"):
+                import sentencepiece
 
-        model = train_sentencepiece(_some(sentences, paths), vocab_size=vocab_size)
-        write_file(output, model)
-        pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
-        return f"wrote {output}: {sentences.num_sentences:,} sentences, {pieces:,} subwords"
-    counter = WordCounter(max_words, max_word_length=max_word_length)
-    counts = count_words(_some(sentences, paths), counter).counts()
+            model = train_sentencepiece(sentences, vocab_size=vocab_size)
+            write_file(output, model)
+            pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+            return f"wrote {output}: {progress.count:,} sentences, {pieces:,} subwords"
+        counter = WordCounter(max_words, max_word_length=max_word_length)
+        counts = count_words(sentences, counter).counts()
     subwords = learn_subwords(counts, config)
     write_vocabulary(output, subwords)
     return (
-        f"wrote {output}: {sentences.num_sentences:,} sentences, {len(counts):,} words, "
+        f"wrote {output}: {progress.count:,} sentences, {len(counts):,} words, "
         f"{len(subwords):,} subwords"
     )
 
@@ -239,14 +216,15 @@ def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Ite
         remaining -= 1
 
 
-def _some(sentences: Iterable[bytes], paths: Sequence[str]) -> Iterator[bytes]:
+def _counted(
+    sentences: Iterable[bytes], progress: Progress, paths: Sequence[str]
+) -> Iterator[bytes]:
     """Passes texts on; refuses to pass on none."""
-    iterator = iter(sentences)
-    first = next(iterator, None)
-    if first is None:
+    for sentence in sentences:
+        progress.add()
+        yield sentence
+    if not progress.count:
         raise ValueError(
             f"A vocabulary is learned from text. Received: {', '.join(paths)}, which hold none. "
             "Pass a data folder or files with one sentence a line."
         )
-    yield first
-    yield from iterator

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SEGMENTS_PER_ROW = 16
+ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
 
 
@@ -124,6 +125,41 @@ def assign_rows(
     return rows, segments, starts
 
 
+class Places(NamedTuple):
+    """Where texts stand in rows.
+
+    Attributes:
+      segment_lengths: int32 `[rows, segments_per_row]`.
+      slots: int32 `[texts]`: text i is segment `slots[i] % segments_per_row` of row
+        `slots[i] // segments_per_row`.
+      tokens: int64 `[all tokens]`, places of the texts' tokens in all rows, one behind the other.
+    """
+
+    segment_lengths: np.ndarray
+    slots: np.ndarray
+    tokens: np.ndarray
+
+
+def packed_places(
+    lengths: np.ndarray,
+    row_tokens: int,
+    *,
+    segments_per_row: int = SEGMENTS_PER_ROW,
+    row_multiple: int = 1,
+) -> Places:
+    """Where texts of some lengths, int `[texts]`, are packed; arguments as of `pack`."""
+    rows, segments, starts = assign_rows(lengths, row_tokens, segments_per_row=segments_per_row)
+    num_rows = int(rows.max()) + 1 if len(rows) else 0
+    num_rows = -(-num_rows // row_multiple) * row_multiple
+    segment_lengths = np.zeros((num_rows, segments_per_row), np.int32)
+    segment_lengths[rows, segments] = lengths
+    return Places(
+        segment_lengths,
+        (rows * segments_per_row + segments).astype(np.int32),
+        joined_ranges(rows.astype(np.int64) * row_tokens + starts, lengths),
+    )
+
+
 def pack(
     flat_ids: np.ndarray,
     row_splits: np.ndarray,
@@ -150,15 +186,12 @@ def pack(
       `slots[i] // segments_per_row`.
     """
     lengths = np.diff(row_splits)
-    rows, segments, starts = assign_rows(lengths, row_tokens, segments_per_row=segments_per_row)
-    num_rows = int(rows.max()) + 1 if len(rows) else 0
-    num_rows = -(-num_rows // row_multiple) * row_multiple
-    token_ids = np.full(num_rows * row_tokens, padding_id, np.int32)
-    token_ids[joined_ranges(rows.astype(np.int64) * row_tokens + starts, lengths)] = flat_ids
-    segment_lengths = np.zeros((num_rows, segments_per_row), np.int32)
-    segment_lengths[rows, segments] = lengths
-    slots = (rows * segments_per_row + segments).astype(np.int32)
-    return token_ids.reshape(num_rows, row_tokens), segment_lengths, slots
+    found = packed_places(
+        lengths, row_tokens, segments_per_row=segments_per_row, row_multiple=row_multiple
+    )
+    token_ids = np.full(len(found.segment_lengths) * row_tokens, padding_id, np.int32)
+    token_ids[found.tokens] = flat_ids
+    return token_ids.reshape(-1, row_tokens), found.segment_lengths, found.slots
 
 
 def pack_batch(

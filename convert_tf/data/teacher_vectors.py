@@ -15,7 +15,7 @@ import os
 
 import numpy as np
 
-from convert_tf.data.batches import PAIR
+from convert_tf.data.batches import PAIR, Examples
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.mapped import FolderFormat, MappedFile
 
@@ -39,7 +39,7 @@ def vectors_file(split: str, name: str) -> str:
     return f"{split}-{name}-vectors.npy"
 
 
-def taught_names(examples: ArrayExamples) -> tuple[str, ...]:
+def taught_names(examples: Examples) -> tuple[str, ...]:
     """Which of the texts of examples have vectors: contexts and responses, or single texts."""
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
 

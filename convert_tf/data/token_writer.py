@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -33,6 +32,7 @@ from convert_tf.data.token_arrays import (
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.text.loading import load_tokenizer
@@ -121,7 +121,7 @@ class ArrayFolderWriter:
         """
         self._facts.update(further)
         self._facts["sources"] = list(self._source_places)
-        write_file(self._folder / FACTS_FILE, json.dumps(self._facts, indent=2) + "\n")
+        write_file(self._folder / FACTS_FILE, written_json(self._facts))
         return self._facts
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.token_writer import ArrayFolderWriter, TextsAndSources, array_files
@@ -127,11 +126,8 @@ def _tokenized(
     progress: Progress,
 ) -> Iterator[TextsAndSources]:
     while batch := list(islice(utterances, _BATCH_SIZE)):
-        ids = tokenizer.token_ids(tf.constant(beside.append(batch)))[:, :max_tokens]
-        yield (
-            [TokenIds(ids.flat_values.numpy(), ids.row_splits.numpy())],
-            [each.source.encode() for each in batch],
-        )
+        ids = TokenIds(*tokenizer.flat_ids(beside.append(batch), max_tokens))
+        yield [ids], [each.source.encode() for each in batch]
         progress.add(len(batch))
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,9 +11,9 @@ import numpy as np
 from convert_tf import metrics
 from convert_tf.evaluation.examples import ALL, GroupedExample, best_ranks
 from convert_tf.ranking.protocol import TextRanker
+from convert_tf.storage.progress import Progress
 
 _CHUNK = 2000  # examples that a ranker gets at a time
-_SECONDS_BETWEEN_LINES = 10.0
 
 Report = dict[str, Any]
 
@@ -51,24 +50,20 @@ def compare(
     lengths: dict[str, set[int]] = {}
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
-    started = printed = time.perf_counter()
-    done = 0
-    for chunk in _chunks(examples, _CHUNK):
-        _update(digest, chunk)
-        for groups, example in chunk:
-            for group in groups:
-                lengths.setdefault(group, set()).add(len(example.candidates))
-        for index, ranker in enumerate(rankers):
-            before = time.perf_counter()
-            found = best_ranks(ranker, [example for _, example in chunk])
-            seconds[index] += time.perf_counter() - before
-            for (groups, _), rank in zip(chunk, found.tolist(), strict=True):
+    with Progress("contexts ranked") as progress:
+        for chunk in _chunks(examples, _CHUNK):
+            _update(digest, chunk)
+            for groups, example in chunk:
                 for group in groups:
-                    ranks[index].setdefault(group, []).append(rank)
-        done += len(chunk)
-        if time.perf_counter() - printed > _SECONDS_BETWEEN_LINES:
-            printed = time.perf_counter()
-            print(f"{done:,} contexts ranked in {printed - started:.0f} s", file=sys.stderr)
+                    lengths.setdefault(group, set()).add(len(example.candidates))
+            for index, ranker in enumerate(rankers):
+                before = time.perf_counter()
+                found = best_ranks(ranker, [example for _, example in chunk])
+                seconds[index] += time.perf_counter() - before
+                for (groups, _), rank in zip(chunk, found.tolist(), strict=True):
+                    for group in groups:
+                        ranks[index].setdefault(group, []).append(rank)
+            progress.add(len(chunk))
     if not lengths:
         raise ValueError("There must be an example to rank. Received: none. Use other data.")
     ks = list(ks)

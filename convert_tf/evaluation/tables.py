@@ -1,6 +1,5 @@
 """What an evaluation found, as tables, JSON and a bar chart."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from convert_tf.evaluation.compare import Report
 from convert_tf.evaluation.examples import ALL
 from convert_tf.figures import BLUE, picture, write_picture
 from convert_tf.storage.files import write_file
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.tables import aligned, as_markdown
 
 JSON_FILE = "evaluation.json"
@@ -117,7 +116,7 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
         kept = [new.pop(row["name"], row) for row in there["rows"]]
         report = {**report, "rows": [*kept, *new.values()]}
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(report, indent=2) + "\n")
+    write_file(path, written_json(report))
     write_file(folder / MARKDOWN_FILE, ranking_markdown(report))
     write_picture(folder / CHART_FILE, lambda: ranking_chart(report))
     return report

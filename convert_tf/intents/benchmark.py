@@ -243,10 +243,7 @@ def _validation_scores(model: Classifier, data: BenchmarkData) -> ScopeScores:
     probabilities = model.predict_proba(data.validation.texts)
     predicted = probabilities.argmax(axis=1)
     is_right = model.classes_[predicted] == labels
-    best = probabilities.max(axis=1)
-    return ScopeScores(
-        best[is_in], is_right[is_in], best[~is_in], predicted[is_in], predicted[~is_in]
-    )
+    return ScopeScores.of(probabilities.max(axis=1), predicted, is_right, is_in)
 
 
 def _summary(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -1,6 +1,5 @@
 """The results of intent benchmarks: JSON that later runs add to, tables and a bar chart."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from convert_tf.figures import BLUE, picture, write_picture
 from convert_tf.intents.benchmark import FULL, Report
 from convert_tf.storage.files import write_file
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.tables import aligned, as_markdown
 
 JSON_FILE = "benchmark.json"
@@ -63,7 +62,7 @@ def write_benchmark(report: Report, folder: str | os.PathLike[str]) -> Report:
     folder = Path(folder)
     report = merged(report, folder / JSON_FILE)
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / JSON_FILE, json.dumps(report, indent=2) + "\n")
+    write_file(folder / JSON_FILE, written_json(report))
     write_file(folder / MARKDOWN_FILE, as_markdown(_tables(report)))
     write_picture(folder / CHART_FILE, lambda: _chart(report))
     return report

@@ -1,22 +1,16 @@
 """An intent classifier on encodings and words, as a scikit-learn estimator."""
 
-import copy
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import checked_texts, held_out
-from convert_tf.intents.encodings import PROBES, IntentEncodings
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
-    LEXICAL,
     Answers,
     Fold,
     Mixture,
@@ -28,8 +22,8 @@ from convert_tf.intents.heldout import (
     scope_scores_of,
     train_parts,
 )
-from convert_tf.intents.scope import KINDS, answered, fit_intent_thresholds, fit_threshold
-from convert_tf.intents.stored import ClassifierParts
+from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
+from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.intents.tuning import HEADS, OPTIONS, Options, best_options, quick_options
 
 # Thresholds need scores as they will be; to judge weights, fewer folds are enough.
@@ -38,7 +32,7 @@ _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
 Validation = tuple[Iterable[str], Iterable[Any]]
 
 
-class IntentClassifier(ClassifierMixin, BaseEstimator):
+class IntentClassifier(TextClassifier):
     """Tells the intent of a text from its encoding and its words.
 
     A scikit-learn estimator whose inputs are texts: it can be cloned, cross-validated, searched
@@ -264,10 +258,6 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
             scores, self.threshold_, len(self.classes_), rejected_share=share
         )
 
-    def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """What the head reads: float32 `[texts, dim]`."""
-        return self._encodings()([*texts])
-
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Probabilities of `classes_`: float32 `[texts, intents]`.
 
@@ -283,18 +273,11 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
         Raises:
           ValueError: a text is empty.
         """
-        texts = checked_texts(texts)
-        best = self.predict_proba(texts).argmax(axis=1)
-        scores = None if self.threshold_ is None else self.scope_scores(texts)
-        limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
-        return answered(best, scores, limits, self.classes_, self.out_of_scope_label)
+        return self.stored_parts().answered(self._answers(checked_texts(texts)))
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
         """How surely texts are in scope, float32 `[texts]`: what thresholds are compared with."""
-        answers = self._answers(checked_texts(texts))
-        if self.out_of_scope == "distance":
-            return answers.nearest
-        return self.mixture_.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+        return self.stored_parts().scope_scores(self._answers(checked_texts(texts)))
 
     def _answers(self, texts: list[str]) -> Answers:
         check_is_fitted(self, "parts_")
@@ -307,76 +290,14 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
         is_right = [a == b for a, b in zip(self.predict(texts), labels, strict=True)]
         return float(np.average(is_right, weights=sample_weight))
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        overwrite: bool = False,
-        module: str | os.PathLike[str] | None = None,
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
-        write_classifier(
-            folder,
-            self.stored_parts(),
-            self.encoder,
-            probes=self.encode(PROBES),
-            overwrite=overwrite,
-            module=module,
-            facts=facts,
-        )
-
-    def stored_parts(self) -> ClassifierParts:
-        """All that was learnt, for a file."""
-        check_is_fitted(self, "parts_")
-        params = self.get_params(deep=False)
-        del params["encoder"]
-        return ClassifierParts(
-            params,
-            self.classes_,
-            self.threshold_,
-            self.best_params_,
-            self.parts_,
-            self.mixture_,
-            self.thresholds_,
-        )
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
-        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
-        parts, encoder, encodings = read_classifier(folder, encoder)
-        unknown = sorted(parts.params.keys() - {*cls._get_param_names()})
-        if unknown:
-            raise ValueError(
-                "An intent model has the options of IntentClassifier. Received: "
-                f"{', '.join(unknown)} in {os.fspath(folder)!r}. Use the version that wrote it, or "
-                "train again."
-            )
-        classifier = cls(encoder, **parts.params)
-        try:
-            classifier._check_options()
-        except (TypeError, OverflowError) as error:  # of values of other kinds
-            raise ValueError(
-                "An intent model has the options of IntentClassifier. Received: "
-                f"{os.fspath(folder)!r} ({error}). Use the version that wrote it, or train again."
-            ) from error
-        classifier._encoded = (encoder, encodings)
-        classifier.classes_ = parts.labels
-        classifier.threshold_ = parts.threshold
-        classifier.best_params_ = parts.best_params
-        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
-        classifier.thresholds_ = parts.thresholds
-        return classifier
-
     def _check_options(self) -> None:
+        super()._check_options()
         if self.head not in HEADS:
             raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
         if self.out_of_scope not in (None, *KINDS):
             raise ValueError(
                 f"out_of_scope is None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
             )
-        if self.lexical not in (None, *LEXICAL):
-            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise ValueError(
                 f"A threshold is a finite number. Received: {self.threshold}. None fits it."
@@ -396,29 +317,3 @@ class IntentClassifier(ClassifierMixin, BaseEstimator):
                 "Shares are between 0 and 1. Received: validation_fraction="
                 f"{self.validation_fraction}, rejected_share={self.rejected_share}."
             )
-
-    def _encodings(self) -> IntentEncodings:
-        known = self.__dict__.get("_encoded")
-        # set_params may have changed them.
-        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
-            is_kept = isinstance(self.encoder, IntentEncodings)
-            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
-            known = self._encoded = (self.encoder, encodings)
-        return known[1]
-
-    def __sklearn_clone__(self) -> "IntentClassifier":
-        # The encoder is shared, not copied, and so is what it has encoded.
-        params = self.get_params(deep=False)
-        encoder = params.pop("encoder")
-        clone = type(self)(encoder, **copy.deepcopy(params))
-        clone._encoded = (encoder, self._encodings())
-        return clone
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Loaded models and locks cannot be pickled; a path is enough to load one again.
-        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.two_d_array = True, False
-        return tags

@@ -7,7 +7,6 @@ fine-tuned encoder's module is `module/` beside them.
 
 import errno
 import io
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ from convert_tf.intents.stored import (
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 
 MODEL_FILE = "intent.json"
 HEAD_FILE = "head.npz"
@@ -91,7 +90,7 @@ def write_classifier(
     }
     arrays: dict[str, Any] = {**head_arrays, "probes": probes}
     with writing(folder), output.open() as written:
-        write_file(written / MODEL_FILE, json.dumps(described, indent=2, default=list) + "\n")
+        write_file(written / MODEL_FILE, written_json(described, default=list))
         head = io.BytesIO()  # a zip file that cannot be ended says so once more, later
         np.savez(head, **arrays)
         write_file(written / HEAD_FILE, head.getvalue())

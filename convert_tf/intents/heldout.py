@@ -57,7 +57,7 @@ class Answers(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """How log-probabilities become one answer: softmax(((1 - w) · head + w · lexical) / T).
+    """How log-probabilities, or log-odds, become one answer: ((1 - w) · head + w · lexical) / T.
 
     Attributes:
       weight: w, from 0 to 1, of words.
@@ -67,12 +67,16 @@ class Mixture(NamedTuple):
     weight: float = 0.0
     temperature: float = 1.0
 
+    def logits(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
+        """The answer before it is made probabilities; all of shape `[n, intents]`."""
+        mixed = head
+        if lexical is not None:
+            mixed = (1 - self.weight) * head + self.weight * lexical
+        return mixed / self.temperature
+
     def probabilities(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
         """Log-probabilities `[n, intents]` → probabilities of the same shape."""
-        logits = head
-        if lexical is not None:
-            logits = (1 - self.weight) * head + self.weight * lexical
-        return softmax(logits / self.temperature)
+        return softmax(self.logits(head, lexical))
 
 
 class Fold(NamedTuple):
@@ -193,6 +197,15 @@ def held_out_answers(
     )
 
 
+def mixtures(*, has_lexical: bool) -> list[Mixture]:
+    """The grid that mixtures are chosen from, the smallest weights first."""
+    return [
+        Mixture(weight, float(temperature))
+        for weight in (WEIGHTS if has_lexical else (0.0,))
+        for temperature in TEMPERATURES
+    ]
+
+
 def fit_mixture(answers: Answers) -> Mixture:
     """The weight of words and the temperature that make the right intents most probable.
 
@@ -204,29 +217,25 @@ def fit_mixture(answers: Answers) -> Mixture:
     lexical = None if answers.lexical is None else answers.lexical[is_in]
     if not len(labels):
         return Mixture()
-    tried = [
-        Mixture(weight, float(temperature))
-        for weight in (WEIGHTS if lexical is not None else (0.0,))
-        for temperature in TEMPERATURES
-    ]
+    tried = mixtures(has_lexical=lexical is not None)
     rows = np.arange(len(labels))
     values = [log_of(one.probabilities(head, lexical)[rows, labels]).mean() for one in tried]
     return tried[int(np.argmax(values))]
 
 
+def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:
+    """How surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
+    if kind == "distance":
+        return answers.nearest
+    return mixture.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+
+
 def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
     """How surely the examples are in scope; `kind` as in `IntentClassifier`."""
-    probabilities = mixture.probabilities(answers.head, answers.lexical)
-    predicted = probabilities.argmax(axis=1)
-    scores = answers.nearest if kind == "distance" else probabilities.max(axis=1)
-    is_in = answers.labels != OUTSIDE
-    return ScopeScores(
-        scores[is_in],
-        (predicted == answers.labels)[is_in],
-        scores[~is_in],
-        predicted[is_in],
-        predicted[~is_in],
-    )
+    predicted = mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
+    scores = sureness(answers, mixture, kind)
+    is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE
+    return ScopeScores.of(scores, predicted, is_right, is_in)
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:

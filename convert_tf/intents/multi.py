@@ -3,21 +3,17 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.encodings import PROBES, IntentEncodings
-from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.head import LOGISTIC_C, train_binary
-from convert_tf.intents.heldout import LEXICAL, TEMPERATURES, WEIGHTS, Mixture, Parts
+from convert_tf.intents.heldout import Mixture, Parts, mixtures
 from convert_tf.intents.lexical import train_lexical
-from convert_tf.intents.stored import ClassifierParts
+from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.numerics.vectors import unit_rows
 
 SEPARATORS = ("+", "|")
@@ -28,7 +24,7 @@ _LEAST = 1e-7
 LabelSet = tuple[str, ...]
 
 
-class MultiIntentClassifier(ClassifierMixin, BaseEstimator):
+class MultiIntentClassifier(TextClassifier):
     """Tells the intents of a text, of which it may have several or none.
 
     A scikit-learn estimator whose inputs are texts: logistic regression for each intent on the
@@ -162,10 +158,6 @@ class MultiIntentClassifier(ClassifierMixin, BaseEstimator):
             probabilities = _mixed(self.mixture_, np.concatenate(heads), lexical)
             self.threshold_ = best_threshold(probabilities, right)
 
-    def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """What the heads read: float32 `[texts, dim]`."""
-        return self._encodings()([*texts])
-
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """The probability of each of `classes_`, float32 `[texts, intents]`; rows have any sum.
 
@@ -200,63 +192,12 @@ class MultiIntentClassifier(ClassifierMixin, BaseEstimator):
         ]
         return float(np.average(is_right, weights=sample_weight))
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
-        write_classifier(
-            folder,
-            self.stored_parts(),
-            self.encoder,
-            probes=self.encode(PROBES),
-            overwrite=overwrite,
-        )
-
-    def stored_parts(self) -> ClassifierParts:
-        """All that was learnt, for a file."""
-        check_is_fitted(self, "parts_")
-        params = self.get_params(deep=False)
-        del params["encoder"]
-        return ClassifierParts(
-            params, self.classes_, self.threshold_, {}, self.parts_, self.mixture_, None
-        )
-
-    @classmethod
-    def load(
-        cls, folder: str | os.PathLike[str], *, encoder: Any = None
-    ) -> "MultiIntentClassifier":
-        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
-        parts, encoder, encodings = read_classifier(folder, encoder)
-        if {*parts.params} != {*cls._get_param_names()} - {"encoder"}:
-            raise ValueError(
-                "A model of several intents has the options of MultiIntentClassifier. Received: "
-                f"{', '.join(sorted(parts.params))} in {os.fspath(folder)!r}. Use the version "
-                "that wrote it, or train again."
-            )
-        classifier = cls(encoder, **parts.params)
-        classifier._encoded = (encoder, encodings)
-        classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
-        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
-        return classifier
-
     def _check_options(self) -> None:
-        if self.lexical not in (None, *LEXICAL):
-            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
+        super()._check_options()
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise ValueError(
                 f"A threshold is between 0 and 1. Received: {self.threshold}. None fits it."
             )
-
-    def _encodings(self) -> IntentEncodings:
-        known = self.__dict__.get("_encoded")
-        # set_params may have changed them.
-        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
-            is_kept = isinstance(self.encoder, IntentEncodings)
-            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
-            known = self._encoded = (self.encoder, encodings)
-        return known[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Loaded models and locks cannot be pickled; a path is enough to load one again.
-        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
@@ -314,10 +255,7 @@ def _logits(
 
 
 def _mixed(mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
-    logits = head
-    if lexical is not None:
-        logits = (1 - mixture.weight) * head + mixture.weight * lexical
-    return 0.5 + 0.5 * np.tanh(0.5 * logits / mixture.temperature)  # the sigmoid, of any number
+    return 0.5 + 0.5 * np.tanh(0.5 * mixture.logits(head, lexical))  # the sigmoid, of any number
 
 
 def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.ndarray) -> Mixture:
@@ -328,18 +266,13 @@ def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.n
       lexical: by words; None where they do not count.
       truth: bool `[n, intents]`.
     """
-    tried = [
-        Mixture(weight, float(temperature))
-        for weight in (WEIGHTS if lexical is not None else (0.0,))
-        for temperature in TEMPERATURES
-    ]
 
     def likelihood(mixture: Mixture) -> float:
         probabilities = _mixed(mixture, head, lexical)
         right = np.where(truth, probabilities, 1 - probabilities)
         return float(np.log(np.maximum(right, _LEAST)).mean())
 
-    return max(tried, key=likelihood)
+    return max(mixtures(has_lexical=lexical is not None), key=likelihood)
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:

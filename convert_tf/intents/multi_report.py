@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from convert_tf.intents.multi import LabelSet, MultiIntentClassifier, truth_of
+from convert_tf.intents.report import f1_of, intent_rows, worst_lines
 
-_WORST = 10
 _ERRORS = 10
 
 
@@ -41,18 +41,7 @@ def evaluate_multi(
     answers = [tuple(own) for own in classifier.predict(texts)]
     found = truth_of(answers, classifier.classes_)
     right, there, said = (each.sum(axis=0) for each in (truth & found, truth, found))
-    scores = f1_of(right, there, said)
-    rows = [
-        {
-            "intent": str(label),
-            "examples": int(there[i]),
-            "precision": float(right[i] / max(said[i], 1)),
-            "recall": float(right[i] / there[i]),
-            "f1": float(scores[i]),
-        }
-        for i, label in enumerate(classifier.classes_)
-        if there[i]
-    ]
+    rows = intent_rows(classifier.classes_.tolist(), right, there, said)
     errors = [
         {"text": text, "missed": sorted({*own} - {*answer}), "wrong": sorted({*answer} - {*own})}
         for text, own, answer in zip(texts, sets, answers, strict=True)
@@ -64,14 +53,9 @@ def evaluate_multi(
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
         "exact_match": 1 - len(errors) / len(texts),
         "threshold": classifier.threshold_,
-        "intents": sorted(rows, key=lambda row: row["f1"]),
+        "intents": rows,
         "errors": errors,
     }
-
-
-def f1_of(right: Any, there: Any, said: Any) -> Any:
-    """2 · right / (there + said); 0 where both are 0."""
-    return 2 * right / np.maximum(there + said, 1)
 
 
 def multi_report_text(report: dict[str, Any]) -> str:
@@ -81,11 +65,8 @@ def multi_report_text(report: dict[str, Any]) -> str:
         f"micro F1 {report['micro_f1']:.2%}{macro}, all intents of a text right "
         f"{report['exact_match']:.2%}, {report['examples']:,} examples",
         "",
-        "worst intents: F1, precision, recall, examples",
+        *worst_lines(report["intents"]),
     ]
-    for row in report["intents"][:_WORST]:
-        shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
-        lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
     if report["errors"]:
         lines += ["", "some errors: missed, wrong"]
     for row in report["errors"][:_ERRORS]:

@@ -5,7 +5,6 @@ too; what the classifier learnt is among its metadata.
 """
 
 import base64
-import functools
 import io
 import json
 import os
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.data import checked_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.heldout import Answers, answers_of
-from convert_tf.intents.scope import answered
 from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
-from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
 
 INTENT_KEY, ARRAYS_KEY = "intent.json", "head.npz"
-_OUTPUT_OF = {"sentence": "default", "similarity": "encode_similarity"}  # by kind of encodings
 _CHECKSUM_KEY = "sha256"
 
 
@@ -90,8 +87,7 @@ def _file_content(classifier: "IntentClassifier", *, network_bits: int) -> bytes
         path = Path(scratch) / "encoder.onnx"
         export_onnx(classifier.encoder, path, network_bits=network_bits)
         model = onnx.load(path)
-        encode = functools.partial(_encoded, OnnxBackend(path), _OUTPUT_OF[classifier.kind])
-        probes = unit_rows(encode([*PROBES]))
+        probes = _encodings(OnnxBackend(path), classifier.kind)(PROBES)
     described, head = stored(classifier.stored_parts())
     arrays: dict[str, Any] = {**head, "probes": probes}
     file = io.BytesIO()
@@ -153,8 +149,7 @@ class IntentFile:
             ) from error
         self._stored = restored(described, arrays)
         kind = self._stored.params.get("kind", "sentence")
-        encode = functools.partial(_encoded, backend, _OUTPUT_OF[kind])
-        self._encodings = IntentEncodings(encode, max_texts=max_texts)
+        self._encodings = _encodings(backend, kind, max_texts=max_texts)
         self.classes_ = self._stored.labels
         self.out_of_scope_label: Any = self._stored.params["out_of_scope_label"]
         self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
@@ -174,22 +169,12 @@ class IntentFile:
         Raises:
           ValueError: a text is empty.
         """
-        answers = self._answers(checked_texts(texts))
-        probabilities = self.mixture_.probabilities(answers.head, answers.lexical)
-        is_near = self._stored.params["out_of_scope"] == "distance"
-        scores = answers.nearest if is_near else probabilities.max(axis=1, initial=0)
-        return answered(
-            probabilities.argmax(axis=1),
-            None if self.threshold_ is None else scores,
-            self.threshold_ if self._stored.thresholds is None else self._stored.thresholds,
-            self.classes_,
-            self.out_of_scope_label,
-        )
+        return self._stored.answered(self._answers(checked_texts(texts)))
 
     def _answers(self, texts: list[str]) -> Answers:
         labels = np.full(len(texts), OUTSIDE)
         return answers_of(self._stored.parts, texts, self._encodings(texts), labels)
 
 
-def _encoded(backend: OnnxBackend, output: str, texts: list[str]) -> np.ndarray:
-    return backend.run(output, [[text.encode() for text in texts]])
+def _encodings(backend: OnnxBackend, kind: str, *, max_texts: int | None = None) -> IntentEncodings:
+    return IntentEncodings(SentenceEncoder(backend), kind=kind, max_texts=max_texts)

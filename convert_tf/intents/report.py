@@ -1,6 +1,6 @@
 """How good an intent classifier is: accuracy, macro F1, its worst intents and its confusions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,7 +70,8 @@ def evaluate_classifier(classifier: Answering, data: LabelledTexts) -> Report:
     place = {label: index for index, label in enumerate(labels)}
     matrix = np.zeros((len(labels), len(labels)), int)
     np.add.at(matrix, ([place[t] for t in true], [place[p] for p in predicted]), 1)
-    intents = _intents(labels, matrix)
+    there, said = (matrix.sum(axis=axis)[:-1] for axis in (1, 0))
+    intents = intent_rows(known, np.diag(matrix)[:-1], there, said)
     in_scope = matrix[:-1].sum()
     report: Report = {
         "examples": int(in_scope),
@@ -100,21 +101,33 @@ def _calibration_error(
     return calibration_error(probabilities.max(axis=1), is_right)
 
 
-def _intents(labels: Sequence[str], matrix: np.ndarray) -> list[dict[str, Any]]:
-    rows = []
-    for index, label in enumerate(labels[:-1]):
-        right, there, found = matrix[index, index], matrix[index].sum(), matrix[:, index].sum()
-        if there:
-            rows.append(
-                {
-                    "intent": label,
-                    "examples": int(there),
-                    "precision": float(right / found) if found else 0.0,
-                    "recall": float(right / there),
-                    "f1": float(2 * right / (there + found)),
-                }
-            )
+def intent_rows(
+    names: Sequence[str], right: np.ndarray, there: np.ndarray, said: np.ndarray
+) -> list[dict[str, Any]]:
+    """How each intent that has examples is answered, the worst F1 first.
+
+    Args:
+      names: of the intents.
+      right, there, said: int `[intents]`: right answers, examples and answers.
+    """
+    scores = f1_of(right, there, said)
+    rows = [
+        {
+            "intent": name,
+            "examples": int(there[i]),
+            "precision": float(right[i] / max(said[i], 1)),
+            "recall": float(right[i] / there[i]),
+            "f1": float(scores[i]),
+        }
+        for i, name in enumerate(names)
+        if there[i]
+    ]
     return sorted(rows, key=lambda row: row["f1"])
+
+
+def f1_of(right: Any, there: Any, said: Any) -> Any:
+    """2 · right / (there + said); 0 where both are 0."""
+    return 2 * right / np.maximum(there + said, 1)
 
 
 def _confusions(
@@ -145,10 +158,7 @@ def report_text(report: Report) -> str:
         lines.append(
             f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"
         )
-    lines += ["", "worst intents: F1, precision, recall, examples"]
-    for row in report["intents"][:_WORST]:
-        scores = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
-        lines.append(f"{scores}{row['examples']:6}  {row['intent']}")
+    lines += ["", *worst_lines(report["intents"])]
     # Rejections, which a threshold trades for recall, would hide what looks alike.
     confused = [
         row for row in report["confusions"] if NONE not in (row["intent"], row["predicted"])
@@ -159,6 +169,15 @@ def report_text(report: Report) -> str:
         lines.append(f"{row['number']:4} × {row['intent']} → {row['predicted']}")
         lines += [f"         {_short(text)}" for text in row["texts"]]
     return "\n".join(lines)
+
+
+def worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Some of the rows of `intent_rows`, for a terminal."""
+    lines = ["worst intents: F1, precision, recall, examples"]
+    for row in rows[:_WORST]:
+        shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
+        lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
+    return lines
 
 
 def _short(text: str) -> str:

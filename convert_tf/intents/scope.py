@@ -28,6 +28,15 @@ class ScopeScores(NamedTuple):
     predicted: np.ndarray
     predicted_outside: np.ndarray
 
+    @classmethod
+    def of(
+        cls, scores: np.ndarray, predicted: np.ndarray, is_right: np.ndarray, is_in: np.ndarray
+    ) -> "ScopeScores":
+        """Of examples, `[n + m]` each, of which `is_in` are in scope."""
+        return cls(
+            scores[is_in], is_right[is_in], scores[~is_in], predicted[is_in], predicted[~is_in]
+        )
+
 
 def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The mean encoding of each intent, of length 1: float32 `[labels, dim]`."""

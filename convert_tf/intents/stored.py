@@ -14,8 +14,9 @@ import numpy as np
 
 from convert_tf.intents.encodings import KINDS_OF_ENCODING
 from convert_tf.intents.head import head_arrays, head_of_arrays
-from convert_tf.intents.heldout import Mixture, Parts
+from convert_tf.intents.heldout import Answers, Mixture, Parts, sureness
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
+from convert_tf.intents.scope import answered
 
 _VERSION = 2
 _WITHOUT_WORDS = 1  # a version that knew heads alone
@@ -47,6 +48,17 @@ class ClassifierParts(NamedTuple):
     parts: Parts
     mixture: Mixture
     thresholds: np.ndarray | None
+
+    def scope_scores(self, answers: Answers) -> np.ndarray:
+        """How surely texts are in scope, float32 `[n]`: what thresholds are compared with."""
+        return sureness(answers, self.mixture, self.params["out_of_scope"])
+
+    def answered(self, answers: Answers) -> np.ndarray:
+        """The intent of each text, or `out_of_scope_label`: `[n]`."""
+        best = self.mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
+        scores = None if self.threshold is None else self.scope_scores(answers)
+        limits = self.threshold if self.thresholds is None else self.thresholds
+        return answered(best, scores, limits, self.labels, self.params["out_of_scope_label"])
 
 
 def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

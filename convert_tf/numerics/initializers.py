@@ -14,6 +14,15 @@ from keras import ops
 from threadpoolctl import threadpool_limits
 
 
+def set_seed(seed: int) -> None:
+    """Seeds all that draws initial weights and dropout."""
+    if keras.backend.backend() == "tensorflow":
+        keras.utils.set_random_seed(seed)
+    else:  # where that would import TensorFlow; Keras draws its seeds from Python's
+        random.seed(seed)
+        np.random.seed(seed)
+
+
 class _Drawn(keras.initializers.Initializer):
     """Draws with a seed, which is taken from Python's `random` where none is given, as Keras does.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.ranker import load_ranker
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds
@@ -24,21 +25,16 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     Raises:
       CheckpointError: the vocabulary is not the model's.
     """
-    from convert_tf.checkpoints.folder import check_vocabulary
-    from convert_tf.text.loading import load_tokenizer
-
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=config.model.num_oov_buckets)
-    check_vocabulary(tokenizer, config.model)
+    tokenizer = fitting_tokenizer(vocabulary, config.model)
 
     def tokenize(texts: Sequence[str], max_tokens: int, keeps_last: bool) -> TokenIds:
-        flat, lengths = [], [np.zeros(0, np.int64)]
+        flat, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for start in range(0, len(texts), 4096):
-            ids: Any = tokenizer.token_ids(list(texts[start : start + 4096]))
-            ids = ids[:, -max_tokens:] if keeps_last else ids[:, :max_tokens]
-            flat.append(ids.flat_values.numpy())
-            lengths.append(ids.row_lengths().numpy())
-        splits = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        return TokenIds(np.concatenate([np.zeros(0, np.int32), *flat]), splits)
+            some = texts[start : start + 4096]
+            ids, row_splits = tokenizer.flat_ids(some, max_tokens, keeps_last=keeps_last)
+            flat.append(ids)
+            lengths.append(np.diff(row_splits))
+        return TokenIds(np.concatenate(flat), np.cumsum(np.concatenate(lengths)))
 
     return tokenize
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from convert_tf.search.cache import (
 from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 
@@ -135,7 +135,7 @@ class _CacheWriter:
             "encoder": fingerprint,
             "texts": self._hash.hexdigest(),
         }
-        write_file(self._folder / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
+        write_file(self._folder / FACTS_FILE, written_json(facts))
         record_checksums(self._folder, (FACTS_FILE, *(f"{name}.npy" for name in self._arrays)))
 
 

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Response
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Answer, answers
+from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher
 from convert_tf.service.counters import Counters
 from convert_tf.service.middleware import BodyLimit, Counted, LeftWithClient
@@ -283,11 +284,9 @@ def _classified(found: Sequence[Answer], top_k: int) -> str:
 
 
 def _embedded(vectors: np.ndarray, form: str, name: str) -> str:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True) if len(vectors) else 1.0
-    unit = vectors / np.maximum(norms, 1e-12)
     data = _rows(
         {"object": "embedding", "index": i, "embedding": _written(vector, form)}
-        for i, vector in enumerate(unit)
+        for i, vector in enumerate(unit_rows(vectors))
     )
     usage = {"prompt_tokens": 0, "total_tokens": 0}  # nothing is charged for, or counted
     rest = json.dumps({"object": "list", "model": name, "usage": usage})

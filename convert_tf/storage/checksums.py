@@ -5,12 +5,11 @@ that it may have while it is replaced, `""` among them while it may not be there
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from convert_tf.storage.files import write_file
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 
 CHECKSUMS_FILE = "sha256.json"
 _NONE = ""  # in place of the checksum of a file that is not there
@@ -158,4 +157,4 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 def _write(folder: str | os.PathLike[str], sums: Mapping[str, list[str]]) -> None:
     listed = {name: own if len(own) > 1 else own[0] for name, own in sorted(sums.items())}
-    write_file(os.path.join(folder, CHECKSUMS_FILE), json.dumps(listed, indent=2) + "\n")
+    write_file(os.path.join(folder, CHECKSUMS_FILE), written_json(listed))

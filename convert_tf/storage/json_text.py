@@ -18,6 +18,11 @@ def parsed_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def written_json(value: Any, **options: Any) -> str:
+    """JSON as files hold it, for people to read, too; options as of `json.dumps`."""
+    return json.dumps(value, indent=2, **options) + "\n"
+
+
 def json_file(path: str | os.PathLike[str]) -> Any:
     """What a file holds as JSON in UTF-8.
 

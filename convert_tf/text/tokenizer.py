@@ -5,9 +5,10 @@ text in the same way and give a token that is not in the vocabulary one of the h
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -100,6 +101,24 @@ class Tokenizer(tf.Module):
             int32 [B, (T)], the ids of `tokenize(strings)`, below `num_ids`.
         """
         raise NotImplementedError
+
+    def flat_ids(
+        self, texts: Sequence[str] | Sequence[bytes], max_tokens: int, *, keeps_last: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of texts as arrays, outside of a graph.
+
+        Args:
+            texts: Any strings, or any bytes.
+            max_tokens: Longer texts are cut.
+            keeps_last: Whether they lose their start, and not their end.
+
+        Returns:
+            `(ids, row_splits)`: int32 [all tokens], the texts one behind the other, and int64
+            [B + 1], where each begins and ends.
+        """
+        ids = self.token_ids(list(texts))
+        ids = ids[:, -max_tokens:] if keeps_last else ids[:, :max_tokens]
+        return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def bytes_of(self, num_tokens: int) -> int | None:
         """Bytes of a text that decide its first tokens, whatever follows; None: all of them."""

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
+# Beside a WordPiece vocabulary: whether letters are lower-cased.
+SETTINGS_FILE = "tokenizer_config.json"
+
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029]")
 _UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")

@@ -22,12 +22,10 @@ import tensorflow_text as tf_text
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.text import runs
 from convert_tf.text.tokenizer import Tokenizer
-from convert_tf.text.vocabulary import VocabularyError
+from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError
 
-SETTINGS_FILE = "tokenizer_config.json"
 SUFFIX_INDICATOR = "##"
 MAX_WORD_CHARACTERS = 100
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _ANY_LENGTH = 2**31 - 1
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"

@@ -4,7 +4,6 @@
 """
 
 import itertools
-import json
 import math
 import os
 import time
@@ -16,12 +15,13 @@ from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.batches import PAIR, Examples
 from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
-from convert_tf.data.packing import ROW_MULTIPLE, pack_batch, text_groups
+from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, pack_batch, text_groups
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.sources import open_data
@@ -137,7 +137,7 @@ def mine(
             "margin": margin,
             "block_size": block_size,
         }
-        write_file(written / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
+        write_file(written / FACTS_FILE, written_json(facts))
     return {
         **facts,
         "found": float(uses.sum() / (number * negatives)),
@@ -160,7 +160,7 @@ def _encode(
         batch = pack_batch(
             examples.token_ids(numbers[part]),
             examples.names,
-            row_tokens=max(64, encoder.config.max_tokens),
+            row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
             padding_id=examples.padding_id,
             row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
         )

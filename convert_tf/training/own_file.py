@@ -16,6 +16,7 @@ from convert_tf.corpora.conversations import base_name
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.report import skipped_lines
 from convert_tf.corpora.vocabulary import learn
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.storage.checksums import file_checksum
@@ -144,9 +145,7 @@ def _prepare(path: str, data: str) -> None:
 
 def _print_what_was_left_out(report: Mapping[str, Any]) -> None:
     skipped = Counter(report["threads"]["dropped"])
-    for files in report["files"].values():
-        for one in files:
-            skipped.update(one["skipped"])
+    skipped.update(skipped_lines(report))
     if skipped:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in skipped.most_common())
         first = report["bad_lines"]["first"]

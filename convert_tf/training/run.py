@@ -7,9 +7,7 @@ process is told to end.
 
 import contextlib
 import itertools
-import json
 import math
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,19 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, check_same_vocabulary
 from convert_tf.config.base import PRECISIONS, Config
 from convert_tf.data.prefetch import Prefetch
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import remove_leftovers, write_file
-from convert_tf.storage.json_text import json_file
+from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.storage.locks import holder_or_locked, opened_lock
 from convert_tf.training.kind import RunKind
 from convert_tf.training.objective import Objective
-from convert_tf.training.processes import AgreedSteps, check_same, check_shared
+from convert_tf.training.processes import check_same, check_shared
 from convert_tf.training.recorder import Recorder, RunProgress
+from convert_tf.training.shares import AgreedSteps
 from convert_tf.training.state import load_training_state, newest_checkpoint
 from convert_tf.training.tensorboard import TensorBoardWriter
 from convert_tf.training.termination import Termination, termination_noted
@@ -57,15 +57,6 @@ def only_run_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def set_seed(seed: int) -> None:
-    """Seeds all that draws initial weights and dropout."""
-    if keras.backend.backend() == "tensorflow":
-        keras.utils.set_random_seed(seed)
-    else:  # where that would import TensorFlow; Keras draws its seeds from Python's
-        random.seed(seed)
-        np.random.seed(seed)
-
-
 def carry_out(kind: RunKind) -> Path:
     """Trains until the last step, from the newest checkpoint in the folder where there is one.
 
@@ -89,7 +80,7 @@ def carry_out(kind: RunKind) -> Path:
             if processes.is_first:
                 resume_from = _resumed_checkpoint(kind)
                 written = {name: _as_json(value) for name, value in kind.options.items()}
-                write_file(kind.folder / kind.run_file, json.dumps(written, indent=2) + "\n")
+                write_file(kind.folder / kind.run_file, written_json(written))
         if processes.number > 1:
             check_shared(processes, kind.folder)
             with processes.together():
@@ -140,12 +131,12 @@ def _resumed_checkpoint(kind: RunKind) -> Path | None:
             f"A resumed run must keep its {kind.keeps}. Received another one:\n{listed}\n"
             "Take these flags back, or choose another --output."
         )
-    own = newest / checkpoint.VOCABULARY_FILES[kind.tokenizer]
-    if own.read_bytes() != kind.vocabulary.read_bytes():
-        raise checkpoint.CheckpointError(
-            f"A resumed run must keep its vocabulary. Received: {str(kind.vocabulary)!r}, which "
-            f"differs from the one in {str(newest)!r}. Use that one or another --output."
-        )
+    check_same_vocabulary(
+        kind.vocabulary,
+        newest / VOCABULARY_FILES[kind.tokenizer],
+        rule="A resumed run must keep its vocabulary",
+        remedy="Use that one or another --output.",
+    )
     changes = _changed_options(json_file(file), kind.options)
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")

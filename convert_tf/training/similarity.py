@@ -6,7 +6,6 @@ regression of a teacher's vectors on r, turned so that the first numbers say mos
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ import numpy as np
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.data.batches import EvaluationBatches, ExampleRange
+from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.metrics import spearman
@@ -25,11 +26,11 @@ from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
+from convert_tf.training.taught_texts import taught_texts
 
 SHORTER_DIMS = (256, 128, 64)
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
-_ROW_TOKENS = 64
 _COMPARED_TEXTS = 2_000  # each held-out one of these with each other
 
 
@@ -79,17 +80,17 @@ def fit_similarity(
         )
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
-    if folder.vocabulary.read_bytes() != Path(vocabulary).read_bytes():
-        raise ValueError(
-            "Token ids are read by the model whose vocabulary cut them. Received: "
-            f"{token_ids!r}, with another vocabulary than {os.fspath(checkpoint)!r}. Write them "
-            f"again with `convert-tf tokenize --vocab {vocabulary}`."
-        )
+    check_same_vocabulary(
+        folder.vocabulary,
+        vocabulary,
+        rule="Token ids are read by the model whose vocabulary cut them",
+        remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
+    )
     opens = folder.open_utterances if folder.holds_utterances else folder.open
     examples = opens(split, max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
     vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
     number = min(vectors.num_taught, max_examples or vectors.num_taught)
-    reduced, taught = encoded(encoder, examples, vectors, number)
+    reduced, taught = _encoded(encoder, examples, vectors, number)
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
@@ -115,7 +116,7 @@ def fit_similarity(
     return found
 
 
-def encoded(
+def _encoded(
     encoder: DualEncoder, examples: ArrayExamples, vectors: TeacherVectors, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """r of the texts of the first examples, and the teacher's vectors of them.
@@ -124,43 +125,20 @@ def encoded(
       float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
       another.
     """
-    names = taught_names(examples)
     batches = EvaluationBatches(
         ExampleRange(examples, 0, number),
         max_examples=number,
-        row_tokens=max(_ROW_TOKENS, examples.max_tokens),
-        row_multiple=32 if compiles_shapes() else 1,
+        row_tokens=max(ROW_TOKENS, examples.max_tokens),
+        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
     )
-    reduced, taught = [], []
+    reduced: list[np.ndarray] = []
+    taught: list[np.ndarray] = []
     with Progress("examples", total=number) as progress:
-        for index, batch in enumerate(batches):
-            first = index * batches.batch_size
-            numbers = np.arange(first, min(first + batches.batch_size, number))
-            outputs = encoder.predict_on_batch(_as_pairs(batch, names, encoder))
-            own = [outputs[f"reduced_{name}"] for name in ("context", "response")[: len(names)]]
-            columns = vectors.columns(numbers)
-            reduced.append(_interleaved(own))
-            taught.append(_interleaved([columns[f"teacher_{name}"] for name in names]))
-            progress.add(len(numbers))
+        for encodings, columns in taught_texts(encoder, batches, vectors):
+            for found, own in ((reduced, encodings), (taught, columns)):
+                found.append(own.swapaxes(0, 1).reshape(-1, own.shape[-1]))
+            progress.add(encodings.shape[1])
     return np.concatenate(reduced), np.concatenate(taught)
-
-
-def _as_pairs(
-    batch: dict[str, np.ndarray], names: Sequence[str], encoder: DualEncoder
-) -> dict[str, np.ndarray]:
-    """A packed batch with all that the encoder takes: single texts on both sides, no history."""
-    slots = {f"{name}_slots": batch[f"{name}_slots"] for name in names}
-    given = {name: batch[name] for name in ("token_ids", "segment_lengths")}
-    if len(names) == 1:
-        slots = dict.fromkeys(("context_slots", "response_slots"), *slots.values())
-    if encoder.config.multi_context:
-        slots["extra_context_slots"] = slots["context_slots"]
-    return {**given, **slots}
-
-
-def _interleaved(columns: Sequence[Any]) -> np.ndarray:
-    stacked = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-    return stacked.reshape(-1, stacked.shape[-1])
 
 
 def _measured(

@@ -30,7 +30,7 @@ from convert_tf.data.utterances import Utterances
 from convert_tf.extras import needs
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.files import only_writer, write_file
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
@@ -162,7 +162,7 @@ def _write(
         "dtype": DTYPE,
         "splits": {split: {**own, "taught": wanted[split]} for split, own in texts.items()},
     }
-    write_file(work / FACTS_FILE, json.dumps(facts, indent=2) + "\n")
+    write_file(work / FACTS_FILE, written_json(facts))
     (work / _DONE_FILE).unlink()
     os.rename(work, output)
     return facts

@@ -11,7 +11,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.encoding.backends.module import ModuleBackend
 from convert_tf.export.hub.writing import export_module
-from convert_tf.intents.finetuning import CheckpointSentences
+from convert_tf.intents.finetuning.tuner import FewShotTuner
 from convert_tf.storage import checksums
 
 FILES = ["model.weights.h5", "config.json", "vocab.txt", "training.json"]
@@ -78,7 +78,7 @@ def test_a_missing_file_is_found(run, name):
 def test_the_vocabulary_of_a_fine_tuned_encoder_is_checked(run):
     flip(run / "vocab.txt")
     with pytest.raises(checkpoint.CheckpointError, match=r"vocab\.txt"):
-        CheckpointSentences(run)
+        FewShotTuner(run, ["a text"], precision="float32", seed=0)
 
 
 def test_a_process_killed_before_a_new_file_leaves_a_folder_that_is_read(run, monkeypatch):

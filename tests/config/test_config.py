@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support.model_cases import packed_batch, random_texts
 
-from convert_tf.checkpoints.folder import vocabulary_path
+from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.pretrain import PretrainConfig

@@ -307,7 +307,7 @@ def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exi
     elif stage == "records":
         monkeypatch.setattr(tf.io, "TFRecordWriter", _no_space_in_tensorflow)
     else:
-        monkeypatch.setattr(report_module.json, "dump", _no_space)
+        monkeypatch.setattr(report_module, "write_file", _no_space)
     with pytest.raises(OSError, match="No space left") as caught:
         prepare([dump], str(output), overwrite=True)
     assert caught.value.errno == errno.ENOSPC

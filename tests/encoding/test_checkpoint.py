@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from support.texts import random_texts
 
 from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.checkpoints.folder import TRAINING_FILE, CheckpointError, load_checkpoint
+from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.model import export_model
 from convert_tf.ranking.encoders import encoder_ranker, open_encoder
 from convert_tf.text.loading import load_tokenizer
@@ -65,6 +67,17 @@ def test_encodings_are_the_checkpoints(tiny_modules, encoders, kind):
         )
     assert encoder.encode([]).shape == (0, model.config.reduced_dim)
     assert encoder.encode_contexts([]).shape == (0, model.config.encoding_dim)
+
+
+def test_an_untrained_encoder_has_the_weights_of_its_seed(tiny_modules, encoders):
+    folder = tiny_modules["single"][0]
+    first, second = (
+        SentenceEncoder(CheckpointBackend(folder, untrained_seed=seed)) for seed in (0, 1)
+    )
+    vectors = first.encode(TEXTS)
+    for other in (second, encoders["single"]):
+        assert np.abs(other.encode(TEXTS) - vectors).max() > 0.1
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).encode(TEXTS), vectors)
 
 
 def test_compute_dtypes(tiny_modules, encoders, monkeypatch):

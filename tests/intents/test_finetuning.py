@@ -10,17 +10,16 @@ from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.export.hub.writing import export_module
-from convert_tf.intents import finetuned, finetuning
 from convert_tf.intents.classifier import IntentClassifier
-from convert_tf.intents.finetuning import (
-    CheckpointSentences,
-    FewShotTuner,
-    balanced_batches,
-    number_of_steps,
-    supervised_contrast,
-)
+from convert_tf.intents.finetuning import classifier as finetuned
+from convert_tf.intents.finetuning import network, tuner
+from convert_tf.intents.finetuning.tuner import FewShotTuner, balanced_batches, number_of_steps
 from convert_tf.intents.folder import MODEL_FILE
+from convert_tf.models.losses import intent_losses
+from convert_tf.numerics.vectors import unit_rows
 
 Y = np.unique(LABELS, return_inverse=True)[1]
 ALL = np.arange(len(TEXTS))
@@ -36,13 +35,22 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(finetuning, "_TRAINED_BLOCKS", 1)
-    monkeypatch.setattr(finetuning, "_LEAST_STEPS", 30)
-    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 3e-3)
+    monkeypatch.setattr(network, "_TRAINED_BLOCKS", 1)
+    monkeypatch.setattr(tuner, "_LEAST_STEPS", 30)
+    monkeypatch.setattr(tuner, "_LEARNING_RATE", 3e-3)
 
 
 def make(checkpoint, texts=TEXTS):
     return FewShotTuner(checkpoint, texts, precision="float32", seed=0)
+
+
+def unit_encodings(checkpoint):
+    return unit_rows(SentenceEncoder(checkpoint, compute_dtype="float32").encode(TEXTS))
+
+
+def contrast(encodings, labels):
+    losses, _ = intent_losses(encodings, labels, labels, scale=10.0)
+    return float(np.mean(losses))
 
 
 def test_the_contrast_is_the_formula():
@@ -56,7 +64,7 @@ def test_the_contrast_is_the_formula():
         whole = np.log(sum(np.exp(score) for score in scores.values()))
         own = [scores[j] - whole for j in scores if y[j] == y[i]]
         naive.append(-np.mean(own) if own else 0)
-    assert float(supervised_contrast(x, y)) == pytest.approx(np.mean(naive), rel=1e-4)
+    assert contrast(x, y) == pytest.approx(np.mean(naive), rel=1e-4)
 
 
 def test_batches_hold_as_many_examples_of_each_intent():
@@ -73,19 +81,18 @@ def test_batches_hold_as_many_examples_of_each_intent():
 
 
 def test_frozen_encodings_are_those_of_the_checkpoint(checkpoint):
-    expected = CheckpointSentences(checkpoint).encode(TEXTS)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = unit_encodings(checkpoint)
     np.testing.assert_allclose(make(checkpoint).encodings(), expected, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_only_the_upper_blocks_and_the_reduction_are_trained(checkpoint, quick, tmp_path):
-    tuner = make(checkpoint)
-    facts = tuner.train(Y, ALL)
+    encoder = make(checkpoint)
+    facts = encoder.train(Y, ALL)
     assert facts["relative_change"] > 0
     assert facts["steps"] == 30
-    tuner.save(tmp_path / "tuned", facts)
-    old, new = (CheckpointSentences(each).network for each in (checkpoint, tmp_path / "tuned"))
+    encoder.save(tmp_path / "tuned", facts)
+    old, new = (load_checkpoint(each)[0] for each in (checkpoint, tmp_path / "tuned"))
     changed = [
         any(np.abs(np.array(a) - np.array(b)).max() > 0 for a, b in zip(one, two, strict=True))
         for one, two in (
@@ -98,31 +105,27 @@ def test_only_the_upper_blocks_and_the_reduction_are_trained(checkpoint, quick, 
         )
     ]
     assert changed == [False] * len(old.trunk.blocks) + [True, True, False]
-    np.testing.assert_allclose(make(tmp_path / "tuned").encodings(), tuner.encodings(), atol=1e-4)
+    np.testing.assert_allclose(make(tmp_path / "tuned").encodings(), encoder.encodings(), atol=1e-4)
     training = json.loads((tmp_path / "tuned" / "training.json").read_text())
     assert training["intent_finetuning"] == facts
 
 
 @pytest.mark.slow
 def test_intents_move_apart_and_each_training_begins_anew(checkpoint, quick):
-    tuner = make(checkpoint)
-    first = tuner.encodings()
-
-    def contrast(encodings):
-        return float(supervised_contrast(encodings, Y))
-
-    tuner.train(Y, ALL)
-    tuned = tuner.encodings()
-    assert contrast(tuned) < 0.7 * contrast(first)
+    encoder = make(checkpoint)
+    first = encoder.encodings()
+    encoder.train(Y, ALL)
+    tuned = encoder.encodings()
+    assert contrast(tuned, Y) < 0.7 * contrast(first, Y)
     own = ALL[Y < 2]
-    tuner.train(Y[own], own)
-    assert np.abs(tuner.encodings() - tuned).max() > 0.01
-    tuner.train(Y, ALL)
-    np.testing.assert_allclose(tuner.encodings(), tuned, atol=1e-4)
+    encoder.train(Y[own], own)
+    assert np.abs(encoder.encodings() - tuned).max() > 0.01
+    encoder.train(Y, ALL)
+    np.testing.assert_allclose(encoder.encodings(), tuned, atol=1e-4)
 
 
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
-    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 1e30)
+    monkeypatch.setattr(tuner, "_LEARNING_RATE", 1e30)
     with pytest.raises(ValueError, match=r"none at step \d+, with a learning rate of 1e\+30"):
         make(checkpoint).train(Y, ALL)
 
@@ -154,8 +157,7 @@ def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys
     assert facts["is_finetuned"]
     assert facts["examples"] == 12
     assert classifier.head == "logistic"
-    own = CheckpointSentences(checkpoint).encode(TEXTS)
-    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    own = unit_encodings(checkpoint)
     assert np.abs(classifier.encode(TEXTS) - own).max() > 0.01
     assert classifier.score(TEXTS, LABELS) > 0.7
 
@@ -175,8 +177,7 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     assert "moved" not in printed
     assert not facts["is_finetuned"]
     assert classifier.head == "network"
-    own = CheckpointSentences(checkpoint).encode(TEXTS)
-    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    own = unit_encodings(checkpoint)
     np.testing.assert_allclose(classifier.encode(TEXTS), own, atol=0.02)
 
 

@@ -60,6 +60,13 @@ def test_labels_of_any_collection_in_any_order(classifier):
     np.testing.assert_array_equal(other.predict_proba(TEXTS), classifier.predict_proba(TEXTS))
 
 
+def test_clones_share_what_was_encoded():
+    encoder = WordEncoder()
+    classifier = MultiIntentClassifier(encoder).fit(TEXTS, SETS)
+    clone(classifier).fit(TEXTS, SETS)
+    assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
+
+
 def test_rows_do_not_depend_on_each_other(classifier):
     alone = np.concatenate([classifier.predict_proba([text]) for text in TEXTS[:5]])
     np.testing.assert_allclose(alone, classifier.predict_proba(TEXTS)[:5], atol=1e-6)

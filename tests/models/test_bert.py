@@ -14,9 +14,9 @@ import convert_tf
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer, vocabulary_path
 from convert_tf.config.bert import BERT_PRESETS, BertConfig, bert_preset
 from convert_tf.models.bert import BackboneTrunk, BertTrunk, surrounded, use_exact_gelu
-from convert_tf.text.loading import load_tokenizer
 
 SMALL = bert_preset(
     "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",
@@ -178,7 +178,7 @@ def test_every_option_changes_the_trunk(trunk, name):
 
 def test_the_tokenizer_decides_the_vocabulary_file():
     sentencepiece = BertConfig(**{**SMALL.to_dict(), "tokenizer": "sentencepiece"})
-    assert checkpoint.vocabulary_path("x", SMALL) != checkpoint.vocabulary_path("x", sentencepiece)
+    assert vocabulary_path("x", SMALL) != vocabulary_path("x", sentencepiece)
 
 
 def test_presets():
@@ -276,9 +276,8 @@ def test_checkpoints_of_published_models_keep_their_casing(tmp_path):
     checkpoint.save_checkpoint(tmp_path / "own", trunk, vocabulary=vocabulary, training={})
     again, own = load_bert(tmp_path / "own")
     assert again.config == trunk.config
-    for tokenizer in (load_tokenizer(vocabulary), load_tokenizer(own)):
-        assert not tokenizer.lower_case
-        checkpoint.check_vocabulary(tokenizer, again.config)
+    for path in (vocabulary, own):
+        assert not fitting_tokenizer(path, again.config).lower_case
     ids = np.array([[7, 8]], "int32")
     np.testing.assert_array_equal(
         np.asarray(again.sequence(ids)[0]), np.asarray(trunk.sequence(ids)[0])

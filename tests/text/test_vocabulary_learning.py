@@ -54,6 +54,12 @@ def test_text_file(text_file, tmp_path):
     assert os.listdir(output.parent) == ["vocab.txt"]
 
 
+def test_a_log_says_how_far_the_texts_are(text_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("convert_tf.storage.progress._SECONDS_IN_LOG", 0)
+    learn([text_file] * 60, str(tmp_path / "vocab.txt"), config=CONFIG)
+    assert capsys.readouterr().err.startswith("1,000 sentences, ")
+
+
 def test_compressed_files_and_patterns_give_the_same(text_file, tmp_path):
     with open(text_file, "rb") as file:
         content = file.read()

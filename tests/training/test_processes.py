@@ -21,15 +21,9 @@ from convert_tf.data.packing import SEGMENTS_PER_ROW
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.training.encoder.run import train
-from convert_tf.training.processes import (
-    Processes,
-    as_share,
-    check_same,
-    join_processes,
-    refuse_failed,
-    rows_of_a_share,
-)
+from convert_tf.training.processes import Processes, check_same, join_processes, refuse_failed
 from convert_tf.training.recorder import METRICS_FILE, RunProgress
+from convert_tf.training.shares import as_share, rows_of_a_share
 from convert_tf.training.state import saved_checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]

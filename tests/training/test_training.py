@@ -16,6 +16,7 @@ import pytest
 from support.token_corpus import pair_batches
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.corpora.dumps import find_files
@@ -104,8 +105,7 @@ def test_run_leaves_everything_it_promises(finished):
     assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert list((finished / "logs").rglob("events.out.tfevents.*"))
     encoder, vocabulary = checkpoint.load_checkpoint(finished)
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=10)
-    checkpoint.check_vocabulary(tokenizer, encoder.config)
+    assert fitting_tokenizer(vocabulary, encoder.config).num_oov_buckets == 10
     best = max(rows, key=lambda row: row["dev"]["R100@1"])
     assert checkpoint.training_facts(finished)["evaluation"]["dev"] == best["dev"]
     assert [p.name for p in saved_checkpoints(finished)] == [

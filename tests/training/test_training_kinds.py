@@ -16,6 +16,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.token_arrays import ArrayFolder
@@ -64,7 +65,7 @@ def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(
     rows = [(folder / METRICS_FILE).read_text().splitlines() for folder in (from_records, from_ids)]
     dev = [[json.loads(line)["dev"] for line in lines] for lines in rows]
     assert dev[0] == dev[1]
-    vocabulary = checkpoint.vocabulary_path(from_ids, checkpoint.load_config(from_ids))
+    vocabulary = vocabulary_path(from_ids, checkpoint.load_config(from_ids))
     assert vocabulary.read_bytes() == Path(corpus.vocabulary).read_bytes()
 
 

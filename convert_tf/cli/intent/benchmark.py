@@ -123,10 +123,11 @@ def _rows(values: Any, data: Any) -> list[Any]:
     encoders: list[tuple[str, Any]] = [(path, path) for path in modules]
     encoders += [(name, encoder_of_file(path)) for name, path in _named(values, "vectors")]
     if values.untrained is not None:
-        from convert_tf.intents.finetuning import CheckpointSentences
+        from convert_tf.encoding.backends.checkpoint import CheckpointBackend
+        from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
-        untrained = CheckpointSentences(values.untrained, is_trained=False)
-        encoders.append((f"untrained {values.untrained}", untrained.encode))
+        untrained = SentenceEncoder(CheckpointBackend(values.untrained, untrained_seed=0))
+        encoders.append((f"untrained {values.untrained}", untrained))
     parts = [data.train, data.test, data.validation]
     rows = [tfidf_row()] if values.tfidf else []
     for name, encoder in encoders:

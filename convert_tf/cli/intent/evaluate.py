@@ -8,13 +8,13 @@ Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. `--outp
 `evaluation.json` and `confusions.png`. A model of several intents is told by F1.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, define_model, loaded_classifier
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import written_json
 
 REPORT_FILE = "evaluation.json"
 CHART_FILE = "confusions.png"
@@ -45,7 +45,7 @@ def run(values: Any) -> None:
     if values.output is not None:
         output = Path(values.output)
         output.mkdir(parents=True, exist_ok=True)
-        write_file(output / REPORT_FILE, json.dumps(report, indent=2) + "\n")
+        write_file(output / REPORT_FILE, written_json(report))
         has_chart = not has_several and write_picture(
             output / CHART_FILE, lambda: confusion_chart(report)
         )

@@ -8,13 +8,13 @@ An example is a suspect where the three nearest examples of another intent are n
 its own. `--output` gets `inspection.json` and `map.png`.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import written_json
 
 REPORT_FILE = "inspection.json"
 MAP_FILE = "map.png"
@@ -48,7 +48,7 @@ def run(values: Any) -> None:
         return
     output = Path(values.output)
     output.mkdir(parents=True, exist_ok=True)
-    write_file(output / REPORT_FILE, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_file(output / REPORT_FILE, written_json(report, ensure_ascii=False))
     suspects = [row["number"] for row in report["suspects"]]
     has_map = write_picture(
         output / MAP_FILE,

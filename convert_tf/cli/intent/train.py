@@ -183,7 +183,7 @@ def _train(values: Any, params: dict[str, Any]) -> None:
     examples = read_files(values.data)
     validation = read_files(values.validation) if values.validation else None
     if values.finetune:
-        from convert_tf.intents.finetuned import finetuned_classifier
+        from convert_tf.intents.finetuning.classifier import finetuned_classifier
 
         classifier = finetuned_classifier(
             values.checkpoint,

@@ -198,12 +198,8 @@ class _ReadCorpus(_CountsExamples):
         for conversation in CORPORA[self.name].read(
             path, stats, max_line_bytes=self.job.max_line_bytes, open_file=open_file
         ):
-            source = conversation.source
-            counts = self.counts_of(source)
-            comments = threads.comments_of(conversation, rules, changed=counts.changed)
-            examples = threads.create_examples(
-                comments, rules, counts=counts, source=source, is_conversation=True
-            )
+            counts = self.counts_of(conversation.source)
+            examples = threads.examples_of_conversation(conversation, rules, counts=counts)
             yield from self.rows(examples, rules)
         yield TaggedOutput(_FILES, (self.name, stats))
 

@@ -7,19 +7,14 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
-from convert_tf.checkpoints.folder import (
-    check_vocabulary,
-    load_checkpoint,
-    load_similarity_map,
-)
-from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.data.packing import ROW_TOKENS, TokenIds, pack_batch
 from convert_tf.encoding.backends.module import bfloat16_is_faster
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.text.loading import load_tokenizer
-
-_ROW_TOKENS = 64
 
 
 class CheckpointBackend(OpenedFromPath):
@@ -29,6 +24,8 @@ class CheckpointBackend(OpenedFromPath):
       folder: a model directory, or a module whose weights are read.
       precision: policy of its computations; `"auto"` for `"mixed_bfloat16"` where this machine is
         faster in it, else `"float32"`.
+      untrained_seed: of fresh weights in place of the trained ones, for comparison; None for the
+        trained ones.
       keeps_newest: whether contexts that are too long lose tokens at their start, where joined
         turns are the oldest; else at their end, as in training. Contexts of a multi-context model
         always lose their end.
@@ -49,16 +46,24 @@ class CheckpointBackend(OpenedFromPath):
         folder: str | os.PathLike[str],
         *,
         precision: str = "float32",
+        untrained_seed: int | None = None,
         keeps_newest: bool = False,
     ):
-        super().__init__(os.fspath(folder), precision=precision, keeps_newest=keeps_newest)
+        super().__init__(
+            os.fspath(folder),
+            precision=precision,
+            untrained_seed=untrained_seed,
+            keeps_newest=keeps_newest,
+        )
         if precision == "auto":
             precision = "mixed_bfloat16" if bfloat16_is_faster() else "float32"
-        self._encoder, vocabulary = load_checkpoint(folder, dtype=precision)
+        is_trained = untrained_seed is None
+        if untrained_seed is not None:
+            set_seed(untrained_seed)
+        self._encoder, vocabulary = load_checkpoint(folder, dtype=precision, is_trained=is_trained)
         self.config = self._encoder.config
-        self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=self.config.num_oov_buckets)
-        check_vocabulary(self._tokenizer, self.config)
-        self._similarity_map = load_similarity_map(folder)
+        self._tokenizer = fitting_tokenizer(vocabulary, self.config)
+        self._similarity_map = load_similarity_map(folder) if is_trained else None
         has_map = self._similarity_map is not None
         further = ("encode_similarity",) if has_map else ()
         self.outputs = ("default", "encode_context", "encode_response", *further)
@@ -84,12 +89,11 @@ class CheckpointBackend(OpenedFromPath):
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
         """The texts, each as context and as response: both are computed, one is used."""
         limit = self.config.max_tokens
-        token_ids: Any = self._tokenizer.token_ids([text for column in columns for text in column])
-        token_ids = token_ids[:, -limit:] if keeps_newest else token_ids[:, :limit]
+        texts = [text for column in columns for text in column]
         packed = pack_batch(
-            TokenIds(token_ids.flat_values.numpy(), token_ids.row_splits.numpy()),
+            TokenIds(*self._tokenizer.flat_ids(texts, limit, keeps_last=keeps_newest)),
             ("context", "extra_context")[: len(columns)],
-            row_tokens=max(_ROW_TOKENS, limit),
+            row_tokens=max(ROW_TOKENS, limit),
             padding_id=self._tokenizer.padding_id,
         )
         packed["response_slots"] = packed["context_slots"]

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from convert_tf.data.packing import assign_rows, joined_ranges
+from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 
 # A text to a row where they are about equally long, as in sorted batches; else several to a row.
 LEAST_FILL = 0.9
-PACKED_ROW_TOKENS = 64
 
 
 def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
@@ -23,7 +22,7 @@ def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.
     if lengths.mean() >= LEAST_FILL * longest:
         none = np.zeros(len(lengths), np.int32)
         return longest, np.arange(len(lengths), dtype=np.int32), none, none
-    tokens = max(PACKED_ROW_TOKENS, longest)
+    tokens = max(ROW_TOKENS, longest)
     return tokens, *assign_rows(lengths, tokens)
 
 

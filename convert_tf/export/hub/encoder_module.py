@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.hub.length_batches import in_length_batches
-from convert_tf.export.hub.network import encode_row, use_plain_gelu
+from convert_tf.export.hub.network import check_exportable, encode_row, use_plain_gelu
 from convert_tf.export.hub.table import StoredTable
 from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredWeights
 from convert_tf.layers.reduction import SqrtNReduction
@@ -105,16 +105,7 @@ class EncoderModule(tf.Module):
         similarity_map: np.ndarray | None = None,
     ):
         super().__init__(name="encoder_module")
-        if max_tokens < 1:
-            raise ValueError(
-                f"A text must have room for a token. Received: max_tokens={max_tokens}. "
-                f"Pass 1 or more; the default is {MAX_TOKENS}."
-            )
-        if encoder.compute_dtype != "float32":
-            raise ValueError(
-                f"A module computes in float32. Received: an encoder in {encoder.compute_dtype}. "
-                "Load the checkpoint with dtype='float32'."
-            )
+        check_exportable(encoder, max_tokens)
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         # Behind a function, where tf.Module does not find, and save, the encoder's own variables.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from convert_tf.config.model import MAX_TOKENS
 from convert_tf.layers.attention import RelativeSelfAttention
 from convert_tf.layers.feed_forward import fast_gelu, plain_fast_gelu
 from convert_tf.layers.reduction import SqrtNReduction
@@ -23,6 +24,20 @@ _MASKED_SCORE = -1e9
 
 # For fewer, Keras's ops are faster than the fused one, which is set up at each call: 0.1 ms.
 _FEW_ROWS = 128
+
+
+def check_exportable(model: keras.Model, max_tokens: int) -> None:
+    """Raises `ValueError` unless a model computes in float32 and texts have room for a token."""
+    if max_tokens < 1:
+        raise ValueError(
+            f"A text must have room for a token. Received: max_tokens={max_tokens}. "
+            f"Pass 1 or more; the default is {MAX_TOKENS}."
+        )
+    if model.compute_dtype != "float32":
+        raise ValueError(
+            f"A module computes in float32. Received: a model in {model.compute_dtype}. "
+            "Load the checkpoint with dtype='float32'."
+        )
 
 
 class _Layout(NamedTuple):

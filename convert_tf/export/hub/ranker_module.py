@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
-from convert_tf.export.hub.network import use_plain_gelu
+from convert_tf.export.hub.network import check_exportable, use_plain_gelu
 from convert_tf.export.hub.table import StoredTable
 from convert_tf.export.hub.weights import StoredWeights
 from convert_tf.models.ranker import RankerModel
@@ -76,16 +76,7 @@ class RankerModule(tf.Module):
         max_tokens: int = MAX_TOKENS,
     ):
         super().__init__(name="ranker_module")
-        if max_tokens < 1:
-            raise ValueError(
-                f"A text must have room for a token. Received: max_tokens={max_tokens}. "
-                f"Pass 1 or more; the default is {MAX_TOKENS}."
-            )
-        if ranker.compute_dtype != "float32":
-            raise ValueError(
-                f"A module computes in float32. Received: a ranker in {ranker.compute_dtype}. "
-                "Load the checkpoint with dtype='float32'."
-            )
+        check_exportable(ranker, max_tokens)
         head = ranker.config.head
         self.tokenizer = tokenizer
         self.context_tokens = min(head.max_context_tokens, max_tokens)

@@ -5,7 +5,6 @@ whole or not at all.
 """
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,13 +16,13 @@ from convert_tf.checkpoints.facts import TRAINING_FILE, data_facts, training_fac
 from convert_tf.checkpoints.folder import (
     CONFIG_FILE,
     CheckpointError,
-    check_vocabulary,
     load_checkpoint,
     load_similarity_map,
     shown_name,
 )
 from convert_tf.checkpoints.kinds import MODULE_FILES, Kind, kind_of
 from convert_tf.checkpoints.ranker import load_ranker
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
 from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
@@ -32,7 +31,7 @@ from convert_tf.export.hub.ranker_heads import make_ranker_module
 from convert_tf.export.hub.weights import WeightsError
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.storage.json_text import written_json
 
 
 class ExportError(ValueError):
@@ -88,15 +87,14 @@ class _Parts(NamedTuple):
 def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     encoder, vocabulary = load_checkpoint(checkpoint)
     config = encoder.config
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=config.num_oov_buckets)
-    check_vocabulary(tokenizer, config)
+    tokenizer = fitting_tokenizer(vocabulary, config)
     kind = MultiContextEncoderModule if config.multi_context else EncoderModule
     similarity_map = load_similarity_map(checkpoint)
     module = kind(encoder, tokenizer, similarity_map=similarity_map, **options)
     facts = training_facts(checkpoint)
     beside = {
         CONFIG_FILE: config.to_json(),
-        TRAINING_FILE: json.dumps(_published(facts), indent=2) + "\n",
+        TRAINING_FILE: written_json(_published(facts)),
     }
     card = functools.partial(
         encoder_card,
@@ -110,9 +108,7 @@ def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
 
 def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     ranker, vocabulary = load_ranker(checkpoint)
-    model = ranker.config.model
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.num_oov_buckets)
-    check_vocabulary(tokenizer, model)
+    tokenizer = fitting_tokenizer(vocabulary, ranker.config.model)
     module = make_ranker_module(ranker, tokenizer, **options)
     card = functools.partial(
         ranker_card,

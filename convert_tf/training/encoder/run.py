@@ -1,6 +1,7 @@
 """A dual encoder's training run, as `train.py` starts it."""
 
 import contextlib
+import functools
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ from convert_tf.data.batches import PAIR, EvaluationBatches
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
 from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.curve import ranking_curve
 from convert_tf.training.encoder.evaluation import evaluate_encoder
@@ -39,7 +41,8 @@ from convert_tf.training.processes import (
     running_processes,
     spread_over_devices,
 )
-from convert_tf.training.run import carry_out, only_run_in, set_seed
+from convert_tf.training.run import carry_out, only_run_in
+from convert_tf.training.taught_texts import taught_texts
 
 _FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
@@ -300,19 +303,16 @@ class EncoderRun(RunKind[ResponseRanking]):
         self, model: ResponseRanking, teacher: TeacherVectors, number: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """r of the texts of the first examples that are trained on, and the teacher's vectors."""
-        reduced, vectors = [], []
-        first = EvaluationBatches(
+        batches = EvaluationBatches(
             self.trained_on, max_examples=number, row_tokens=self.data.row_tokens
         )
-        numbers = self.trained_on.load(np.array([0]), np.array([first.num_examples]))
-        for batch, start in zip(first, range(0, len(numbers), first.batch_size), strict=True):
-            encodings = model.encoder(batch, training=False)
-            columns = teacher.columns(numbers[start : start + first.batch_size])
-            for name in PAIR:
-                own = ops.cast(encodings[f"reduced_{name}"], "float32")
-                reduced.append(ops.convert_to_numpy(own))
-                vectors.append(columns[f"teacher_{name}"])
-        return np.concatenate(reduced), np.concatenate(vectors)
+        encode = functools.partial(model.encoder, training=False)
+        found = [*taught_texts(model.encoder, batches, teacher, encode=encode)]
+        reduced, vectors = (
+            np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
+            for column in zip(*found, strict=True)
+        )
+        return reduced, vectors
 
 
 def _checksums(init_from: str) -> list[str]:

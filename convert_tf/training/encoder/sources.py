@@ -8,6 +8,7 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
@@ -19,7 +20,8 @@ from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterances import Utterances
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_shapes
-from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
+from convert_tf.training.processes import ALONE, Processes
+from convert_tf.training.shares import rows_of_a_share
 
 
 class Folder(Protocol):
@@ -58,12 +60,14 @@ def open_data(
     """
     if init_from is not None:
         initial = checkpoint.load_config(init_from)
-        own = checkpoint.vocabulary_path(init_from, initial)
+        own = vocabulary_path(init_from, initial)
         model = model or initial
-        if vocabulary is not None and Path(vocabulary).read_bytes() != own.read_bytes():
-            raise checkpoint.CheckpointError(
-                "Fine-tuning must keep the vocabulary of its checkpoint. Received: "
-                f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
+        if vocabulary is not None:
+            check_same_vocabulary(
+                vocabulary,
+                own,
+                rule="Fine-tuning must keep the vocabulary of its checkpoint",
+                remedy="Leave --vocab away.",
             )
         vocabulary = str(own)
     if model is None or (vocabulary is None and kind_of(data) is not Kind.TOKEN_IDS):
@@ -91,11 +95,12 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     """
     if kind_of(data) is Kind.TOKEN_IDS:
         folder = ArrayFolder(data)
-        if vocabulary and Path(vocabulary).read_bytes() != folder.vocabulary.read_bytes():
-            raise ValueError(
-                "Token ids are trained on with the vocabulary that made them. Received: "
-                f"{vocabulary!r}, which differs from {str(folder.vocabulary)!r}. Leave --vocab "
-                "away, or write the token ids with that vocabulary."
+        if vocabulary:
+            check_same_vocabulary(
+                vocabulary,
+                folder.vocabulary,
+                rule="Token ids are trained on with the vocabulary that made them",
+                remedy="Leave --vocab away, or write the token ids with that vocabulary.",
             )
         return folder
     if vocabulary is None:
@@ -253,12 +258,13 @@ def open_utterances(
     if not data.utterances:
         return None
     own = ArrayFolder(data.utterances)
-    same_ids = own.num_oov_buckets == folder.num_oov_buckets
-    if not same_ids or own.vocabulary.read_bytes() != folder.vocabulary.read_bytes():
+    rule = "Single texts are cut into the tokens of the pairs"
+    remedy = "Write them again with `convert-tf tokenize --utterances`."
+    check_same_vocabulary(own.vocabulary, folder.vocabulary, rule=rule, remedy=remedy)
+    if own.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
-            "Single texts are cut into the tokens of the pairs. Received: "
-            f"{data.utterances!r}, with another vocabulary than {data.data!r}, or other hash "
-            "buckets. Write them again with `convert-tf tokenize --utterances`."
+            f"{rule}. Received: {data.utterances!r}, with {own.num_oov_buckets} hash buckets in "
+            f"place of {folder.num_oov_buckets}. {remedy}"
         )
     utterances = Utterances(own, "train", max_tokens=model.max_tokens)
     vectors = None

@@ -14,6 +14,7 @@ import numpy as np
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig, bert_preset
 from convert_tf.config.pretrain import PretrainConfig
 from convert_tf.data.batches import Examples
@@ -25,12 +26,13 @@ from convert_tf.data.pretraining_batches import (
 )
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.training.encoder.sources import Folder, open_folder
 from convert_tf.training.kind import RunKind
 from convert_tf.training.optimizers import InverseSquareRoot
 from convert_tf.training.pretraining.evaluation import Averages, draw_curve, evaluate_pretraining
 from convert_tf.training.pretraining.objective import Pretraining, make_pretraining
-from convert_tf.training.run import carry_out, only_run_in, set_seed
+from convert_tf.training.run import carry_out, only_run_in
 
 POSITION_KEY = "position"
 LOSSES = ("masked_loss", "next_loss")
@@ -76,11 +78,12 @@ def pretrain(
                 )
             trunk, own = load_bert(init_from, dropout=config.dropout, dtype=precision)
             vocabulary, num_oov_buckets = vocabulary or str(own), trunk.config.num_oov_buckets
-            if Path(vocabulary).read_bytes() != own.read_bytes():
-                raise ValueError(
-                    "A trained trunk keeps its vocabulary. Received: "
-                    f"{vocabulary!r}, which differs from {str(own)!r}. Leave --vocab away."
-                )
+            check_same_vocabulary(
+                vocabulary,
+                own,
+                rule="A trained trunk keeps its vocabulary",
+                remedy="Leave --vocab away.",
+            )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
         elif model is None:
             raise ValueError(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from convert_tf.checkpoints import folder as checkpoint
-from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.ranker import initial_ranker, load_ranker
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.head import HeadConfig
 from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.ranking.checkpoint import encode_context_vectors, encode_pool
@@ -37,12 +37,12 @@ def mine_negatives(
         ranker, vocabulary = load_ranker(folder)
     else:
         ranker, vocabulary = initial_ranker(folder, HeadConfig())
-    known = checkpoint.vocabulary_path(vocabulary_of, ranker.config)
-    if not known.is_file() or known.read_bytes() != vocabulary.read_bytes():
-        raise CheckpointError(
-            "Negatives are mined by a model of the same vocabulary. Received: "
-            f"{str(folder)!r}, whose vocabulary differs from {str(known)!r}. Name another one."
-        )
+    check_same_vocabulary(
+        vocabulary,
+        vocabulary_path(vocabulary_of, ranker.config),
+        rule="Negatives are mined by a model of the same vocabulary",
+        remedy="Name another model.",
+    )
     rights = [examples.right(i) for i in range(examples.num_examples)]
     choices = np.unique(np.concatenate(rights))
     most_right = max(map(len, rights))

@@ -20,6 +20,7 @@ from convert_tf.data.ranking_batches import (
     tokenize_examples,
 )
 from convert_tf.numerics.devices import choose_precision
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.ranking.checkpoint import make_tokenize, ranking_report, score_lists
 from convert_tf.training.curve import ranking_curve
 from convert_tf.training.kind import RunKind
@@ -30,7 +31,7 @@ from convert_tf.training.ranker.objective import (
     rescale_outputs,
 )
 from convert_tf.training.ranker.sources import open_sampler, read_examples, with_dev_candidates
-from convert_tf.training.run import carry_out, only_run_in, set_seed
+from convert_tf.training.run import carry_out, only_run_in
 
 # What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
 _HEAD_OF_A_RUN = (

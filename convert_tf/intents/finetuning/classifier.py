@@ -57,7 +57,7 @@ def finetuned_classifier(
       ValueError: the data are unusable, or training ended in weights that are no numbers.
     """
     from convert_tf.export.hub.writing import export_module
-    from convert_tf.intents.finetuning import FewShotTuner
+    from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
     texts = [*examples.texts, *(validation.texts if validation else [])]

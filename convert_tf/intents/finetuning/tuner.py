@@ -1,0 +1,229 @@
+"""Trains the upper blocks of an encoder to tell intents apart, from a few examples of each.
+
+What a text is below the trained blocks is computed once. Batches hold as many examples of each
+intent, so that each has others of its own to be close to: no pairs are made beforehand.
+
+Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
+examples of intents).
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
+from convert_tf.intents.finetuning.network import (
+    IntentNetwork,
+    encodings_above,
+    first_trained_block,
+)
+from convert_tf.intents.head import check_step, train_logistic
+from convert_tf.models.trunk import segments_of
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.progress import Progress
+
+# The recipe: docs/decisions.md says how little it was compared.
+_EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
+_INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
+_LEARNING_RATE, _WARM_UP = 3e-4, 0.1
+_ATTENTION_DROPOUT = 0.1
+_ROW_MULTIPLE = 4
+_ENCODED_AT_ONCE = 128
+
+
+class FewShotTuner:
+    """An encoder that is trained on parts of some texts, each time from the same beginning.
+
+    Args:
+      checkpoint: a model directory or module.
+      texts: all that are trained on or encoded; for each token `4 · embedding_dim` bytes are kept.
+      precision: policy of the encoder's computations.
+      seed: of batches and dropout.
+
+    Raises:
+      CheckpointError: the checkpoint is damaged.
+
+    Example:
+      tuner = FewShotTuner("hub_modules/convert/1", texts, precision="float32", seed=0)
+      frozen = tuner.encodings()
+      tuner.train(labels, places)
+      tuned = tuner.encodings()
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str],
+        texts: Sequence[str],
+        *,
+        precision: str,
+        seed: int,
+    ):
+        self.texts = list(texts)
+        self._checkpoint, self._seed = checkpoint, seed
+        keras.utils.set_random_seed(seed)
+        self._network, self._vocabulary = load_checkpoint(
+            checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
+        )
+        config = self._network.config
+        self._row_tokens = max(ROW_TOKENS, config.max_tokens)
+        tokenizer = fitting_tokenizer(self._vocabulary, config)
+        ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
+        self._lengths = np.diff(self._splits)
+        self._activations = self._below(ids)
+        # With what dropout draws from, so that each training is the same.
+        self._start = [np.array(variable) for variable in self._network.variables]
+        self._frozen = self.encodings()
+
+    def encodings(self) -> np.ndarray:
+        """Of all texts, by the encoder as it is: float32 `[texts, reduced_dim]` of length 1."""
+        found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
+        order = np.argsort(self._lengths, kind="stable")
+        for start in range(0, len(order), _ENCODED_AT_ONCE):
+            own = order[start : start + _ENCODED_AT_ONCE]
+            encodings = encodings_above(self._network, self._batch(own), training=False)
+            found[own] = ops.convert_to_numpy(encodings)
+        return unit_rows(found)
+
+    def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
+        """Trains the encoder from its beginning on some of the texts.
+
+        Args:
+          labels: int `[places]`, from 0 without gaps.
+          places: int, which texts.
+
+        Returns:
+          Facts: `steps`, `examples`, `trained_weights`, and `relative_change`, the length of their
+          change by their own.
+
+        Raises:
+          ValueError: the loss is no finite number any more.
+        """
+        for variable, values in zip(self._network.variables, self._start, strict=True):
+            variable.assign(values)
+        head = train_logistic(self._frozen[places], labels)
+        keras.utils.set_random_seed(self._seed)
+        model = IntentNetwork(self._network, head)
+        batches = balanced_batches(labels, np.random.default_rng(self._seed))
+        steps = number_of_steps(len(labels))
+        model.compile(optimizer=keras.optimizers.Adam(_schedule(steps)), jit_compile=False)
+        before = [np.array(v) for v in self._network.trainable_variables]
+        with Progress("texts trained on", total=steps * _INTENTS * _EXAMPLES) as progress:
+            for step in range(1, steps + 1):
+                chosen = next(batches)
+                inputs = self._batch(places[chosen])
+                loss = float(model.train_on_batch(inputs, labels[chosen].astype(np.int32)))
+                check_step(step, loss, _LEARNING_RATE)
+                progress.add(len(chosen))
+        return {
+            "steps": steps,
+            "examples": len(labels),
+            "trained_weights": int(sum(values.size for values in before)),
+            "relative_change": _relative_change(before, self._network.trainable_variables),
+        }
+
+    def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+        """Writes the encoder as it is, as a checkpoint.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        save_checkpoint(
+            Path(folder),
+            self._network,
+            vocabulary=self._vocabulary,
+            training={**training_facts(self._checkpoint), "intent_finetuning": dict(facts)},
+        )
+
+    def _below(self, ids: np.ndarray) -> np.ndarray:
+        """What the lower blocks give for each token: float32 `[tokens, dim]`."""
+        trunk, config = self._network.trunk, self._network.config
+        found = np.zeros((len(ids), config.embedding_dim), np.float32)
+        order = np.argsort(self._lengths, kind="stable")
+        for start in range(0, len(order), _ENCODED_AT_ONCE):
+            tokens, places = self._packed(order[start : start + _ENCODED_AT_ONCE])
+            rows = len(places.segment_lengths)
+            token_ids = np.full(rows * self._row_tokens, config.num_ids, np.int32)
+            token_ids[places.tokens] = ids[tokens]
+            lengths = ops.convert_to_tensor(places.segment_lengths)
+            _, positions, mask = segments_of(lengths, self._row_tokens)
+            x = trunk.embedding(token_ids.reshape(-1, self._row_tokens), positions)
+            for block in trunk.blocks[: first_trained_block(self._network)]:
+                x = block(x, attention_mask=mask)
+            flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, found.shape[1])
+            found[tokens] = flat[places.tokens]
+        return found
+
+    def _batch(self, own: np.ndarray) -> dict[str, np.ndarray]:
+        (tokens, places), dim = self._packed(own), self._activations.shape[1]
+        rows = len(places.segment_lengths)
+        activations = np.zeros((rows * self._row_tokens, dim), np.float32)
+        activations[places.tokens] = self._activations[tokens]
+        return {
+            "activations": activations.reshape(-1, self._row_tokens, dim),
+            "segment_lengths": places.segment_lengths,
+            "slots": places.slots,
+        }
+
+    def _packed(self, own: np.ndarray) -> tuple[np.ndarray, Places]:
+        """Which of all tokens are those of some texts, int `[their tokens]`, and their places."""
+        lengths = self._lengths[own]
+        places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
+        return joined_ranges(self._splits[own], lengths), places
+
+
+def number_of_steps(examples: int) -> int:
+    """Of so many examples: twelve times each, but not too few steps nor hours of them."""
+    steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
+    return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+
+
+def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Batches with equally many examples of each of their intents, without end.
+
+    Args:
+      labels: int `[n]`.
+      rng: of the order.
+
+    Yields:
+      int: places of 64 examples, two of each of 32 intents, or more of each of fewer. Intents, and
+      examples of an intent, come again when all others have come; the only example of an intent
+      comes twice.
+    """
+    places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    intents = min(_INTENTS, len(places))
+    examples = _INTENTS * _EXAMPLES // intents
+    own = [_without_end(each, rng) for each in places]
+    waiting: list[int] = []
+    while True:
+        while len({*waiting}) < intents:
+            waiting += rng.permutation(len(places)).tolist()
+        chosen = [*dict.fromkeys(waiting)][:intents]
+        for intent in chosen:
+            waiting.remove(intent)
+        yield np.array([next(own[intent]) for intent in chosen for _ in range(examples)])
+
+
+def _without_end(items: np.ndarray, rng: np.random.Generator) -> Iterator[int]:
+    while True:
+        yield from rng.permutation(items).tolist()
+
+
+def _schedule(steps: int) -> Any:
+    rising = round(_WARM_UP * steps)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, steps - rising, warmup_target=_LEARNING_RATE, warmup_steps=rising
+    )
+
+
+def _relative_change(before: Sequence[np.ndarray], variables: Sequence[Any]) -> float:
+    after = [np.array(variable) for variable in variables]
+    moved = sum(float(np.sum((a - b) ** 2)) for a, b in zip(after, before, strict=True))
+    return float(np.sqrt(moved / sum(float(np.sum(b**2)) for b in before)))

@@ -1,0 +1,124 @@
+"""What classifiers of texts share: one encoder for all clones, and a folder."""
+
+import copy
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.folder import read_classifier, write_classifier
+from convert_tf.intents.heldout import LEXICAL, Mixture, Parts
+from convert_tf.intents.stored import ClassifierParts
+
+_Self = TypeVar("_Self", bound="TextClassifier")
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):
+    """A scikit-learn estimator that reads the encodings of texts; others say what it learns.
+
+    Clones share the encoder and what it has encoded. A pickle has the encoder's path.
+    """
+
+    encoder: Any
+    kind: str
+    lexical: str | None
+    classes_: np.ndarray
+    parts_: Parts
+    mixture_: Mixture
+    threshold_: float | None
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """What the heads read: float32 `[texts, dim]`."""
+        return self._encodings()([*texts])
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        module: str | os.PathLike[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
+        write_classifier(
+            folder,
+            self.stored_parts(),
+            self.encoder,
+            probes=self.encode(PROBES),
+            overwrite=overwrite,
+            module=module,
+            facts=facts,
+        )
+
+    def stored_parts(self) -> ClassifierParts:
+        """All that was learnt, for a file."""
+        check_is_fitted(self, "parts_")
+        params = self.get_params(deep=False)
+        del params["encoder"]
+        return ClassifierParts(
+            params,
+            self.classes_,
+            self.threshold_,
+            getattr(self, "best_params_", {}),  # without one where nothing was tried
+            self.parts_,
+            self.mixture_,
+            getattr(self, "thresholds_", None),
+        )
+
+    @classmethod
+    def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
+        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        parts, encoder, encodings = read_classifier(folder, encoder)
+
+        def unusable(reason: object) -> ValueError:
+            return ValueError(
+                f"An intent model has the options of {cls.__name__}. Received: "
+                f"{os.fspath(folder)!r} ({reason}). Use the version that wrote it, or train again."
+            )
+
+        if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
+            raise unusable(f"with {', '.join(unknown)}")
+        classifier = cls(encoder, **parts.params)
+        try:
+            classifier._check_options()
+        except (TypeError, OverflowError) as error:  # of values of other kinds
+            raise unusable(error) from error
+        classifier._encoded = (encoder, encodings)
+        classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
+        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
+        classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
+        return classifier
+
+    def _check_options(self) -> None:
+        if self.lexical not in (None, *LEXICAL):
+            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
+
+    def _encodings(self) -> IntentEncodings:
+        known = self.__dict__.get("_encoded")
+        # set_params may have changed them.
+        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
+            is_kept = isinstance(self.encoder, IntentEncodings)
+            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
+            known = self._encoded = (self.encoder, encodings)
+        return known[1]
+
+    def __sklearn_clone__(self: _Self) -> _Self:
+        # The encoder is shared, not copied, and so is what it has encoded.
+        params = self.get_params(deep=False)
+        encoder = params.pop("encoder")
+        clone = type(self)(encoder, **copy.deepcopy(params))
+        clone._encoded = (encoder, self._encodings())
+        return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Loaded models and locks cannot be pickled; a path is enough to load one again.
+        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags

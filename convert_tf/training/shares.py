@@ -1,0 +1,108 @@
+"""The share that each process has of every batch.
+
+What only one process can know (how many rows its share takes, whether it was told to end, whether
+something failed) the processes tell one another in one small gather before each step.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from convert_tf.training.processes import Processes, num_devices, refuse_failed
+from convert_tf.training.termination import Termination
+
+
+def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
+    """What the rows of a process's share must be a multiple of, so that few shapes are compiled.
+
+    Args:
+      row_multiple: what the rows of a whole batch are a multiple of, about.
+      processes: those of the run.
+    """
+    _, local_devices = num_devices(processes)
+    own = math.ceil(row_multiple / processes.number)
+    return math.ceil(own / local_devices) * local_devices
+
+
+def as_share(
+    batch: Mapping[str, np.ndarray], *, rows: int, index: int, padding_id: int
+) -> dict[str, np.ndarray]:
+    """A packed batch as a process's share of a larger one.
+
+    Args:
+      batch: the dict of `packing.pack_batch` or `pack_micro_batches`; its other keys are left as
+        they are.
+      rows: rows of every share, not fewer than the batch has.
+      index: which share it is.
+      padding_id: id of padding.
+
+    Returns:
+      The batch with rows of padding added, and slots counted from the first row of the first share.
+    """
+    segments = batch["segment_lengths"].shape[-1]
+    other_axes = [(0, 0)] * (batch["token_ids"].ndim - 1)
+    missing = [(0, rows - len(batch["token_ids"])), *other_axes]
+    share = dict(batch)
+    share["token_ids"] = np.pad(batch["token_ids"], missing, constant_values=padding_id)
+    share["segment_lengths"] = np.pad(batch["segment_lengths"], missing)
+    for name in batch:
+        if name.endswith("_slots"):
+            share[name] = batch[name] + np.int32(index * rows * segments)
+    return share
+
+
+class AgreedSteps(Termination):
+    """The shares of one process, of which each step takes one in every process or in none.
+
+    Args:
+      processes: those of the run.
+      termination: whether this process was told to end.
+      padding_id: id of padding.
+
+    Attributes:
+      is_requested: whether one of the processes was told to end before the step that runs.
+    """
+
+    def __init__(self, processes: Processes, termination: Termination, *, padding_id: int):
+        super().__init__()
+        self.processes = processes
+        self.termination = termination
+        self.padding_id = padding_id
+
+    def batches(self, packed: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]]]:
+        """What `fit` takes.
+
+        Args:
+          packed: packed batches of this process's examples.
+
+        Raises:
+          ValueError: a batch could not be made in another process.
+          Exception: what `packed` raises.
+        """
+        while True:
+            raised: Exception | None = None
+            batch: dict[str, Any] = {}
+            try:
+                batch = next(packed)
+            except StopIteration:  # it was closed
+                return
+            except Exception as error:
+                raised = error
+            own_rows = 0 if raised is not None else len(batch["token_ids"])
+            told = self.processes.gather(
+                own_rows, self.termination.is_requested, raised is not None
+            )
+            if raised is not None:
+                raise raised
+            refuse_failed(told[:, 2])
+            self.is_requested = bool(told[:, 1].any())
+            yield (
+                as_share(
+                    batch,
+                    rows=int(told[:, 0].max()),
+                    index=self.processes.index,
+                    padding_id=self.padding_id,
+                ),
+            )
