@@ -537,7 +537,7 @@ def test_arguments_are_checked(checkpoint):
     with pytest.raises(ValueError, match="max_tokens=0"):
         EncoderModule(encoder, tokenizer, max_tokens=0)
     encoder, _ = load_checkpoint(checkpoint, dtype="mixed_bfloat16")
-    with pytest.raises(ValueError, match="Received: an encoder in bfloat16"):
+    with pytest.raises(ValueError, match="Received: a model in bfloat16"):
         EncoderModule(encoder, tokenizer)
 
 

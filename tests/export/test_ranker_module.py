@@ -340,7 +340,7 @@ def test_arguments_are_checked(checkpoints):
     with pytest.raises(ValueError, match="max_tokens=0"):
         make_ranker_module(ranker, tokenizer, max_tokens=0)
     ranker, _ = load_ranker(checkpoints["poly"], dtype="mixed_bfloat16")
-    with pytest.raises(ValueError, match="Received: a ranker in bfloat16"):
+    with pytest.raises(ValueError, match="Received: a model in bfloat16"):
         make_ranker_module(ranker, tokenizer)
     ranker, _ = load_ranker(checkpoints["poly"])
     assert make_ranker_module(ranker, tokenizer, max_tokens=9).context_tokens == 9
