@@ -142,9 +142,9 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
 
 def _multiplications_per_token() -> int:
     """Of the trunk and the reduction's projection: as many as they have weights."""
-    from convert_tf import load_model
+    from convert_tf.checkpoints.folder import load_config
 
-    config = load_model(_CHECKPOINT.value)[0].config
+    config = load_config(_CHECKPOINT.value)
     dim = config.embedding_dim
     width = config.num_heads * config.attention_dim
     block = 2 * dim * width + 2 * dim * config.feed_forward_dim

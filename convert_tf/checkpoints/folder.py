@@ -272,7 +272,7 @@ def load_checkpoint(
     attention_dropout: float = 0.0,
     is_trained: bool = True,
 ) -> tuple[DualEncoder, Path]:
-    """A trained encoder and the path of its vocabulary.
+    """An encoder and the path of its vocabulary.
 
     Args:
       folder: a model directory, or a module that `convert-tf export` wrote.

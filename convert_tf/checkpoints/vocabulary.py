@@ -61,7 +61,9 @@ def check_same_vocabulary(
       rule: why, a sentence without its full stop.
       remedy: what to do, a sentence.
     """
-    if not Path(own).is_file() or Path(given).read_bytes() != Path(own).read_bytes():
+    if not Path(own).is_file():
+        raise CheckpointError(f"{rule}. Received: {str(own)!r}, which is missing. {remedy}")
+    if Path(given).read_bytes() != Path(own).read_bytes():
         raise CheckpointError(
             f"{rule}. Received: another vocabulary, {str(given)!r}, which differs from "
             f"{str(own)!r}. {remedy}"

@@ -41,7 +41,7 @@ def evaluate_multi(
     answers = [tuple(own) for own in classifier.predict(texts)]
     found = truth_of(answers, classifier.classes_)
     right, there, said = (each.sum(axis=0) for each in (truth & found, truth, found))
-    rows = intent_rows(classifier.classes_.tolist(), right, there, said)
+    rows = intent_rows([*map(str, classifier.classes_)], right, there, said)
     errors = [
         {"text": text, "missed": sorted({*own} - {*answer}), "wrong": sorted({*answer} - {*own})}
         for text, own, answer in zip(texts, sets, answers, strict=True)

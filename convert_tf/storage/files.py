@@ -4,13 +4,16 @@ import contextlib
 import os
 import re
 import socket
+import time
 import zlib
 from collections.abc import Callable, Iterator
 
-from convert_tf.storage.locks import holder_or_locked, opened_lock
+from convert_tf.storage.locks import holder_or_locked, is_still_at_its_place, opened_lock
 
 # Earlier versions did not say whose process it is.
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
+
+_DAY = 86_400.0  # seconds
 
 
 class FileWriteError(OSError):
@@ -88,8 +91,6 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
         lock = opened_lock(place)
     with lock:
         holder = holder_or_locked(lock)
-        if holder is None and not _is_at(place, lock.fileno()):
-            holder = ""  # it was just given back by one that is done
         if holder is not None:
             raise ValueError(
                 f"One process writes an output at a time. Received: {path!r}, which another "
@@ -99,22 +100,17 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
             remove_leftovers(folder, name)
             yield
         finally:
-            if _is_at(place, lock.fileno()):  # else somebody removed it, as messages tell
+            if is_still_at_its_place(lock):
                 os.remove(place)
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    """Whether an open file has this name, still."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def remove_leftovers(
     folder: str | os.PathLike[str], name: str | None = None, *, only_dead: bool = False
 ) -> None:
-    """Deletes what killed processes of this host left of files they had begun (`whole_file`).
+    """Deletes what killed processes left of files that they had begun (`whole_file`).
+
+    What another host has begun is deleted when nothing was written to it for a day: where nobody
+    else may write, and nobody here can tell whether its process lives.
 
     Args:
       folder: in which nobody else writes these files now, unless `only_dead`.
@@ -125,11 +121,14 @@ def remove_leftovers(
         found = _TEMPORARY.fullmatch(entry)
         if not found or name not in (None, found["name"]):
             continue
-        if found["host"] not in (None, _host()):  # where nobody here can tell who is alive
-            continue
-        if not (only_dead and _is_alive(int(found["process"]))):
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(folder, entry))
+        path = os.path.join(folder, entry)
+        with contextlib.suppress(OSError):
+            if found["host"] not in (None, _host()):
+                is_left = not only_dead and time.time() - os.path.getmtime(path) > _DAY
+            else:
+                is_left = not (only_dead and _is_alive(int(found["process"])))
+            if is_left:
+                os.remove(path)
 
 
 def _host() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.files import FileWriteError, write_file, writing
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.locks import holder_or_locked, opened_lock
+from convert_tf.storage.locks import holder_or_locked, is_still_at_its_place, opened_lock
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
@@ -88,7 +88,8 @@ class OutputFolder:
         """Gives the folder to write to, and its files their names at the end of the block.
 
         Raises:
-            ValueError: as above, or another process writes the same output.
+            ValueError: as above, or another process writes the same output, or its lock was
+                removed.
             FileWriteError: the disk is full.
         """
         with writing(self.output):
@@ -110,6 +111,12 @@ class OutputFolder:
                 for folder in (self._written, self.scratch):
                     os.makedirs(folder)
                 yield Path(self._written)
+                if not is_still_at_its_place(lock):
+                    raise ValueError(
+                        "One process writes a folder at a time. Received: "
+                        f"{self.output!r}, whose lock {lock.name!r} was removed meanwhile. Run the "
+                        "command again when no other writes there."
+                    )
                 self._publish()
             except OSError as error:
                 if error.errno not in _DISK_IS_FULL or isinstance(error, FileWriteError):
@@ -117,9 +124,10 @@ class OutputFolder:
                 where = error.filename or self.output
                 raise FileWriteError(error.errno, error.strerror, where) from error
             finally:
-                self._undo_moves()
-                shutil.rmtree(self.scratch, ignore_errors=True)
-                shutil.rmtree(self._work, ignore_errors=True)
+                if is_still_at_its_place(lock):  # else another process works there
+                    self._undo_moves()
+                    shutil.rmtree(self.scratch, ignore_errors=True)
+                    shutil.rmtree(self._work, ignore_errors=True)
 
     def _check(self) -> None:
         if not os.path.exists(self.output):

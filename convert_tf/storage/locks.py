@@ -23,16 +23,27 @@ def holder_or_locked(lock: FileIO) -> str | None:
 
     Returns:
       None where this process has it now; else a sentence for the message of refusal on who has it
-      and how to remove it, with a space before it, or "" where nothing was noted.
+      and how to remove it, with a space before it, or "" where nothing was noted, or where a
+      process that is done has just deleted the file.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _holder(lock)
+    if not is_still_at_its_place(lock):
+        return ""
     with contextlib.suppress(OSError):  # on a full disk it holds without the note
         lock.truncate(0)
         lock.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
     return None
+
+
+def is_still_at_its_place(lock: FileIO) -> bool:
+    """Whether the file of a lock has its name: not where somebody removed it, as messages tell."""
+    try:
+        return os.path.samestat(os.stat(lock.name), os.fstat(lock.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _holder(lock: FileIO) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -146,7 +147,7 @@ def test_the_next_run_deletes_what_a_killed_one_left_and_nothing_else(tmp_path):
         assert sorted(os.listdir(tmp_path)) == sorted([".file.lock", begun[2], "file", "locks"])
 
 
-def test_what_another_host_has_begun_stays(tmp_path, monkeypatch):
+def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
     """Its processes have numbers that here nobody has."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
@@ -161,6 +162,11 @@ def test_what_another_host_has_begun_stays(tmp_path, monkeypatch):
     with only_writer(tmp_path / "file"):
         remove_leftovers(tmp_path)
     assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(seen[0]), "file"])
+    os.utime(seen[0], (time.time() - 90_000,) * 2)
+    remove_leftovers(tmp_path, only_dead=True)
+    assert os.path.exists(seen[0])
+    with only_writer(tmp_path / "file"):
+        assert not os.path.exists(seen[0])
 
 
 def test_a_killed_writer_keeps_nobody_out(tmp_path):

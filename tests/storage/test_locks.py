@@ -53,8 +53,12 @@ def test_another_hosts_lock_is_kept_until_somebody_removes_it(tmp_path, monkeypa
     assert told and told[1] == str(tmp_path / place)
     os.remove(told[1])
     with hold(tmp_path / "out"):
-        if hold is only_writer:  # the machine was not down
+        # The machine was not down.
+        if hold is only_writer:
             held.__exit__(None, None, None)
+        elif hold is not only_run_in:
+            with pytest.raises(ValueError, match=r"was removed meanwhile\. Run the command again"):
+                held.__exit__(None, None, None)
         assert f"process {os.getpid()}" in _refused(hold, tmp_path / "out")
 
 
@@ -73,6 +77,13 @@ def test_locks_of_earlier_versions_name_nobody(tmp_path, place, hold):
     with open(path, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert _refused(hold, tmp_path / "out").endswith("choose another --output.")
+
+
+def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
+    """One that opened it before and locks it after its holder has deleted it."""
+    with locks.opened_lock(tmp_path / "lock") as late:
+        os.remove(tmp_path / "lock")
+        assert locks.holder_or_locked(late) == ""
 
 
 def test_a_full_disk_only_takes_the_note(tmp_path, monkeypatch):

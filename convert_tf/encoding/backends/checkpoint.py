@@ -25,7 +25,7 @@ class CheckpointBackend(OpenedFromPath):
       precision: policy of its computations; `"auto"` for `"mixed_bfloat16"` where this machine is
         faster in it, else `"float32"`.
       untrained_seed: of fresh weights in place of the trained ones, for comparison; None for the
-        trained ones.
+        trained ones. Python's and numpy's own generators are seeded with it.
       keeps_newest: whether contexts that are too long lose tokens at their start, where joined
         turns are the oldest; else at their end, as in training. Contexts of a multi-context model
         always lose their end.

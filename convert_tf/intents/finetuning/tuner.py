@@ -27,6 +27,7 @@ from convert_tf.intents.finetuning.network import (
 )
 from convert_tf.intents.head import check_step, train_logistic
 from convert_tf.models.trunk import segments_of
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
@@ -68,7 +69,7 @@ class FewShotTuner:
     ):
         self.texts = list(texts)
         self._checkpoint, self._seed = checkpoint, seed
-        keras.utils.set_random_seed(seed)
+        set_seed(seed)
         self._network, self._vocabulary = load_checkpoint(
             checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
         )
@@ -109,7 +110,7 @@ class FewShotTuner:
         for variable, values in zip(self._network.variables, self._start, strict=True):
             variable.assign(values)
         head = train_logistic(self._frozen[places], labels)
-        keras.utils.set_random_seed(self._seed)
+        set_seed(self._seed)
         model = IntentNetwork(self._network, head)
         batches = balanced_batches(labels, np.random.default_rng(self._seed))
         steps = number_of_steps(len(labels))
