@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.commands import call_command
+from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
 
 from convert_tf.data import token_arrays as arrays
@@ -428,13 +428,8 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
 
 def test_full_disk_leaves_nothing(corpus, tmp_path):
     """A real limit on the size of files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
-    try:
-        with pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
-            tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with room_for(1500), pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
+        tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
     assert os.listdir(tmp_path) == []
 
 

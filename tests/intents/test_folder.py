@@ -306,6 +306,7 @@ def test_a_full_disk_is_said_in_one_sentence_and_nothing_is_left(folders, tmp_pa
     """A real limit on the size of files, in a process that is not the tests'."""
     script = (
         "import json, resource, sys\n"
+        "sys.dont_write_bytecode = True\n"  # a .pyc would be cut, and kept
         "from convert_tf.intents.classifier import IntentClassifier\n"
         "from convert_tf.intents.serving import export_serving\n"
         "model = IntentClassifier.load(sys.argv[1])\n"

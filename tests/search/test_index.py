@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.full_disk import room_for
 from support.index_stubs import (
     CONTEXTS,
     DIM,
@@ -355,13 +355,8 @@ def test_a_flipped_bit_is_found(tmp_path, name):
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
     """A real limit on the size of files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
-    try:
-        with pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
-            make_cache(tmp_path / "cache")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with room_for(1500), pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
+        make_cache(tmp_path / "cache")
     assert os.listdir(tmp_path) == []
 
 

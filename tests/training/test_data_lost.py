@@ -2,12 +2,12 @@
 
 import errno
 import os
-import resource
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -169,13 +169,11 @@ def test_an_event_is_written_whole_or_not_at_all(tmp_path):
     events.scalars(1, {"loss": 1.0})
     (path,) = tmp_path.iterdir()
     before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
-    try:
-        with pytest.raises(FileWriteError, match=r"File too large, at .*tfevents"):
-            events.scalars(2, {"loss": 2.0})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        room_for(len(before) + 10),
+        pytest.raises(FileWriteError, match=r"File too large, at .*tfevents"),
+    ):
+        events.scalars(2, {"loss": 2.0})
     assert path.read_bytes() == before
     events.scalars(3, {"loss": 3.0})
     events.close()

@@ -2,13 +2,13 @@ import csv
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.commands import call_command
+from support.full_disk import room_for
 
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.config.train import TRAIN_RECIPES, TrainConfig, train_recipe
@@ -72,23 +72,15 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
     ("room", "begun"),
     [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")],
 )
-def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(
-    tmp_path, capsys, monkeypatch, room, begun
-):
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsys, room, begun):
     """With a real limit on the size of files."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a .pyc would be cut, and kept
     path, run = _faq(tmp_path / "faq.csv", 200), tmp_path / "run"
     command = ["train", "--data", path, "--model", "tiny", "--output", run]
     if begun == "vocab.txt":
         _prepare(path, run, learns_vocabulary=False)
     before = {each: each.read_bytes() for each in run.rglob("*") if each.is_file()}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        with pytest.raises(SystemExit) as caught:
-            call_command(*command)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with room_for(room), pytest.raises(SystemExit) as caught:
+        call_command(*command)
     capsys.readouterr()  # in memory, as pytest's own files have the limit, too
     said = str(caught.value)
     assert "A file must be written whole. Received: File too large, at " in said

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import itertools
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from support.full_disk import room_for
 from support.token_corpus import pair_batches
 
 from convert_tf.checkpoints import folder as checkpoint
@@ -318,13 +318,11 @@ def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path, share
     folder = tmp_path / "copy"
     checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
     before = (folder / checkpoint.WEIGHTS_FILE).read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * len(before)), hard))
-    try:
-        with pytest.raises(checkpoint.CheckpointError, match="Received: File too large at "):
-            checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        room_for(int(share * len(before))),
+        pytest.raises(checkpoint.CheckpointError, match="Received: File too large at "),
+    ):
+        checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
     assert (folder / checkpoint.WEIGHTS_FILE).read_bytes() == before
     assert not [p for p in folder.iterdir() if "new" in p.name or p.suffix == ".tmp"]
     checkpoint.load_checkpoint(folder)
