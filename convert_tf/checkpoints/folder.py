@@ -11,7 +11,6 @@ A run's folder is such a directory (the best weights on the dev split); what it 
 import io
 import os
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
+from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
 from convert_tf.storage.json_text import written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE
@@ -258,8 +258,8 @@ def _load_array(folder: str | os.PathLike, name: str) -> np.ndarray | None:
     if not path.is_file():
         return None
     try:
-        return np.load(path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        return load_array(path)
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{name} must be whole. Received: {path}: {error}. Copy or make the folder again."
         ) from error

@@ -11,6 +11,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts, few_shot
 from convert_tf.intents.encodings import IntentEncodings, encoder_fingerprint
 from convert_tf.intents.scope import ScopeScores, fit_threshold
+from convert_tf.storage.arrays import load_arrays
 
 FULL = "full"
 
@@ -105,9 +106,9 @@ def encoder_row(name: str, encoder: Any, head: str, **params: Any) -> Row:
 def encoder_of_file(path: str) -> Any:
     """An encoder that looks vectors up in a file."""
     try:
-        with np.load(path) as file:
-            rows = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
-    except (OSError, ValueError, KeyError) as error:
+        file = load_arrays(path)
+        rows = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             "Vectors are an .npz file with the arrays texts and vectors, of the same length. "
             f"Received: {path!r} ({error})."

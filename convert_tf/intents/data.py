@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.storage.messages import shortened
+
 TEXT, LABEL = "text", "label"
 _YAML = (".yml", ".yaml")
 _SHOWN = 5
+_MAX_TEXT = 70  # characters of one in a message
 
 
 class LabelledTexts(NamedTuple):
@@ -97,14 +100,14 @@ def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
         twice = [name for name, number in Counter(header).items() if number > 1]
         if twice:
             raise ValueError(
-                f"A column has a name of its own. Received: {path!r}, with {twice[0]!r} "
+                f"A column has a name of its own. Received: {path!r}, with {_quoted(twice[0])} "
                 f"{header.count(twice[0])} times. Rename or remove columns."
             )
         if TEXT not in header or LABEL not in header:
             raise ValueError(
                 f"A CSV of intents has the columns {TEXT!r} and {LABEL!r}. Received: {path!r}, "
-                f"with {', '.join(map(repr, header[:_SHOWN])) or 'no line'}. Name them in its "
-                "first line."
+                f"with {', '.join(map(_quoted, header[:_SHOWN])) or 'no line'}. Name them in "
+                "its first line."
             )
         rows = []
         for row in reader:
@@ -123,6 +126,10 @@ def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
         ) from error
     finally:
         csv.field_size_limit(limit)
+
+
+def _quoted(text: str) -> str:
+    return repr(shortened(text, _MAX_TEXT))
 
 
 def _more(number: int) -> str:
@@ -245,7 +252,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     several = [(text, found) for text, found in by_text.items() if len(found) > 1]
     if several:
         listed = "; ".join(
-            f"{text!r}: {', '.join(map(str, found))}" for text, found in several[:_SHOWN]
+            f"{_quoted(text)}: {', '.join(map(str, found))}" for text, found in several[:_SHOWN]
         )
         warnings.append(
             f"Texts with different labels: {listed}{_more(len(several))}. No classifier can learn "

@@ -3,7 +3,6 @@
 import io
 import os
 import threading
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage import checksums
+from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.files import write_file
 
 MAX_TEXTS = 50_000  # whose encodings are kept
@@ -122,9 +122,9 @@ class IntentEncodings:
           ValueError: the file is damaged.
         """
         try:
-            with np.load(path) as file:
-                self._kept.add(file["texts"].tolist(), file["vectors"])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            file = load_arrays(path)
+            self._kept.add(file["texts"].tolist(), file["vectors"])
+        except (OSError, ValueError, KeyError) as error:
             raise ValueError(
                 "Encodings are kept in a file that the benchmark wrote. Received: "
                 f"{os.fspath(path)!r} ({error}). Remove it."

@@ -30,6 +30,7 @@ from convert_tf.intents.stored import (
     restored,
     stored,
 )
+from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
@@ -175,8 +176,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     try:
         described = parsed_json((folder / MODEL_FILE).read_text(encoding="utf-8"))
-        with np.load(folder / HEAD_FILE) as file:
-            arrays = dict(file)
+        arrays = load_arrays(folder / HEAD_FILE)
     except UNREADABLE as error:
         raise unusable(f"{type(error).__name__}: {error}") from error
     try:

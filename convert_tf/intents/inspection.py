@@ -7,6 +7,7 @@ import numpy as np
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
+from convert_tf.storage.messages import shortened
 
 NEAREST = 3  # examples of an intent that say how near it is
 DUPLICATE_COSINE = 0.95
@@ -168,18 +169,13 @@ def inspection_text(report: Inspection, *, shown: int = 10) -> str:
     for row in report["overlaps"][:shown]:
         first, second = row["intents"]
         lines.append(f"  {100 * row['share']:5.1f} %  {first} / {second}")
-        lines += [f"           {_short(text)}" for text in row["texts"]]
+        lines += [f"           {shortened(text, _MAX_TEXT)}" for text in row["texts"]]
     lines.append(f"\nexamples that look mislabelled ({report['num_suspects']}):")
     for row in report["suspects"][:shown]:
         names = f"{row['label']} → {row['nearest']}"
-        lines.append(f"  {row['margin']:5.2f}  {names}: {_short(row['text'])}")
+        lines.append(f"  {row['margin']:5.2f}  {names}: {shortened(row['text'], _MAX_TEXT)}")
     lines.append(f"\nnear duplicates across intents ({report['num_duplicates']}):")
     for row in report["duplicates"][:shown]:
         for label, text in zip(row["labels"], row["texts"], strict=True):
-            lines.append(f"  {row['cosine']:5.2f}  {label}: {_short(text)}")
+            lines.append(f"  {row['cosine']:5.2f}  {label}: {shortened(text, _MAX_TEXT)}")
     return "\n".join(lines)
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

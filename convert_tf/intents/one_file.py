@@ -22,6 +22,7 @@ from convert_tf.intents.encodings import PROBES, IntentEncodings
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.heldout import Answers, answers_of
 from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
+from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json
 
@@ -137,8 +138,7 @@ class IntentFile:
             if INTENT_KEY not in metadata or ARRAYS_KEY not in metadata:
                 raise ValueError("an encoder alone")
             described = parsed_json(metadata[INTENT_KEY])
-            with np.load(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY]))) as file:
-                arrays = dict(file)
+            arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY])))
             check_stored(described, arrays)
             if has_several(described):
                 raise ValueError("several intents in one text")

@@ -14,6 +14,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.messages import shortened
 
 # What a block may hold, by the key that says what it is.
 _BLOCKS = {
@@ -216,7 +217,7 @@ class _Document:
             if text.startswith("-"):
                 self._add(number, text[1:].strip("\n\r "), intent)
             elif line.strip():
-                self.faults.add((number, f"{_short(line)} does not begin with '-'"))
+                self.faults.add((number, f"{shortened(line, _MAX_TEXT)!r} does not begin with '-'"))
 
     def _read_example(self, example: Any, intent: str) -> None:
         fields = self.fields(example) if isinstance(example, yaml.MappingNode) else {}
@@ -233,7 +234,7 @@ class _Document:
             for values in [mark["one"]] if mark["one"] else inside:
                 if not _is_mark(values):
                     reason = 'is no mark as [text]{"entity": "name"}'
-                    self.faults.add((line, f"{_short(mark[0])} {reason}"))
+                    self.faults.add((line, f"{shortened(mark[0], _MAX_TEXT)!r} {reason}"))
         plain = _MARK.sub(lambda mark: mark["text"], text)
         if not plain.strip():
             self.faults.add((line, "an example without text"))
@@ -274,8 +275,3 @@ def _is_mark(values: str) -> bool:
         for name, kinds in _MARK_VALUES.items()
         if name in found
     )
-
-
-def _short(text: str) -> str:
-    text = text.strip()
-    return repr(text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…")

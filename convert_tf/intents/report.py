@@ -8,6 +8,7 @@ import numpy as np
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import calibration_error
+from convert_tf.storage.messages import shortened
 
 NONE = "(out of scope)"
 _EXAMPLES = 3
@@ -167,7 +168,7 @@ def report_text(report: Report) -> str:
         lines += ["", "most confused"]
     for row in confused[:_WORST]:
         lines.append(f"{row['number']:4} × {row['intent']} → {row['predicted']}")
-        lines += [f"         {_short(text)}" for text in row["texts"]]
+        lines += [f"         {shortened(text, _MAX_TEXT)}" for text in row["texts"]]
     return "\n".join(lines)
 
 
@@ -178,11 +179,6 @@ def worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
         lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
     return lines
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 @picture

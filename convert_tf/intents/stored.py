@@ -5,8 +5,6 @@ A folder holds them (`convert_tf.intents.folder`), or one file (`convert_tf.inte
 
 import itertools
 import sys
-import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,10 +20,7 @@ _VERSION = 2
 _WITHOUT_WORDS = 1  # a version that knew heads alone
 _READ_PARAMS = {"out_of_scope", "out_of_scope_label"}  # where the classifier itself is not made
 # What reading damaged files of JSON and arrays raises.
-UNREADABLE = (
-    OSError, EOFError, AttributeError, KeyError, TypeError, ValueError, RecursionError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
 class ClassifierParts(NamedTuple):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, checksum
 from convert_tf.storage.mapped import FolderFormat
 
@@ -138,9 +139,9 @@ class CandidateCache:
 
     def _mapped(self, name: str, dtype: str, size: int) -> np.ndarray:
         path = self.folder / f"{name}.npy"
-        with contextlib.suppress(OSError, ValueError, EOFError):
+        with contextlib.suppress(OSError, ValueError):
             # Where all texts are empty there is nothing to map.
-            array = np.load(path, mmap_mode="r" if size else None)
+            array = load_array(path, is_mapped=size > 0)
             if array.dtype == dtype and array.shape == (size,):
                 return np.asarray(array)
         raise ValueError(

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from convert_tf.storage.arrays import load_array
 from convert_tf.storage.folders import put_aside
 from convert_tf.storage.json_text import parsed_json
 
@@ -38,9 +39,9 @@ class MappedFile:
         self.path = path
         self._what, self._remedy = what, remedy
         try:
-            array = np.load(path, mmap_mode="r")
+            array = load_array(path, is_mapped=True)
             self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError) as error:
             raise ValueError(
                 f"A {what} must be whole. Received: {path} ({error}). {remedy}"
             ) from error

@@ -9,7 +9,6 @@ import io
 import os
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from convert_tf.checkpoints.folder import (
     save_checkpoint,
     write_error,
 )
+from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import record_checksums, wrong_files
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
@@ -138,10 +138,9 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
     load_weights(model.encoder, folder)
     path = Path(folder) / STATE_FILE
     try:
-        with np.load(path) as saved:
-            values = {name: saved[name] for name in saved.files}
-            step = int(values.pop("step"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        values = load_arrays(path)
+        step = int(values.pop("step"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
             "resume from the checkpoint before it."

@@ -154,3 +154,14 @@ def test_every_intent_of_two_is_validated_on_and_trained():
     chosen = held_out(labels, 0.25, seed=0)
     assert [chosen[:20].sum(), chosen[20:22].sum(), chosen[22]] == [5, 1, False]
     assert held_out(["a"] * 3, 0.99, seed=0).sum() == 2
+
+
+def test_columns_with_endless_names_are_shown_in_short(tmp_path):
+    (tmp_path / "data.csv").write_text("[" * 5000 + ",label\nx,y\n")
+    with pytest.raises(ValueError, match="has the columns 'text' and 'label'") as caught:
+        read_labelled(tmp_path / "data.csv")
+    assert len(str(caught.value)) < 500
+    (tmp_path / "data.csv").write_text(f"{'x' * 5000},{'x' * 5000},text,label\nx,y,z,a\n")
+    with pytest.raises(ValueError, match="has a name of its own") as caught:
+        read_labelled(tmp_path / "data.csv")
+    assert len(str(caught.value)) < 500

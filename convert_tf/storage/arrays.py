@@ -1,0 +1,55 @@
+"""Reading numpy's files: whatever is wrong with one is one kind of error."""
+
+import contextlib
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+# What damage makes numpy raise: headers are read as Python, archives are unpacked. Nobody asks for
+# memory but sizes in a header.
+_OF_DAMAGE = (
+    EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
+    RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _one_kind_of_error() -> Iterator[None]:
+    try:
+        yield
+    except _OF_DAMAGE as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.ndarray:
+    """The array of a `.npy` file.
+
+    Args:
+      path: the file.
+      is_mapped: whether values are read when they are used.
+
+    Raises:
+      OSError: the file cannot be read.
+      ValueError: it is damaged.
+    """
+    with _one_kind_of_error():
+        found = np.load(path, mmap_mode="r" if is_mapped else None)
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise ValueError("an archive, where one array was expected")
+        return found
+
+
+def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
+    """The arrays of an `.npz` file by their names; errors as in `load_array`."""
+    with _one_kind_of_error():
+        found = np.load(file)
+        if isinstance(found, np.ndarray):
+            raise ValueError("one array, where an archive was expected")
+        with found:
+            return dict(found)
