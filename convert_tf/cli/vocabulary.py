@@ -32,7 +32,7 @@ def define_flags(define: Define) -> None:
         ("max_subword_length", config.max_subword_length, "Characters of a subword, at most."),
         ("max_consecutive_digits", config.max_consecutive_digits, "Digits in a row, at most."),
         ("alphabet_min_count", config.alphabet_min_count, "Occurrences that a character needs."),
-        ("max_sentences", 10_000_000, "Texts to read, at most."),
+        ("max_sentences", 10_000_000, "Texts to learn from: of more, a random draw."),
         ("max_words", 2_000_000, "Distinct words to learn from, at most."),
         ("max_word_length", 64, "Characters of a word to look at."),
         ("vocab_size", 31_476, "Pieces, with --tokenizer=sentencepiece."),

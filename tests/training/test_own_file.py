@@ -11,6 +11,7 @@ from support.commands import call_command
 from support.full_disk import room_for
 
 from convert_tf.checkpoints.folder import load_config
+from convert_tf.checkpoints.ranker import trained_scale
 from convert_tf.config.train import TRAIN_RECIPES, TrainConfig, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
 
@@ -90,6 +91,21 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
     assert all(each.read_bytes() == content for each, content in before.items())
     assert {each.name for each in tmp_path.iterdir()} == {"faq.csv", "run"}
     assert _prepare(path, run).num_train > 150
+
+
+def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "convert_tf.training.encoder.run.train", lambda _, config, *__, **___: seen.append(config)
+    )
+    module = ROOT / "hub_modules" / "convert_small" / "1"
+    command = ["train", "--recipe", "paper_finetune", "--data", _faq(tmp_path / "faq.csv", 50)]
+    with pytest.raises(SystemExit, match="starts from a trained model"):
+        call_command(*command, "--output", tmp_path / "none", "--model", "tiny")
+    call_command(*command, "--output", tmp_path / "run", "--init_from", module)
+    (config,) = seen
+    assert config.scale_start == config.scale_end == trained_scale(module)
+    assert config.scale_end != train_recipe("paper_finetune").scale_end
 
 
 def test_few_pairs_are_all_for_training(tmp_path, capsys):
