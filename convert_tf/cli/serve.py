@@ -17,6 +17,10 @@ from convert_tf.cli.flags import NEEDED, Define
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.extras import needs
 
+# Seconds that an idle connection stays open. Clients close theirs after 5 (httpx, so OpenAI's, too)
+# or 60 (many proxies): where the service is first, what they send at that moment is lost.
+_KEEP_ALIVE = 75
+
 
 def define_flags(define: Define) -> None:
     define("module", NEEDED, "Module that convert-tf export wrote, .onnx file, or released name.")
@@ -68,6 +72,7 @@ def run(values: Any) -> None:
         port=values.port,
         log_level="info",
         access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE,
     )
 
 

@@ -5,6 +5,7 @@ import concurrent.futures
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -391,6 +392,13 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
         body = {"texts": TEXTS, "kind": "response"}
         found = httpx.post(f"{url}/encode", json=body, timeout=60).json()["vectors"]
         assert httpx.get(f"{url}/health").json()["model"] == "multi"
+        address = httpx.URL(url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            for pause in (6, 0):  # seconds; it outlasts the 5 after which clients close theirs
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: service\r\n\r\n")
+                assert connection.recv(9) == b"HTTP/1.1 "
+                time.sleep(pause)
+                connection.recv(10_000)
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.wait(30)
