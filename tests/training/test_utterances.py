@@ -9,7 +9,7 @@ import pytest
 from support.texts import random_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
-from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import TrainingBatches
@@ -20,6 +20,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.teaching import Teaching
 from convert_tf.training.optimizers import CosineCycles, learning_rate_schedule
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
@@ -63,10 +64,10 @@ def folders(corpus, tmp_path_factory):
     return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
 
 
-def run(corpus, output, *, data=None, **fields):
+def run(corpus, output, *, data=None, init_from=None, **fields):
     config = TrainConfig(**{**CONFIG, **fields})
     data = DataConfig(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
-    return train(MODEL, config, data, output=str(output))
+    return train(MODEL, config, data, output=str(output), init_from=init_from)
 
 
 def final_weights(folder):
@@ -100,6 +101,33 @@ def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_
     )
     assert differ(final_weights(one), distilled)
     assert differ(final_weights(several), final_weights(one))
+
+
+@pytest.mark.slow
+def test_single_texts_have_vectors_where_pairs_have_none(corpus, folders, tmp_path):
+    """The map to the vectors starts as fitted to texts of all sources, and has a similarity map."""
+    data = _with_texts(folders)
+    del data["teacher"]
+    plain = run(corpus, tmp_path / "plain")
+    taught = run(
+        corpus, tmp_path / "taught", data=data, init_from=plain, distillation=1.0, ranking=0.0
+    )
+    assert differ(final_weights(taught), final_weights(plain))
+    assert load_similarity_map(taught).shape == (MODEL.reduced_dim, 12)
+    assert json.loads((taught / "training.json").read_text())["teacher"] == "letters"
+
+
+def test_maps_are_fitted_to_texts_of_every_source(corpus, folders):
+    data = DataConfig(data=corpus.arrays, **_with_texts(folders, teacher=""))
+    folder = ArrayFolder(corpus.arrays)
+    pairs = folder.open("train", max_tokens=60)
+    config = TrainConfig(**CONFIG, distillation=1.0)
+    teaching = Teaching(folder, pairs, pairs, model=MODEL, config=config, data=data)
+    assert teaching.pairs is None
+    texts = teaching.taught.examples
+    assert texts.num_examples == 60
+    found = teaching.taught.vectors.columns(texts.load(np.array([0]), np.array([60])))
+    assert found["teacher_text"].shape == (60, 12)
 
 
 @pytest.mark.slow

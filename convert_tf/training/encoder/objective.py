@@ -171,13 +171,13 @@ class ResponseRanking(Objective):
         if not self.distillation:
             return 0.0
         encodings = [(f"reduced_{name}", f"teacher_{name}") for name in PAIR]
-        if "teacher_text" in inputs:
-            encodings.append(("reduced_utterance", "teacher_text"))
+        encodings.append(("reduced_utterance", "teacher_text"))
         losses = [
             vector_losses(self.teacher_projection(y_pred[reduced]), inputs[teacher])
             for reduced, teacher in encodings
+            if teacher in inputs
         ]
-        of_example = (ops.shape(losses[0])[0], -1)
+        of_example = (ops.shape(y_pred["reduced_context"])[0], -1)
         return self.distillation * sum(
             self._over_batch(ops.sum(ops.reshape(loss, of_example), axis=1)) for loss in losses
         )
