@@ -14,6 +14,7 @@ import numpy as np
 SEGMENTS_PER_ROW = 16
 ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
+PART_ROW_MULTIPLE = 16  # where parts of it are, in a fraction of a second
 
 
 class TokenIds(NamedTuple):

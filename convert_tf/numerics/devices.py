@@ -37,6 +37,17 @@ def compiles_shapes() -> bool:
     return keras.backend.backend() == "jax" or has_gpu()
 
 
+def compiles_parts(precision: str) -> bool:
+    """Whether parts of a training step are: those between the matmuls, on TensorFlow's CPU.
+
+    In 16 bits alone: there TensorFlow's own ops are slow, and in float32 runs stay what they were.
+
+    Args:
+      precision: a policy of Keras, as `mixed_bfloat16`.
+    """
+    return is_tensorflow_on_cpu() and precision != "float32"
+
+
 def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
     """Median seconds of one matmul `[rows, 512] × [512, 2048]` + bias in `dtype`."""
     rng = np.random.default_rng(0)

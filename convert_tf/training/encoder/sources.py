@@ -11,12 +11,12 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import ROW_MULTIPLE, padding_share
+from convert_tf.data.packing import PART_ROW_MULTIPLE, ROW_MULTIPLE, padding_share
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
-from convert_tf.numerics.devices import compiles_shapes
+from convert_tf.numerics.devices import compiles_parts, compiles_shapes
 from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.shares import rows_of_a_share
 
@@ -227,12 +227,14 @@ def make_batches(
     teacher: TeacherVectors | None = None,
     negatives: HardNegatives | None = None,
     utterances: UtteranceDraws | None = None,
+    precision: str = "float32",
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
     """This process's part of the training batches, and the batches of each evaluation split.
 
     `trained_on` are the `trained_examples` of the training split.
     """
     row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
+    trained_multiple = PART_ROW_MULTIPLE if compiles_parts(precision) else row_multiple
     packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(
@@ -248,7 +250,7 @@ def make_batches(
         shuffle_buffer=data.shuffle_buffer,
         micro_batches=config.num_micro_batches,
         seed=config.seed,
-        row_multiple=rows_of_a_share(row_multiple, processes),
+        row_multiple=rows_of_a_share(trained_multiple, processes),
         part=(processes.index, processes.number),
         marks_duplicates=config.mask_duplicates,
         teacher=teacher if config.distillation else None,
