@@ -1,20 +1,14 @@
 """The contract of modules, from a process that has TensorFlow and no convert_tf."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.processes import answer_of_probe
 from support.texts import random_texts
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.text.loading import load_tokenizer
 
-PROBE = Path(__file__).parents[1] / "clients" / "contract_probe.py"
 KINDS = {"single": False, "multi": True}
 MAX_TOKENS = 20  # of `tiny_modules`
 LONG = " ".join(["late train"] * 15)  # 30 tokens, which are cut
@@ -72,22 +66,11 @@ def folders(tiny_modules):
 @pytest.fixture(scope="module")
 def answer(folders, tmp_path_factory):
     """What `contract_probe.py` found, as arrays and facts, in a folder of its own."""
-    place = tmp_path_factory.mktemp("probe")
     request = {
         "modules": {kind: str(folder) for kind, folder in folders.items()},
         "columns": {kind: columns_of(kind) for kind in KINDS},
     }
-    (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", str(PROBE), "request.json", "answer.npz"],
-        cwd=place,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    arrays = dict(np.load(place / "answer.npz"))
-    return json.loads(str(arrays.pop("facts"))), arrays
+    return answer_of_probe("contract_probe.py", request, tmp_path_factory.mktemp("probe"))
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,5 @@
 """Rankers as modules: scores of every form, against the checkpoint's own scoring."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +10,7 @@ from support.commands import call_command
 from support.documents import blocks, run_block
 from support.huggingface_folder import write_folder
 from support.model_cases import fill_weights
+from support.processes import answer_of_probe
 from support.tiny_checkpoint import WORDS, random_texts, write_checkpoint
 
 from convert_tf import Ranker
@@ -127,25 +124,13 @@ def folders(checkpoints):
 @pytest.fixture(scope="module")
 def answer(folders, tmp_path_factory):
     """What `ranker_probe.py` found: facts and arrays."""
-    place = tmp_path_factory.mktemp("probe")
     request = {
         "modules": {name: str(folder) for name, folder in folders.items()},
         "contexts": CONTEXTS,
         "candidates": CANDIDATES,
         "matrix": np.where(MATRIX == "", "", MATRIX).tolist(),
     }
-    (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    probe = Path(__file__).parents[1] / "clients" / "ranker_probe.py"
-    done = subprocess.run(
-        [sys.executable, "-I", str(probe), "request.json", "answer.npz"],
-        cwd=place,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    arrays = dict(np.load(place / "answer.npz"))
-    return json.loads(str(arrays.pop("facts"))), arrays
+    return answer_of_probe("ranker_probe.py", request, tmp_path_factory.mktemp("probe"))
 
 
 def in_matrix(scores):

@@ -1,7 +1,4 @@
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,8 +7,8 @@ import tensorflow as tf
 from keras import ops
 from support import naive
 from support.model_cases import one_per_row, outputs_of, packed, packed_batch, random_texts
+from support.processes import results_on_jax
 
-import convert_tf
 from convert_tf.config.model import ModelConfig
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.models.losses import in_batch_softmax_losses
@@ -354,21 +351,7 @@ def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder,
     (tmp_path / "config.json").write_text(small_config.to_json())
     encoder.save_weights(tmp_path / "model.weights.h5")
     np.savez(tmp_path / "batch.npz", **batch)
-    done = subprocess.run(
-        [sys.executable, "-c", f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", str(tmp_path)],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    on_jax = np.load(tmp_path / "jax.npz")
+    on_jax = results_on_jax(f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", tmp_path)
 
     outputs = outputs_of(encoder, batch)
     for name, value in outputs.items():

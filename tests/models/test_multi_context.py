@@ -4,7 +4,6 @@ import dataclasses
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,8 +11,8 @@ import pytest
 import tensorflow as tf
 from support import naive
 from support.model_cases import one_per_row, outputs_of, packed, random_texts
+from support.processes import results_on_jax
 
-import convert_tf
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.train import TrainConfig
@@ -473,21 +472,7 @@ def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts
     (tmp_path / "config.json").write_text(config.to_json())
     encoder.save_weights(tmp_path / "model.weights.h5")
     np.savez(tmp_path / "batch.npz", **batch)
-    done = subprocess.run(
-        [sys.executable, "-c", f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", str(tmp_path)],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    on_jax = np.load(tmp_path / "jax.npz")
+    on_jax = results_on_jax(f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", tmp_path)
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
     model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")

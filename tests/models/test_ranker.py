@@ -1,9 +1,6 @@
 """The ConveRT trunk under each head: parity, invariance, and what it comes down to."""
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,8 +8,8 @@ import pytest
 import tensorflow as tf
 from support import naive, naive_heads
 from support.model_cases import fill_weights, one_per_row, random_texts
+from support.processes import results_on_jax
 
-import convert_tf
 from convert_tf.config.head import POLY_VARIANTS, REDUCTIONS, HeadConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.joint_trunk import ConvertTrunk
@@ -350,21 +347,7 @@ def test_jax_and_a_fresh_process_give_the_same_scores(rankers, small_config, tmp
     for kind, name in kinds.items():
         (tmp_path / f"{kind}.json").write_text(HEADS[name].to_json())
         rankers(HEADS[name]).save_weights(tmp_path / f"{kind}.weights.h5")
-    done = subprocess.run(
-        [sys.executable, "-c", _ON_JAX, str(tmp_path)],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    on_jax = np.load(tmp_path / "jax.npz")
+    on_jax = results_on_jax(_ON_JAX, tmp_path)
     for kind, name in kinds.items():
         np.testing.assert_allclose(on_jax[kind], _score(rankers(HEADS[name])), atol=2e-5)
 

@@ -14,6 +14,7 @@ import pytest
 from support import naive
 from support.huggingface_folder import write_folder
 from support.model_cases import fill_weights
+from support.processes import results_on_jax
 from support.tiny_checkpoint import random_texts, write_checkpoint, write_records
 
 import convert_tf
@@ -571,21 +572,7 @@ def test_jax_trains_alike(small_config, tmp_path):
         losses += [model.train_on_batch(batch) for _ in range(2)]
         scores = np.asarray(ranker.score(batch["context_ids"], batch["candidate_ids"]))
         expected[kind] = np.array(losses), scores
-    done = subprocess.run(
-        [sys.executable, "-c", _ON_JAX, str(tmp_path)],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    on_jax = np.load(tmp_path / "jax.npz")
+    on_jax = results_on_jax(_ON_JAX, tmp_path)
     for kind, (losses, scores) in expected.items():
         np.testing.assert_allclose(on_jax[kind], losses, rtol=1e-3)
         np.testing.assert_allclose(on_jax[f"{kind}_scores"], scores, atol=2e-2)

@@ -1,0 +1,50 @@
+"""Code that runs in a process of its own: on JAX, or without convert_tf."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBES = ROOT / "tests" / "clients"
+
+
+def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
+    """Runs a script on JAX's CPU, which gets the folder and writes `jax.npz` there: its arrays."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        env={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
+            "PYTHONPATH": str(ROOT),
+            "PATH": "",
+            "HOME": str(folder),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return np.load(folder / "jax.npz")
+
+
+def answer_of_probe(
+    name: str, request: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What a client that has no convert_tf says of a request: facts and arrays."""
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", str(PROBES / name), "request.json", "answer.npz"],
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    arrays = dict(np.load(folder / "answer.npz"))
+    return json.loads(str(arrays.pop("facts"))), arrays
