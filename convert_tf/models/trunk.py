@@ -11,6 +11,7 @@ from keras import ops
 from convert_tf.config.model import ModelConfig
 from convert_tf.layers.block import TransformerBlock
 from convert_tf.layers.embedding import SubwordEmbedding
+from convert_tf.numerics.devices import compiles_parts
 
 
 def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
@@ -108,6 +109,12 @@ class Trunk(keras.layers.Layer):
         self.embedding.build(token_ids_shape)
         for block in self.blocks:
             block.build((*token_ids_shape, self.embedding.dim))
+
+    def expect_few_shapes(self) -> None:
+        """Has parts of training compiled for each number of rows, where that makes it quicker."""
+        is_compiled = compiles_parts(self.dtype_policy.name)
+        for block in self.blocks:
+            block.feed_forward.meets_few_shapes = is_compiled
 
     @property
     def block_variables(self) -> list[Any]:

@@ -15,7 +15,6 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
-from convert_tf.numerics.devices import compiles_parts
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.curve import ranking_curve
@@ -172,8 +171,7 @@ class EncoderRun(RunKind[ResponseRanking]):
             quantizer_update_steps=config.quantizer_update_steps,
             dtype=self.precision,
         )
-        for block in encoder.trunk.blocks:
-            block.feed_forward.meets_few_shapes = compiles_parts(self.precision)
+        encoder.trunk.expect_few_shapes()
         sizes = count_parameters(encoder)
         print(
             f"precision {self.precision} (backend {keras.backend.backend()}); "
