@@ -14,7 +14,6 @@ import numpy as np
 SEGMENTS_PER_ROW = 16
 ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
-PART_ROW_MULTIPLE = 16  # where parts of it are, in a fraction of a second
 
 
 class TokenIds(NamedTuple):
@@ -27,6 +26,18 @@ class TokenIds(NamedTuple):
 
     flat: np.ndarray
     row_splits: np.ndarray
+
+
+def partly_compiled_row_multiple(pairs: int) -> int:
+    """What the rows of a batch are a multiple of where only parts of its step are compiled.
+
+    Args:
+      pairs: that are encoded at once.
+
+    Returns:
+      A tenth of the rows that turns take, or less: there are a handful of shapes then.
+    """
+    return min(max(pairs // 16, 1), 16)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

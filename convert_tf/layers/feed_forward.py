@@ -47,8 +47,8 @@ class FeedForward(ConfiguredLayer):
       hidden_dim: width of the hidden layer.
 
     Attributes:
-      meets_few_shapes: whether training meets few numbers of tokens, so that parts are compiled for
-        each of them where that is quicker; `False` at first.
+      jit_compile: whether training on TensorFlow's CPU compiles what is no matmul, anew for each
+        number of tokens; `False` at first.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
@@ -66,7 +66,7 @@ class FeedForward(ConfiguredLayer):
     def __init__(self, hidden_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
-        self.meets_few_shapes = False
+        self.jit_compile = False
         self._is_folded = False
 
     def build(self, x_shape: Any) -> None:
@@ -115,7 +115,7 @@ class FeedForward(ConfiguredLayer):
             flat = feed_forward(
                 flat,
                 *(ops.convert_to_tensor(each) for each in arguments),
-                is_compiled=self.meets_few_shapes,
+                is_compiled=self.jit_compile,
             )
             return ops.reshape(flat, shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)

@@ -25,7 +25,7 @@ def has_gpu() -> bool:
 
 
 def is_tensorflow_on_cpu() -> bool:
-    """Whether ops run one by one, each with a pass over memory: nothing compiles them together."""
+    """Whether ops run one by one, each with a pass over memory, where nothing is compiled."""
     return keras.backend.backend() == "tensorflow" and not has_gpu()
 
 
@@ -37,10 +37,11 @@ def compiles_shapes() -> bool:
     return keras.backend.backend() == "jax" or has_gpu()
 
 
-def compiles_parts(precision: str) -> bool:
-    """Whether parts of a training step are: those between the matmuls, on TensorFlow's CPU.
+def compiles_feed_forward(precision: str) -> bool:
+    """Whether what lies between a feed-forward's matmuls is, in training on TensorFlow's CPU.
 
-    In 16 bits alone: there TensorFlow's own ops are slow, and in float32 runs stay what they were.
+    In bfloat16 or float16 alone: there TensorFlow's own ops are slow, and in float32 runs stay what
+    they were.
 
     Args:
       precision: a policy of Keras, as `mixed_bfloat16`.

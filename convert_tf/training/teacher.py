@@ -1,8 +1,8 @@
 """A sentence-transformers model as what a run learns from, quick enough for millions of texts.
 
 It runs in PyTorch, in bfloat16 where the processor multiplies in it, over texts of like lengths.
-Dynamic 8 bits are no quicker there and lose too much: their vectors of all-mpnet-base-v2 have a
-mean cosine of 0.87 to those of float32. Needs `pip install convert_tf[teach]`.
+Dynamic 8 bits lose too much: their vectors of all-mpnet-base-v2 have a mean cosine of 0.87 to those
+of float32. Needs `pip install convert_tf[teach]`.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Teacher:
                 f"A teacher is read with torch and transformers. Received: {error}. {_NEEDED}"
             ) from error
         dtype = torch.bfloat16 if multiplies_bfloat16() else torch.float32
-        self._model = AutoModel.from_pretrained(folder, dtype=dtype).eval()
+        self._model = AutoModel.from_pretrained(folder).to(dtype).eval()
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding()

@@ -18,9 +18,10 @@ from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterances import Utterances
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
+from convert_tf.training.encoder import distillation
+from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
-from convert_tf.training.encoder.teaching import Teaching
 from convert_tf.training.optimizers import CosineCycles, learning_rate_schedule
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
@@ -117,17 +118,33 @@ def test_single_texts_have_vectors_where_pairs_have_none(corpus, folders, tmp_pa
     assert json.loads((taught / "training.json").read_text())["teacher"] == "letters"
 
 
-def test_maps_are_fitted_to_texts_of_every_source(corpus, folders):
-    data = DataConfig(data=corpus.arrays, **_with_texts(folders, teacher=""))
+def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, monkeypatch):
+    """A source lies behind the other, and some of the last have no vector."""
+    for name, texts in (("a", random_texts(60, seed=6)), ("b", random_texts(60, seed=7))):
+        rows = (json.dumps({"text": f"{text} {i}", "source": name}) for i, text in enumerate(texts))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "*.jsonl")], corpus.vocabulary)
+    write_teacher_vectors(
+        None, ids, str(tmp_path / "v"), teacher=letters_teacher, name="letters", max_examples=100
+    )
+    data = DataConfig(data=corpus.arrays, utterances=ids, utterance_teacher=str(tmp_path / "v"))
     folder = ArrayFolder(corpus.arrays)
     pairs = folder.open("train", max_tokens=60)
     config = TrainConfig(**CONFIG, distillation=1.0)
-    teaching = Teaching(folder, pairs, pairs, model=MODEL, config=config, data=data)
-    assert teaching.pairs is None
-    texts = teaching.taught.examples
-    assert texts.num_examples == 60
-    found = teaching.taught.vectors.columns(texts.load(np.array([0]), np.array([60])))
-    assert found["teacher_text"].shape == (60, 12)
+    monkeypatch.setattr(distillation, "_FITTED_EXAMPLES", 20)
+    distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config, data=data)
+    assert distilled.pairs is None
+    chosen = distilled.targets.examples.load(np.array([0]), np.array([20]))
+    sources = ArrayFolder(ids).open_utterances("train", max_tokens=60).sources()
+    for some in (chosen, chosen[:8]):
+        assert {*sources[some]} == {0, 1}
+    assert chosen.max() < 100
+    encoder = DualEncoder(type(MODEL).from_dict({**MODEL.to_dict(), "vocab_size": 52}))
+    projection = distilled.targets.projection(encoder, row_tokens=64)
+    assert projection.shape == (MODEL.reduced_dim, 12)
+    assert np.isfinite(projection).all()
+    turned = distilled.targets.similarity_map(encoder, projection, row_tokens=64)
+    assert turned.shape == (MODEL.reduced_dim, 12)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.curve import ranking_curve
+from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
 from convert_tf.training.encoder.sources import (
@@ -27,7 +28,6 @@ from convert_tf.training.encoder.sources import (
     open_splits,
     trained_examples,
 )
-from convert_tf.training.encoder.teaching import Teaching
 from convert_tf.training.kind import RunKind
 from convert_tf.training.optimizers import learning_rate_schedule
 from convert_tf.training.processes import (
@@ -148,7 +148,7 @@ class EncoderRun(RunKind[ResponseRanking]):
         self.padding_id = own.padding_id
         self.trained_on = trained_examples(own, train, data)
         self.negatives = open_negatives(own, train, data)
-        self.teaching = Teaching(
+        self.distilled = DistillationData(
             folder, own, self.trained_on, model=self.model_config, config=train, data=data
         )
 
@@ -171,7 +171,6 @@ class EncoderRun(RunKind[ResponseRanking]):
             quantizer_update_steps=config.quantizer_update_steps,
             dtype=self.precision,
         )
-        encoder.trunk.expect_few_shapes()
         sizes = count_parameters(encoder)
         print(
             f"precision {self.precision} (backend {keras.backend.backend()}); "
@@ -185,9 +184,9 @@ class EncoderRun(RunKind[ResponseRanking]):
             "data": self.data.to_dict(),
         }
         teacher_dim = 0
-        if self.teaching.taught is not None:
-            self.facts["teacher"] = self.teaching.taught.vectors.teacher
-            teacher_dim = self.teaching.taught.vectors.dim
+        if self.distilled.targets is not None:
+            self.facts["teacher"] = self.distilled.targets.vectors.teacher
+            teacher_dim = self.distilled.targets.vectors.dim
         return make_ranking_model(
             encoder, config, precision=self.precision, teacher_dim=teacher_dim
         )
@@ -198,9 +197,11 @@ class EncoderRun(RunKind[ResponseRanking]):
             checkpoint.load_initial_weights(model.encoder, self.init_from)
             if model.distillation:
                 self._start_projection(model, self.init_from)
-        if self.teaching.pairs is not None and self.config.start_from_teacher:
+        if self.distilled.pairs is not None and self.config.start_from_teacher:
             rows = initial_rows(
-                self.teaching.pairs.subwords, self.model_config.embedding_dim, seed=self.config.seed
+                self.distilled.pairs.subwords,
+                self.model_config.embedding_dim,
+                seed=self.config.seed,
             )
             model.encoder.trunk.embedding.start_from(rows)
 
@@ -215,9 +216,9 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.config,
             self.data,
             processes=self.processes,
-            teacher=self.teaching.pairs,
+            teacher=self.distilled.pairs,
             negatives=self.negatives,
-            utterances=self.teaching.utterances,
+            utterances=self.distilled.utterances,
             precision=self.precision,
         )
 
@@ -263,8 +264,8 @@ class EncoderRun(RunKind[ResponseRanking]):
             return {}
         kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
         written = {"teacher_projection": kernel}
-        if self.processes.number == 1 and self.teaching.taught is not None:
-            written["similarity_map"] = self.teaching.taught.similarity_map(
+        if self.processes.number == 1 and self.distilled.targets is not None:
+            written["similarity_map"] = self.distilled.targets.similarity_map(
                 model.encoder, kernel, row_tokens=self.data.row_tokens
             )
         return written
@@ -276,9 +277,9 @@ class EncoderRun(RunKind[ResponseRanking]):
         """Has the map to the teacher's vectors start as that of the run that is gone on from.
 
         A random one would undo, in the first steps, what that run has learnt. Where there is none,
-        as beside a module, one is fitted to the first examples that are trained on.
+        as beside a module, one is fitted to some of the texts that are trained on.
         """
-        taught = self.teaching.taught
+        taught = self.distilled.targets
         if taught is None:
             return
         kernel = model.teacher_projection.kernel
@@ -293,7 +294,7 @@ class EncoderRun(RunKind[ResponseRanking]):
             )
         else:
             kernel.assign(taught.projection(model.encoder, row_tokens=self.data.row_tokens))
-            print("the map to the teacher's vectors is fitted to some of the examples")
+            print("the map to the teacher's vectors is fitted to texts that are trained on")
 
 
 def _checksums(init_from: str) -> list[str]:

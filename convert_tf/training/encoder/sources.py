@@ -11,12 +11,12 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import PART_ROW_MULTIPLE, ROW_MULTIPLE, padding_share
+from convert_tf.data.packing import ROW_MULTIPLE, padding_share, partly_compiled_row_multiple
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
-from convert_tf.numerics.devices import compiles_parts, compiles_shapes
+from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
 from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.shares import rows_of_a_share
 
@@ -164,7 +164,17 @@ def open_splits(
 
 
 def as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> ArrayExamples:
-    """The same; `ValueError` with `rule` and `flag` where they are records."""
+    """Examples that are token ids.
+
+    Args:
+      examples: of a split.
+      data: where they are from.
+      rule: how the error begins, as "Teacher vectors go with".
+      flag: that needs token ids.
+
+    Raises:
+      ValueError: they are records.
+    """
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
@@ -234,7 +244,9 @@ def make_batches(
     `trained_on` are the `trained_examples` of the training split.
     """
     row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
-    trained_multiple = PART_ROW_MULTIPLE if compiles_parts(precision) else row_multiple
+    trained_multiple = row_multiple
+    if compiles_feed_forward(precision):
+        trained_multiple = partly_compiled_row_multiple(config.micro_batch or config.batch_size)
     packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(

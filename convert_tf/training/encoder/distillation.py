@@ -22,20 +22,37 @@ _FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
 
 
-class Taught(NamedTuple):
+class DistillationTargets(NamedTuple):
     """Examples, pairs or single texts, and a teacher's vectors of them."""
 
     examples: Examples
     vectors: TeacherVectors
 
     def projection(self, encoder: DualEncoder, *, row_tokens: int) -> np.ndarray:
-        """A map of r to the teacher's vectors, fitted to the first examples: `fitted_map`."""
+        """A map of r to the teacher's vectors, fitted to the first examples.
+
+        Args:
+          encoder: whose r it maps.
+          row_tokens: of a packed row.
+
+        Returns:
+          float32 `[reduced_dim, teacher_dim]`, as of `fitted_map`.
+        """
         return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES, row_tokens))
 
     def similarity_map(
         self, encoder: DualEncoder, projection: np.ndarray, *, row_tokens: int
     ) -> np.ndarray:
-        """What makes vectors for similarity of r, given the map that was learnt."""
+        """What makes vectors for similarity of r, turned by encodings of the first examples.
+
+        Args:
+          encoder: whose r it maps.
+          projection: float32 `[reduced_dim, teacher_dim]`, the map that was learnt.
+          row_tokens: of a packed row.
+
+        Returns:
+          float32 `[reduced_dim, n]`, as of `models.distillation.similarity_map`.
+        """
         reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES, row_tokens)
         return similarity_map(reduced, projection)
 
@@ -53,7 +70,7 @@ class Taught(NamedTuple):
         return reduced, vectors
 
 
-class Teaching:
+class DistillationData:
     """What of a run's data has a teacher's vectors.
 
     Args:
@@ -85,14 +102,14 @@ class Teaching:
     ):
         self.pairs = _open_teacher(folder, examples, trained_on, config, data)
         self.utterances: UtteranceDraws | None = None
-        self.taught = None if self.pairs is None else Taught(trained_on, self.pairs)
+        self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
         utterances = _open_utterances(folder, model, config, data)
         if utterances is None:
             return
         vectors = None
         if data.utterance_teacher:
             vectors = _open_utterance_teacher(utterances, folder, data, self.pairs)
-            self.taught = self.taught or Taught(_evenly_selected(utterances), vectors)
+            self.targets = self.targets or _drawn_texts(utterances, vectors)
         self.utterances = UtteranceDraws(
             utterances,
             per_pair=data.utterances_per_pair,
@@ -102,11 +119,10 @@ class Teaching:
         )
 
 
-def _evenly_selected(utterances: Utterances) -> SelectedExamples:
-    """Some texts of each source: they lie source by source, and the first are of one."""
-    number = utterances.examples.num_examples
-    chosen = np.linspace(0, number - 1, min(number, _FITTED_EXAMPLES)).astype(np.int64)
-    return SelectedExamples(utterances.examples, chosen)
+def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> DistillationTargets:
+    """Some texts of all sources, in random order: they lie source by source."""
+    drawn = np.random.default_rng(0).permutation(vectors.num_taught)[:_FITTED_EXAMPLES]
+    return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
 
 
 def _open_teacher(
@@ -122,11 +138,13 @@ def _open_teacher(
     uses = config.distillation or config.start_from_teacher
     needs = config.start_from_teacher or (config.distillation and not data.utterance_teacher)
     if not uses if data.teacher else needs:
+        remedy = "Leave --teacher away, or set --distillation"
+        if not data.teacher:
+            remedy = "Give --teacher, or --utterances with --utterance_teacher"
         raise ValueError(
             "A teacher is given where something is learnt from it. Received: teacher "
-            f"{data.teacher!r}, distillation {config.distillation:g}, start_from_teacher "
-            f"{config.start_from_teacher}. "
-            f"{'Leave --teacher away' if data.teacher else 'Give --teacher'}, or change those."
+            f"{data.teacher!r}, utterance_teacher {data.utterance_teacher!r}, distillation "
+            f"{config.distillation:g}, start_from_teacher {config.start_from_teacher}. {remedy}."
         )
     if not data.teacher:
         return None
