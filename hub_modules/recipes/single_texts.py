@@ -1,9 +1,9 @@
 """Writes the single texts that `convert` is trained on, of files of such texts and of records.
 
-    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/single_texts
+    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts
 
-Of two large sources and of the texts of pairs it draws some at random; of the intents of two others
-it leaves a tenth away, on which training is judged.
+Of two large sources some are drawn at random, of pairs the first are taken; of the intents of two
+others a tenth is left away, on which training is judged.
 """
 
 import glob
@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
 
 
 def is_left_away(row: dict[str, str]) -> bool:
-    digest = hashlib.md5(f"{row['source']}|{row['label']}".encode()).hexdigest()
+    digest = hashlib.md5(f"{row.get('source', '')}|{row.get('label', '')}".encode()).hexdigest()
     return int(digest, 16) % 10 == 0
 
 
@@ -41,7 +42,7 @@ def texts_of_pairs(records: str) -> Iterator[dict[str, str]]:
         for i in range(len(contexts)):
             text = (contexts if i % 2 else responses)[i].decode("utf-8", "replace")
             if len(text) <= MOST_CHARACTERS:
-                yield {"source": "pair_texts", "text": text, "label": "pairs"}
+                yield {"source": "pair_texts", "text": text}
 
 
 def write(path: Path, rows: list[dict[str, str]]) -> None:
@@ -51,11 +52,18 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def main(utterances: str, records: str, output: str) -> None:
-    rng, folder = random.Random(7), Path(output)
+    paths = [Path(path) for path in sorted(glob.glob(utterances))]
+    if not paths:
+        raise ValueError(
+            "Single texts come from files of JSON lines. Received: no file for "
+            f"{utterances!r}. Name some, the pattern in quotes."
+        )
+    rng, folder = random.Random(7), Path(f"{output}.partial")
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for path in sorted(glob.glob(utterances)):
-        name = Path(path).name.split(".")[0]
-        rows = [json.loads(line) for line in TextLines(path)]
+    for path in paths:
+        name = path.name.split(".")[0]
+        rows = [json.loads(line) for line in TextLines(str(path)) if line.strip()]
         if name in JUDGED_ON:
             rows = [row for row in rows if not is_left_away(row)]
         if name in DRAWN:
@@ -63,6 +71,7 @@ def main(utterances: str, records: str, output: str) -> None:
         write(folder / f"{name}.jsonl.zst", rows)
     drawn = itertools.islice(texts_of_pairs(records), TEXTS_OF_PAIRS)
     write(folder / "pair_texts.jsonl.zst", [*drawn])
+    folder.rename(output)
 
 
 if __name__ == "__main__":

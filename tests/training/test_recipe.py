@@ -1,5 +1,6 @@
 """The recipe of the released modules, run from beginning to end on a sample."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
+from support.token_corpus import write_corpus
 
 from convert_tf import SentenceEncoder
+from convert_tf.data.utterances import read_utterances
 
+SINGLE_TEXTS = ROOT / "hub_modules" / "recipes" / "single_texts.py"
 MODULES = ("convert_small", "convert", "convert_multi_context")
 # A teacher needs torch, which is not always there: this one counts letters.
 PROGRAM = """#!{python}
@@ -73,9 +77,9 @@ def make(sample):
         **own_environment(),
         "PATH": f"{sample / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "TEACHERS": "one",
+        "TEACHER": "one",
         "TEXT_TEACHERS": "one,other",
-        "TEACHER_WEIGHTS": "1,2",
+        "TEXT_TEACHER_WEIGHTS": "1,2",
     }
     done = subprocess.run(
         [
@@ -96,6 +100,33 @@ def make(sample):
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
+
+
+def test_single_texts_are_drawn_and_some_intents_left_away(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("single_texts", SINGLE_TEXTS)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "DRAWN", {"reddit_top_titles": 7})
+    monkeypatch.setattr(script, "TEXTS_OF_PAIRS", 30)
+    corpus = write_corpus(tmp_path, num_train=60)
+    (tmp_path / "texts").mkdir()
+    for name in ("rasa_bots_nlu", "reddit_top_titles", "mit"):
+        rows = [{"text": f"text {i} of {name}", "label": f"l{i}"} for i in range(50)]
+        lines = "\n".join(map(json.dumps, rows))
+        (tmp_path / "texts" / f"{name}.jsonl").write_text(lines + "\n\n")
+    script.main(str(tmp_path / "texts" / "*.jsonl"), corpus.records, str(tmp_path / "out"))
+    found = {
+        path.name.split(".")[0]: [*read_utterances([str(path)])]
+        for path in (tmp_path / "out").iterdir()
+    }
+    assert len(found["mit"]) == 50
+    assert len(found["reddit_top_titles"]) == 7
+    assert 20 < len(found["pair_texts"]) <= 30  # of which some may be equal
+    kept = {own.label for own in found["rasa_bots_nlu"]}
+    assert 35 <= len(kept) < 50
+    with pytest.raises(ValueError, match="Received: no file for 'nothing'"):
+        script.main("nothing", corpus.records, str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.slow
