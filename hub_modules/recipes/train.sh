@@ -48,7 +48,17 @@ train convert --init_from "$work/runs/convert_part2" --utterances "$work/text_id
     --utterance_teacher "$work/text_teacher" "$@"
 train convert_multi_context --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
 
-for name in convert_small convert convert_multi_context; do
-    [ -d "$work/hub_modules/$name/1" ] || python export.py --checkpoint "$work/runs/$name" \
-        --network_bits=8 --notes "$recipes/$name.md" --output "$work/hub_modules/$name/1"
-done
+mean=$work/runs/convert_mean
+[ -d "$mean" ] || python $recipes/mean_weights.py "$work/runs/convert" "$work/runs/convert_part2" \
+    0.4 "$mean"
+[ -f "$mean/similarity_map.npy" ] || convert-tf similarity --checkpoint "$mean" \
+    --token_ids "$work/text_ids" --teacher "$work/text_teacher"
+
+export_module() {
+    [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \
+        --notes "$recipes/$1.md" --output "$work/hub_modules/$1/1"
+}
+
+export_module convert_small "$work/runs/convert_small"
+export_module convert "$mean"
+export_module convert_multi_context "$work/runs/convert_multi_context"
