@@ -58,7 +58,8 @@ def test_encodings_are_finite_and_of_length_1(encoder):
 
 
 def test_encodings_are_those_of_the_first_writing(name):
-    """As TensorFlow 2.21 read them before graphs were written for 2.6, their first eight numbers.
+    """As TensorFlow 2.21 first read them, their first eight numbers; of two of the modules before
+    their graphs were written for 2.6.
 
     Of a multi-context module the texts, from the last to the first, are the earlier turns.
     """
