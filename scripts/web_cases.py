@@ -68,8 +68,10 @@ def write_cases(module: Path, output: Path, *, number: int) -> None:
         own = [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
         some = [text for text in texts[:: len(texts) // _VECTORS] if len(text) < 200]
         encoder = SentenceEncoder(backend)
-        vectors = {kind: next(encoder.iter_encode(some, kind=kind)).tolist()
-                   for kind in ("sentence", "context", "response")}  # fmt: skip
+        kinds = ["sentence", "context", "response"]
+        if backend.facts["similarity_dim"]:
+            kinds.append("similarity")
+        vectors = {kind: next(encoder.iter_encode(some, kind=kind)).tolist() for kind in kinds}
     output.mkdir(parents=True, exist_ok=True)
     # ASCII, so that halves of pairs are kept.
     write_file(output / "ids.json", json.dumps({"texts": texts, "ids": own}))

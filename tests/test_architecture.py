@@ -68,7 +68,7 @@ LIBRARIES = {
     "ml_dtypes": "checkpoints.huggingface",
     "mteb": "encoding.mteb",
     "onnx": "export.onnx intents.one_file",
-    "onnxruntime": "encoding.backends.onnx export.onnx training.teacher",
+    "onnxruntime": "encoding.backends.onnx export.onnx",
     "scipy": "intents",
     "sentencepiece": "corpora.vocabulary training.teach",
     "sklearn": "intents",

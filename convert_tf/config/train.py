@@ -170,7 +170,8 @@ class DataConfig(Config):
         ids.
       utterances: folder of token ids of single texts, which are trained on beside the pairs; empty
         for none.
-      utterance_teacher: folder of teacher vectors of these, of the same teacher as the pairs'.
+      utterance_teacher: folder of teacher vectors of these, of the same teacher as the pairs', if
+        the pairs have one.
       utterances_per_pair: how many of them are in a batch for each of its pairs.
       hard_negatives: folder of negatives that `convert-tf mine` wrote for the token
         ids; empty for none but the other responses of the batch.

@@ -28,6 +28,18 @@ class TokenIds(NamedTuple):
     row_splits: np.ndarray
 
 
+def partly_compiled_row_multiple(pairs: int) -> int:
+    """What the rows of a batch are a multiple of where only parts of its step are compiled.
+
+    Args:
+      pairs: that are encoded at once.
+
+    Returns:
+      A tenth of the rows that turns take, or less: there are a handful of shapes then.
+    """
+    return min(max(pairs // 16, 1), 16)
+
+
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """`starts[0]`, `starts[0] + 1`, … (`lengths[0]` of them), then those of `starts[1]`, ….
 

@@ -46,6 +46,10 @@ class FeedForward(ConfiguredLayer):
     Args:
       hidden_dim: width of the hidden layer.
 
+    Attributes:
+      jit_compile: whether training on TensorFlow's CPU compiles what is no matmul, anew for each
+        number of tokens; `False` at first.
+
     Call arguments:
       x: `[batch, tokens, dim]`.
       training: whether gradients are wanted, for which TensorFlow's CPU has a way of its own.
@@ -62,6 +66,7 @@ class FeedForward(ConfiguredLayer):
     def __init__(self, hidden_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
+        self.jit_compile = False
         self._is_folded = False
 
     def build(self, x_shape: Any) -> None:
@@ -107,7 +112,11 @@ class FeedForward(ConfiguredLayer):
             from convert_tf.numerics.tensorflow_cpu import feed_forward
 
             arguments = (hidden_kernel, hidden_bias, output_kernel, self.output_bias)
-            flat = feed_forward(flat, *(ops.convert_to_tensor(a) for a in arguments))
+            flat = feed_forward(
+                flat,
+                *(ops.convert_to_tensor(each) for each in arguments),
+                is_compiled=self.jit_compile,
+            )
             return ops.reshape(flat, shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
         # Where nothing is trained, as in `plain_fast_gelu`; TensorFlow fuses plain ops as well.

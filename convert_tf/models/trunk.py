@@ -11,6 +11,7 @@ from keras import ops
 from convert_tf.config.model import ModelConfig
 from convert_tf.layers.block import TransformerBlock
 from convert_tf.layers.embedding import SubwordEmbedding
+from convert_tf.numerics.devices import compiles_feed_forward
 
 
 def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
@@ -108,6 +109,15 @@ class Trunk(keras.layers.Layer):
         self.embedding.build(token_ids_shape)
         for block in self.blocks:
             block.build((*token_ids_shape, self.embedding.dim))
+
+    def jit_compile_feed_forward(self) -> None:
+        """Has training compile it for each number of tokens, where that makes steps quicker.
+
+        For training that meets few numbers of them.
+        """
+        is_quicker = compiles_feed_forward(self.dtype_policy.name)
+        for block in self.blocks:
+            block.feed_forward.jit_compile = is_quicker
 
     @property
     def block_variables(self) -> list[Any]:

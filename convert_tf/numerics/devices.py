@@ -25,7 +25,7 @@ def has_gpu() -> bool:
 
 
 def is_tensorflow_on_cpu() -> bool:
-    """Whether ops run one by one, each with a pass over memory: nothing compiles them together."""
+    """Whether ops run one by one, each with a pass over memory, where nothing is compiled."""
     return keras.backend.backend() == "tensorflow" and not has_gpu()
 
 
@@ -35,6 +35,18 @@ def compiles_shapes() -> bool:
     Not on TensorFlow's CPU: XLA has no fast 16-bit matmul there.
     """
     return keras.backend.backend() == "jax" or has_gpu()
+
+
+def compiles_feed_forward(precision: str) -> bool:
+    """Whether what lies between a feed-forward's matmuls is, in training on TensorFlow's CPU.
+
+    In bfloat16 or float16 alone: there TensorFlow's own ops are slow, and in float32 runs stay what
+    they were.
+
+    Args:
+      precision: a policy of Keras, as `mixed_bfloat16`.
+    """
+    return is_tensorflow_on_cpu() and precision != "float32"
 
 
 def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:

@@ -37,6 +37,7 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
+_WORK_VERSION = 2  # 1: teachers ran in 8 bits, whose vectors are others
 
 # From the number of an example on: its texts and those of the next ones, by name.
 Columns = Sequence[list[bytes]]
@@ -149,7 +150,12 @@ def _write(
     subwords = _subword_texts(folder)
     vectors = np.asarray(teacher(subwords), DTYPE)
     np.save(work / SUBWORDS_FILE, vectors)
-    settings = {"data": data and os.path.realpath(data), "teacher": name, "splits": texts}
+    settings = {
+        "version": _WORK_VERSION,
+        "data": data and os.path.realpath(data),
+        "teacher": name,
+        "splits": texts,
+    }
     done = _read_done(work, settings)
     for split, (own, read) in opened.items():
         _encode_split(

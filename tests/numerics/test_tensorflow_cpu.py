@@ -1,3 +1,4 @@
+import functools
 import math
 
 import keras
@@ -29,18 +30,34 @@ def _naive_feed_forward(x, hidden_kernel, hidden_bias, output_kernel, output_bia
     return hidden @ output_kernel + output_bias
 
 
-def test_feed_forward_parity_with_loop():
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_feed_forward_parity_with_loop(is_compiled):
     arguments = _feed_forward_arguments()
-    result = feed_forward(*(tf.constant(a, tf.float32) for a in arguments))
+    tensors = (tf.constant(a, tf.float32) for a in arguments)
+    result = feed_forward(*tensors, is_compiled=is_compiled)
     np.testing.assert_allclose(result, _naive_feed_forward(*arguments), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.1)])
-def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, tolerance):
+def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, tolerance, is_compiled):
     """In float64, of the naive loop, 1e-6 to either side."""
     arguments = _feed_forward_arguments()
     tensors = [tf.constant(a, dtype) for a in arguments]
-    _check_gradients(feed_forward, tensors, _naive_feed_forward, arguments, tolerance)
+    function = functools.partial(feed_forward, is_compiled=is_compiled)
+    _check_gradients(function, tensors, _naive_feed_forward, arguments, tolerance)
+
+
+def test_large_numbers_stay_finite_in_16_bits():
+    """silu(±200) is 200 and 0, its slope 1 and 0."""
+    x, ones = tf.constant([[200.0], [-200.0]], tf.bfloat16), tf.ones([1, 1], tf.bfloat16)
+    zeros = tf.zeros([1], tf.bfloat16)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        result = feed_forward(x, ones, zeros, ones, zeros, is_compiled=True)
+    np.testing.assert_array_equal(tf.cast(result, tf.float32), [[200.0], [0.0]])
+    gradient = tape.gradient(result, x)
+    np.testing.assert_array_equal(tf.cast(gradient, tf.float32), [[1.0], [0.0]])
 
 
 def _check_gradients(function, tensors, naive_function, arguments, tolerance: float) -> None:

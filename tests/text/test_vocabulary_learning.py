@@ -110,6 +110,14 @@ def test_max_sentences_is_kept(text_file, tmp_path):
         learn([text_file], str(tmp_path / "v"), max_sentences=0)
 
 
+def test_a_part_of_the_sentences_is_not_the_first_ones(tmp_path):
+    """Words of the first half of a file and of the second are learnt of a tenth of its lines."""
+    path = tmp_path / "text.txt"
+    path.write_text("early words\n" * 200 + "later words\n" * 200, "utf-8")
+    learn([str(path)], str(tmp_path / "v"), config=CONFIG, max_sentences=40)
+    assert {"﹏early", "﹏later"} <= {*read_vocabulary(tmp_path / "v")}
+
+
 def test_limits_on_words_are_kept(text_file, tmp_path):
     learn([text_file], str(tmp_path / "v"), config=CONFIG, max_word_length=2)
     assert max(map(len, read_vocabulary(tmp_path / "v"))) == 2

@@ -500,6 +500,25 @@ def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
     assert not own.is_published
 
 
+def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
+    write_folder(tmp_path / "bert")
+    run = train_ranker(
+        HeadConfig(head="poly"),
+        {"batch_size": 8, "steps": 2, "precision": "float32"},
+        data=str(files / "train.jsonl.gz"),
+        dev_data=str(files / "dev.jsonl.gz"),
+        init_from=str(tmp_path / "bert"),
+        output=str(tmp_path / "run"),
+    )
+    head = load_ranker_config(run).head
+    assert (head.head, head.reduction, head.freeze) == ("poly", "first", "embeddings")
+    facts = checkpoint.training_facts(run)["train"]
+    assert (facts["optimizer"], facts["weight_decay"]) == ("adamw", 0.01)
+    scores = Ranker(run).scores([("how are you",)], ["the cat", "bank card lost"])
+    assert np.isfinite(scores).all()
+    assert scores[0, 0] != scores[0, 1]
+
+
 _ON_JAX = """
 import sys
 import numpy as np

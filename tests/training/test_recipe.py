@@ -1,5 +1,6 @@
 """The recipe of the released modules, run from beginning to end on a sample."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
+from support.token_corpus import write_corpus
 
 from convert_tf import SentenceEncoder
+from convert_tf.data.utterances import read_utterances
 
+SINGLE_TEXTS = ROOT / "hub_modules" / "recipes" / "single_texts.py"
 MODULES = ("convert_small", "convert", "convert_multi_context")
 # A teacher needs torch, which is not always there: this one counts letters.
 PROGRAM = """#!{python}
@@ -56,7 +60,8 @@ def sample(tmp_path_factory):
         {"text": text, "source": ("bot", "reddit_top_titles")[i % 2], "label": f"l{i % 7}"}
         for i, text in enumerate(random_texts(100, seed=1))
     ]
-    for name, rows in (("dialogues", dialogues), ("single", single)):
+    (root / "utterances").mkdir()
+    for name, rows in (("dialogues", dialogues), ("utterances/rasa_bots_nlu", single)):
         (root / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (root / "bin").mkdir()
     (root / "bin" / "convert-tf").write_text(PROGRAM.format(python=sys.executable))
@@ -72,8 +77,9 @@ def make(sample):
         **own_environment(),
         "PATH": f"{sample / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "TEACHERS": "one,other",
-        "TEACHER_WEIGHTS": "1,2",
+        "TEACHER": "one",
+        "TEXT_TEACHERS": "one,other",
+        "TEXT_TEACHER_WEIGHTS": "1,2",
     }
     done = subprocess.run(
         [
@@ -81,7 +87,7 @@ def make(sample):
             f"{sample}/dumps/RC_*.zst",
             f"{sample}/dumps/RS_*.zst",
             f"{sample}/dialogues.jsonl",
-            f"{sample}/single.jsonl",
+            f"{sample}/utterances/*.jsonl",
             f"{sample}/work",
             *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2"),
             *("--eval_examples=100", "--checkpoint_every=1", "--shuffle_buffer=100"),
@@ -96,22 +102,49 @@ def make(sample):
     return done.stdout
 
 
+def test_single_texts_are_drawn_and_some_intents_left_away(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("single_texts", SINGLE_TEXTS)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "DRAWN", {"reddit_top_titles": 7})
+    monkeypatch.setattr(script, "TEXTS_OF_PAIRS", 30)
+    corpus = write_corpus(tmp_path, num_train=60)
+    (tmp_path / "texts").mkdir()
+    for name in ("rasa_bots_nlu", "reddit_top_titles", "mit"):
+        rows = [{"text": f"text {i} of {name}", "label": f"l{i}"} for i in range(50)]
+        lines = "\n".join(map(json.dumps, rows))
+        (tmp_path / "texts" / f"{name}.jsonl").write_text(lines + "\n\n")
+    script.main(str(tmp_path / "texts" / "*.jsonl"), corpus.records, str(tmp_path / "out"))
+    found = {
+        path.name.split(".")[0]: [*read_utterances([str(path)])]
+        for path in (tmp_path / "out").iterdir()
+    }
+    assert len(found["mit"]) == 50
+    assert len(found["reddit_top_titles"]) == 7
+    assert 20 < len(found["pair_texts"]) <= 30  # of which some may be equal
+    kept = {own.label for own in found["rasa_bots_nlu"]}
+    assert 35 <= len(kept) < 50
+    with pytest.raises(ValueError, match="Received: no file for 'nothing'"):
+        script.main("nothing", corpus.records, str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.slow
 def test_one_script_makes_everything_from_dumps_to_modules(sample):
     make(sample)
     work = sample / "work"
-    facts = json.loads((work / "utterance_teacher" / "teacher.json").read_text())
+    facts = json.loads((work / "text_teacher" / "teacher.json").read_text())
     assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
     texts = ["where is my card?", "a fish", "a fish"]
     for name in MODULES:
         encoder = SentenceEncoder(work / "hub_modules" / name / "1")
         vectors = encoder.encode_similarity(texts)
-        assert vectors.shape == (3, 24)
+        assert vectors.shape == (3, 24 if name == "convert" else 12)
         assert vectors[1] @ vectors[2] == pytest.approx(1, abs=1e-3)
         assert np.isfinite(encoder.encode_contexts(texts)).all()
         card = (work / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
         assert "| steps | 2 |" in card
-        assert "1 one + 2 other" in card
+        assert ("`1 one + 2 other`" if name == "convert" else "`one`") in card
     stamps = {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}
     make(sample)  # which finds everything there
     assert stamps == {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}

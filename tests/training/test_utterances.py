@@ -9,7 +9,7 @@ import pytest
 from support.texts import random_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
-from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import TrainingBatches
@@ -18,6 +18,8 @@ from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterances import Utterances
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
+from convert_tf.training.encoder import distillation
+from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.optimizers import CosineCycles, learning_rate_schedule
@@ -63,10 +65,10 @@ def folders(corpus, tmp_path_factory):
     return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
 
 
-def run(corpus, output, *, data=None, **fields):
+def run(corpus, output, *, data=None, init_from=None, **fields):
     config = TrainConfig(**{**CONFIG, **fields})
     data = DataConfig(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
-    return train(MODEL, config, data, output=str(output))
+    return train(MODEL, config, data, output=str(output), init_from=init_from)
 
 
 def final_weights(folder):
@@ -100,6 +102,49 @@ def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_
     )
     assert differ(final_weights(one), distilled)
     assert differ(final_weights(several), final_weights(one))
+
+
+@pytest.mark.slow
+def test_single_texts_have_vectors_where_pairs_have_none(corpus, folders, tmp_path):
+    """The map to the vectors starts as fitted to texts of all sources, and has a similarity map."""
+    data = _with_texts(folders)
+    del data["teacher"]
+    plain = run(corpus, tmp_path / "plain")
+    taught = run(
+        corpus, tmp_path / "taught", data=data, init_from=plain, distillation=1.0, ranking=0.0
+    )
+    assert differ(final_weights(taught), final_weights(plain))
+    assert load_similarity_map(taught).shape == (MODEL.reduced_dim, 12)
+    assert json.loads((taught / "training.json").read_text())["teacher"] == "letters"
+
+
+def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, monkeypatch):
+    """A source lies behind the other, and some of the last have no vector."""
+    for name, texts in (("a", random_texts(60, seed=6)), ("b", random_texts(60, seed=7))):
+        rows = (json.dumps({"text": f"{text} {i}", "source": name}) for i, text in enumerate(texts))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "*.jsonl")], corpus.vocabulary)
+    write_teacher_vectors(
+        None, ids, str(tmp_path / "v"), teacher=letters_teacher, name="letters", max_examples=100
+    )
+    data = DataConfig(data=corpus.arrays, utterances=ids, utterance_teacher=str(tmp_path / "v"))
+    folder = ArrayFolder(corpus.arrays)
+    pairs = folder.open("train", max_tokens=60)
+    config = TrainConfig(**CONFIG, distillation=1.0)
+    monkeypatch.setattr(distillation, "_FITTED_EXAMPLES", 20)
+    distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config, data=data)
+    assert distilled.pairs is None
+    chosen = distilled.targets.examples.load(np.array([0]), np.array([20]))
+    sources = ArrayFolder(ids).open_utterances("train", max_tokens=60).sources()
+    for some in (chosen, chosen[:8]):
+        assert {*sources[some]} == {0, 1}
+    assert chosen.max() < 100
+    encoder = DualEncoder(type(MODEL).from_dict({**MODEL.to_dict(), "vocab_size": 52}))
+    projection = distilled.targets.projection(encoder, row_tokens=64)
+    assert projection.shape == (MODEL.reduced_dim, 12)
+    assert np.isfinite(projection).all()
+    turned = distilled.targets.similarity_map(encoder, projection, row_tokens=64)
+    assert turned.shape == (MODEL.reduced_dim, 12)
 
 
 @pytest.mark.slow

@@ -3,14 +3,16 @@
 import * as ort from "onnxruntime-web/wasm";
 import { Tokenizer, type TokenizerData } from "./tokenizer";
 
-export type Kind = "sentence" | "context" | "response";
+export type Kind = "sentence" | "context" | "response" | "similarity";
 
 const TOKENS_PER_RUN = 256;
 const OUTPUTS: Record<Kind, [output: string, slots: string]> = {
   sentence: ["default", "slots"],
   context: ["context_encoding", "context_slots"],
   response: ["response_encoding", "response_slots"],
+  similarity: ["similarity_encoding", "similarity_slots"],
 };
+const KINDS = Object.keys(OUTPUTS) as Kind[];
 
 export class Encoder {
   private constructor(
@@ -35,7 +37,9 @@ export class Encoder {
     return new Encoder(session, new Tokenizer(data));
   }
 
-  /** A vector for each text; of contexts and responses they have length 1. */
+  /** A vector for each text; but for those of sentences they have length 1.
+   *
+   * A model without vectors for similarity gives those of sentences in their place. */
   async encode(texts: string[], kind: Kind): Promise<Float32Array[]> {
     const ids = texts.map((text) => this.tokenizer.ids(text));
     const order = ids.map((_, i) => i).sort((a, b) => ids[a].length - ids[b].length);
@@ -76,15 +80,14 @@ export class Encoder {
       });
     });
     const none = new ort.Tensor("int32", new Int32Array(0), [0]);
-    const [output, slots] = OUTPUTS[kind];
+    const has = (one: Kind) => this.session.outputNames.includes(OUTPUTS[one][0]);
+    const [output, slots] = OUTPUTS[has(kind) ? kind : "sentence"];
     const feeds: Record<string, ort.Tensor> = {
       token_ids: new ort.Tensor("int32", tokenIds, [rows, tokens]),
       positions: new ort.Tensor("int32", positions, [rows, tokens]),
       segment_ids: new ort.Tensor("int32", segments, [rows, tokens]),
       pooling: new ort.Tensor("float32", pooling, [rows, 1, tokens]),
-      slots: none,
-      context_slots: none,
-      response_slots: none,
+      ...Object.fromEntries(KINDS.filter(has).map((one) => [OUTPUTS[one][1], none])),
       [slots]: new ort.Tensor("int32", Int32Array.from({ length: rows }, (_, i) => i), [rows]),
     };
     const result = (await this.session.run(feeds, [output]))[output];

@@ -6,7 +6,7 @@ import type { Told } from "./worker";
 
 const DELAY = 60; // milliseconds without a key before the model is asked
 const QUIET = 1000; // milliseconds without a new result before it is read out
-const LEAST_SIMILARITY = 0.75;
+const LEAST_SIMILARITY = 0.7;
 const MOST_PAIRS = 100;
 
 function element<T extends HTMLElement>(id: string): T {
@@ -155,7 +155,7 @@ async function compare(): Promise<void> {
     return;
   }
   await client.ready;
-  const [vectors, modelTime] = await client.encode(questions, "sentence");
+  const [vectors, modelTime] = await client.encode(questions, "similarity");
   const [found, time] = await arithmetic.run({
     type: "compare",
     vectors,

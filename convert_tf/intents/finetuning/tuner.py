@@ -73,6 +73,7 @@ class FewShotTuner:
         self._network, self._vocabulary = load_checkpoint(
             checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
         )
+        self._network.trunk.jit_compile_feed_forward()
         config = self._network.config
         self._row_tokens = max(ROW_TOKENS, config.max_tokens)
         tokenizer = fitting_tokenizer(self._vocabulary, config)

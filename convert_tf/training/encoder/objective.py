@@ -52,9 +52,9 @@ class ResponseRanking(Objective):
         `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
         × k]`, are further responses, negatives of each context, whose `negative_groups` go with
         `response_groups`; `teacher_context` and `teacher_response`, float32 `[batch, teacher_dim]`,
-        are what is distilled. `utterance_slots`, int32 `[batch × k]`, are single texts, with
-        `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
-        `intent_losses` takes them.
+        are what is distilled where they are. `utterance_slots`, int32 `[batch × k]`, are single
+        texts, with `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and
+        `intent_names` as `intent_losses` takes them.
 
     Returns:
       dict of what the encoder returns and the `scale` of the cosines, a scalar.
@@ -171,13 +171,18 @@ class ResponseRanking(Objective):
         if not self.distillation:
             return 0.0
         encodings = [(f"reduced_{name}", f"teacher_{name}") for name in PAIR]
-        if "teacher_text" in inputs:
-            encodings.append(("reduced_utterance", "teacher_text"))
+        encodings.append(("reduced_utterance", "teacher_text"))
         losses = [
             vector_losses(self.teacher_projection(y_pred[reduced]), inputs[teacher])
             for reduced, teacher in encodings
+            if teacher in inputs
         ]
-        of_example = (ops.shape(losses[0])[0], -1)
+        if not losses:
+            raise ValueError(
+                "What is distilled needs a teacher's vectors in its batches. Received: "
+                f"{', '.join(sorted(inputs))}. Pass the teacher to what makes the batches."
+            )
+        of_example = (ops.shape(y_pred["reduced_context"])[0], -1)
         return self.distillation * sum(
             self._over_batch(ops.sum(ops.reshape(loss, of_example), axis=1)) for loss in losses
         )
@@ -225,6 +230,7 @@ def make_ranking_model(
       precision: a dtype policy name.
       teacher_dim: width of the vectors of a teacher; 0 for none.
     """
+    encoder.trunk.jit_compile_feed_forward()
     model = ResponseRanking(
         encoder,
         scale_start=config.scale_start,

@@ -1,27 +1,24 @@
 """A dual encoder's training run, as `train.py` starts it."""
 
 import contextlib
-import functools
 import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
-from convert_tf.data.batches import PAIR, EvaluationBatches
-from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
+from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.curve import ranking_curve
+from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
 from convert_tf.training.encoder.sources import (
@@ -29,8 +26,6 @@ from convert_tf.training.encoder.sources import (
     open_data,
     open_negatives,
     open_splits,
-    open_teacher,
-    open_utterances,
     trained_examples,
 )
 from convert_tf.training.kind import RunKind
@@ -42,10 +37,7 @@ from convert_tf.training.processes import (
     spread_over_devices,
 )
 from convert_tf.training.run import carry_out, only_run_in
-from convert_tf.training.taught_texts import taught_texts
 
-_FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
-_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "both_without_history/R100@1")
 
 
@@ -156,8 +148,9 @@ class EncoderRun(RunKind[ResponseRanking]):
         self.padding_id = own.padding_id
         self.trained_on = trained_examples(own, train, data)
         self.negatives = open_negatives(own, train, data)
-        self.teacher = open_teacher(folder, own, self.trained_on, train, data)
-        self.utterances = open_utterances(folder, self.model_config, train, data, self.teacher)
+        self.distilled = DistillationData(
+            folder, own, self.trained_on, model=self.model_config, config=train, data=data
+        )
 
     def changes_of_model(self, checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
         return checkpoint.load_config(checkpoint_folder).differences(self.model_config)
@@ -190,9 +183,10 @@ class EncoderRun(RunKind[ResponseRanking]):
             "train": config.to_dict(),
             "data": self.data.to_dict(),
         }
-        if self.teacher is not None:
-            self.facts["teacher"] = self.teacher.teacher
-        teacher_dim = self.teacher.dim if self.teacher is not None else 0
+        teacher_dim = 0
+        if self.distilled.targets is not None:
+            self.facts["teacher"] = self.distilled.targets.vectors.teacher
+            teacher_dim = self.distilled.targets.vectors.dim
         return make_ranking_model(
             encoder, config, precision=self.precision, teacher_dim=teacher_dim
         )
@@ -201,11 +195,13 @@ class EncoderRun(RunKind[ResponseRanking]):
         if self.init_from is not None:
             self.facts["initial_weights"] = str(self.init_from)
             checkpoint.load_initial_weights(model.encoder, self.init_from)
-            if self.teacher is not None and model.distillation:
-                self._start_projection(model, self.init_from, self.teacher)
-        if self.teacher is not None and self.config.start_from_teacher:
+            if model.distillation:
+                self._start_projection(model, self.init_from)
+        if self.distilled.pairs is not None and self.config.start_from_teacher:
             rows = initial_rows(
-                self.teacher.subwords, self.model_config.embedding_dim, seed=self.config.seed
+                self.distilled.pairs.subwords,
+                self.model_config.embedding_dim,
+                seed=self.config.seed,
             )
             model.encoder.trunk.embedding.start_from(rows)
 
@@ -220,9 +216,10 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.config,
             self.data,
             processes=self.processes,
-            teacher=self.teacher,
+            teacher=self.distilled.pairs,
             negatives=self.negatives,
-            utterances=self.utterances,
+            utterances=self.distilled.utterances,
+            precision=self.precision,
         )
 
     def batches_from(self, step: int) -> Iterable[dict[str, Any]]:
@@ -267,52 +264,37 @@ class EncoderRun(RunKind[ResponseRanking]):
             return {}
         kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
         written = {"teacher_projection": kernel}
-        if self.processes.number == 1 and self.teacher is not None:
-            reduced, _ = self._first_encodings(model, self.teacher, _TURNED_EXAMPLES)
-            written["similarity_map"] = similarity_map(reduced, kernel)
+        if self.processes.number == 1 and self.distilled.targets is not None:
+            written["similarity_map"] = self.distilled.targets.similarity_map(
+                model.encoder, kernel, row_tokens=self.data.row_tokens
+            )
         return written
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
         return ranking_curve(rows, list(self.eval_sets), _DRAWN)
 
-    def _start_projection(
-        self, model: ResponseRanking, init_from: str, teacher: TeacherVectors
-    ) -> None:
+    def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
         """Has the map to the teacher's vectors start as that of the run that is gone on from.
 
         A random one would undo, in the first steps, what that run has learnt. Where there is none,
-        as beside a module, one is fitted to the first examples that are trained on.
+        as beside a module, one is fitted to some of the texts that are trained on.
         """
-        known = checkpoint.load_teacher_projection(init_from, teacher.teacher)
-        if known is not None and known.shape == model.teacher_projection.kernel.shape:
-            model.teacher_projection.kernel.assign(known)
-            print(f"the map to the teacher's vectors starts as in {init_from}")
+        taught = self.distilled.targets
+        if taught is None:
             return
-        if self.processes.number > 1:  # none of them computes with the variables of all
+        kernel = model.teacher_projection.kernel
+        known = checkpoint.load_teacher_projection(init_from, taught.vectors.teacher)
+        if known is not None and known.shape == kernel.shape:
+            kernel.assign(known)
+            print(f"the map to the teacher's vectors starts as in {init_from}")
+        elif self.processes.number > 1:  # none of them computes with the variables of all
             print(
                 f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
                 "processes fit none"
             )
-            return
-        reduced, vectors = self._first_encodings(model, teacher, _FITTED_EXAMPLES)
-        model.teacher_projection.kernel.assign(fitted_map(reduced, vectors))
-        number = len(reduced) // len(PAIR)
-        print(f"the map to the teacher's vectors is fitted to {number:,} examples")
-
-    def _first_encodings(
-        self, model: ResponseRanking, teacher: TeacherVectors, number: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """r of the texts of the first examples that are trained on, and the teacher's vectors."""
-        batches = EvaluationBatches(
-            self.trained_on, max_examples=number, row_tokens=self.data.row_tokens
-        )
-        encode = functools.partial(model.encoder, training=False)
-        found = [*taught_texts(model.encoder, batches, teacher, encode=encode)]
-        reduced, vectors = (
-            np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
-            for column in zip(*found, strict=True)
-        )
-        return reduced, vectors
+        else:
+            kernel.assign(taught.projection(model.encoder, row_tokens=self.data.row_tokens))
+            print("the map to the teacher's vectors is fitted to texts that are trained on")
 
 
 def _checksums(init_from: str) -> list[str]:

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
@@ -13,13 +11,12 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import ROW_MULTIPLE, padding_share
+from convert_tf.data.packing import ROW_MULTIPLE, padding_share, partly_compiled_row_multiple
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
-from convert_tf.data.utterances import Utterances
 from convert_tf.metrics import BLOCK_SIZE
-from convert_tf.numerics.devices import compiles_shapes
+from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
 from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.shares import rows_of_a_share
 
@@ -166,7 +163,18 @@ def open_splits(
     return opened
 
 
-def _as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> ArrayExamples:
+def as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> ArrayExamples:
+    """Examples that are token ids.
+
+    Args:
+      examples: of a split.
+      data: where they are from.
+      rule: how the error begins, as "Teacher vectors go with".
+      flag: that needs token ids.
+
+    Raises:
+      ValueError: they are records.
+    """
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
@@ -187,7 +195,7 @@ def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) 
     if not data.source_shares:
         is_whole = (first, stop) == (0, examples.num_examples)
         return examples if is_whole else ExampleRange(examples, first, stop)
-    examples = _as_token_ids(examples, data, "Sources are told apart in", "--source_shares")
+    examples = as_token_ids(examples, data, "Sources are told apart in", "--source_shares")
     shares = dict(item.rsplit("=", 1) for item in data.source_shares)
     some = examples.thinned({name: float(share) for name, share in shares.items()}, first, stop)
     if some.num_examples < config.batch_size:
@@ -196,98 +204,6 @@ def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) 
             f"with source_shares {', '.join(data.source_shares)}. Raise the shares."
         )
     return some
-
-
-def open_teacher(
-    folder: Folder, examples: Examples, trained_on: Examples, config: TrainConfig, data: DataConfig
-) -> TeacherVectors | None:
-    """The teacher's vectors of the training split; None for a run without a teacher.
-
-    Raises:
-      ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
-        other token ids, or damaged; examples that are trained on have none; or records are trained
-        on.
-    """
-    uses = config.distillation or config.start_from_teacher
-    if bool(uses) != bool(data.teacher):
-        raise ValueError(
-            "A teacher is given where something is learnt from it. Received: teacher "
-            f"{data.teacher!r}, distillation {config.distillation:g}, start_from_teacher "
-            f"{config.start_from_teacher}. "
-            f"{'Leave --teacher away' if data.teacher else 'Give --teacher'}, or change those."
-        )
-    if not uses:
-        return None
-    examples = _as_token_ids(examples, data, "Teacher vectors go with", "--teacher")
-    teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
-    last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
-    if config.distillation and last[0] >= teacher.num_taught:
-        raise ValueError(
-            "All examples that are trained on must have the teacher's vectors. Received: those of "
-            f"the first {teacher.num_taught:,} in {data.teacher!r}, for examples up to number "
-            f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with "
-            "`convert-tf teach`."
-        )
-    return teacher
-
-
-def open_utterances(
-    folder: Folder,
-    model: ModelConfig,
-    config: TrainConfig,
-    data: DataConfig,
-    teacher: TeacherVectors | None,
-) -> UtteranceDraws | None:
-    """The single texts that are trained on beside the pairs; None for a run without any.
-
-    Raises:
-      ValueError: nothing is learnt of them, their vectors are missing or of another teacher than
-        the pairs', or they were cut into tokens with another vocabulary.
-    """
-    is_distilled = bool(config.distillation)
-    uses = is_distilled or config.intent_contrast
-    wrong = bool(data.utterance_teacher) != bool(data.utterances and is_distilled)
-    if wrong or (data.utterances and not uses) or (config.intent_contrast and not data.utterances):
-        raise ValueError(
-            "Of single texts a teacher's vectors are learnt, which they must have then, or their "
-            f"intents. Received: utterances {data.utterances!r}, utterance_teacher "
-            f"{data.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
-            f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
-            "--distillation, or with --intent_contrast alone, or leave all of them away."
-        )
-    if not data.utterances:
-        return None
-    own = ArrayFolder(data.utterances)
-    rule = "Single texts are cut into the tokens of the pairs"
-    remedy = "Write them again with `convert-tf tokenize --utterances`."
-    check_same_vocabulary(own.vocabulary, folder.vocabulary, rule=rule, remedy=remedy)
-    if own.num_oov_buckets != folder.num_oov_buckets:
-        raise ValueError(
-            f"{rule}. Received: {data.utterances!r}, with {own.num_oov_buckets} hash buckets in "
-            f"place of {folder.num_oov_buckets}. {remedy}"
-        )
-    utterances = Utterances(own, "train", max_tokens=model.max_tokens)
-    vectors = None
-    if data.utterance_teacher and teacher is not None:
-        vectors = TeacherVectors(
-            data.utterance_teacher, "train", utterances.examples, vocab_size=own.vocab_size
-        )
-        number = utterances.examples.num_examples
-        if (vectors.teacher, vectors.dim) != (teacher.teacher, teacher.dim):
-            raise ValueError(
-                "Pairs and single texts are learnt from the same teacher. Received: "
-                f"{teacher.teacher!r} and {vectors.teacher!r}. Write one of the two again with "
-                "`convert-tf teach`."
-            )
-        if vectors.num_taught < number:
-            print(f"{number - vectors.num_taught:,} of {number:,} single texts have no vector")
-    return UtteranceDraws(
-        utterances,
-        per_pair=data.utterances_per_pair,
-        seed=config.seed,
-        in_pairs=bool(config.intent_contrast),
-        teacher=vectors,
-    )
 
 
 def open_negatives(
@@ -301,7 +217,7 @@ def open_negatives(
     """
     if not data.hard_negatives:
         return None
-    examples = _as_token_ids(examples, data, "Mined negatives go with", "--hard_negatives")
+    examples = as_token_ids(examples, data, "Mined negatives go with", "--hard_negatives")
     return HardNegatives(
         data.hard_negatives,
         data.train_split,
@@ -321,12 +237,16 @@ def make_batches(
     teacher: TeacherVectors | None = None,
     negatives: HardNegatives | None = None,
     utterances: UtteranceDraws | None = None,
+    precision: str = "float32",
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
     """This process's part of the training batches, and the batches of each evaluation split.
 
     `trained_on` are the `trained_examples` of the training split.
     """
     row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
+    trained_multiple = row_multiple
+    if compiles_feed_forward(precision):
+        trained_multiple = partly_compiled_row_multiple(config.micro_batch or config.batch_size)
     packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(
@@ -342,7 +262,7 @@ def make_batches(
         shuffle_buffer=data.shuffle_buffer,
         micro_batches=config.num_micro_batches,
         seed=config.seed,
-        row_multiple=rows_of_a_share(row_multiple, processes),
+        row_multiple=rows_of_a_share(trained_multiple, processes),
         part=(processes.index, processes.number),
         marks_duplicates=config.mask_duplicates,
         teacher=teacher if config.distillation else None,

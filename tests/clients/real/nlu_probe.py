@@ -10,7 +10,7 @@ with what Rasa reads, for tests/intents/test_rasa.py.
 
 import argparse
 import collections
-import importlib.util
+import importlib
 import json
 import os
 import random
@@ -19,7 +19,7 @@ import time
 import warnings
 from pathlib import Path
 
-READER = Path(__file__).parents[3] / "convert_tf" / "intents" / "rasa.py"
+ROOT = Path(__file__).parents[3]
 # What Rasa says where it leaves something out.
 LEFT_OUT = ("skipped", "has no examples", "doesn't start with", "greater format version")
 
@@ -200,9 +200,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write")
     arguments = parser.parse_args()
-    spec = importlib.util.spec_from_file_location("reader", READER)
-    reader = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reader)
+    sys.path.append(str(ROOT))  # behind all that Rasa has
+    reader = importlib.import_module("convert_tf.intents.rasa")
     given = cases()
     if arguments.write:
         read = [{"content": each, "rasa": read_by_rasa(each)} for each in given]

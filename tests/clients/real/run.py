@@ -65,22 +65,20 @@ def python_of(version: str) -> str | None:
 
 def environment(client: Client, folder: Path) -> Path | None:
     """The interpreter of a client's environment, which is made where it is not there."""
-    python = folder / client.requirements / "bin" / "python"
-    if python.exists():
+    place = folder / client.requirements
+    python, whole = place / "bin" / "python", place / ".whole"
+    if whole.exists():
         return python
     base = python_of(client.python)
     if base is None:
         return None
-    place = python.parents[1]
+    shutil.rmtree(place, ignore_errors=True)
     pins = HERE / "requirements" / f"{client.requirements}.txt"
     pip = [str(python), "-m", "pip", "install", "--quiet"]
-    try:
-        subprocess.run([base, "-m", "venv", str(place)], check=True)
-        subprocess.run([*pip, "--upgrade", "pip<25", "wheel", "setuptools<70"], check=True)
-        subprocess.run([*pip, "--no-cache-dir", "--requirement", str(pins)], check=True)
-    except subprocess.CalledProcessError:
-        shutil.rmtree(place)
-        raise
+    subprocess.run([base, "-m", "venv", str(place)], check=True)
+    subprocess.run([*pip, "--upgrade", "pip<25", "wheel", "setuptools<70"], check=True)
+    subprocess.run([*pip, "--no-cache-dir", "--requirement", str(pins)], check=True)
+    whole.touch()
     return python
 
 
@@ -111,7 +109,7 @@ def main() -> int:
             if facts is None:
                 sys.exit(f"{module} does not load in this environment:\n{said[-3000:]}")
             for client in (each for each in CLIENTS if each.requirements in wanted):
-                python = environment(client, Path(arguments.environments))
+                python = environment(client, Path(arguments.environments).absolute())
                 for script, *options in client.probes:
                     options = [vectors if each == "{vectors}" else each for each in options]
                     place = "/".join(Path(module).parts[-2:])

@@ -1,0 +1,217 @@
+"""What a run learns from a teacher, of pairs and of single texts, and the map to its vectors."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.batches import EvaluationBatches, Examples
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
+from convert_tf.data.utterance_draws import UtteranceDraws
+from convert_tf.data.utterances import Utterances
+from convert_tf.models.distillation import fitted_map, similarity_map
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.sources import Folder, as_token_ids
+from convert_tf.training.taught_texts import taught_texts
+
+_FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
+_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
+
+
+class DistillationTargets(NamedTuple):
+    """Examples, pairs or single texts, and a teacher's vectors of them."""
+
+    examples: Examples
+    vectors: TeacherVectors
+
+    def projection(self, encoder: DualEncoder, *, row_tokens: int) -> np.ndarray:
+        """A map of r to the teacher's vectors, fitted to the first examples.
+
+        Args:
+          encoder: whose r it maps.
+          row_tokens: of a packed row.
+
+        Returns:
+          float32 `[reduced_dim, teacher_dim]`, as of `fitted_map`.
+        """
+        return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES, row_tokens))
+
+    def similarity_map(
+        self, encoder: DualEncoder, projection: np.ndarray, *, row_tokens: int
+    ) -> np.ndarray:
+        """What makes vectors for similarity of r, turned by encodings of the first examples.
+
+        Args:
+          encoder: whose r it maps.
+          projection: float32 `[reduced_dim, teacher_dim]`, the map that was learnt.
+          row_tokens: of a packed row.
+
+        Returns:
+          float32 `[reduced_dim, n]`, as of `models.distillation.similarity_map`.
+        """
+        reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES, row_tokens)
+        return similarity_map(reduced, projection)
+
+    def _first_encodings(
+        self, encoder: Any, number: int, row_tokens: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """r of the texts of the first examples, and the teacher's vectors of them."""
+        batches = EvaluationBatches(self.examples, max_examples=number, row_tokens=row_tokens)
+        encode = functools.partial(encoder, training=False)
+        found = [*taught_texts(encoder, batches, self.vectors, encode=encode)]
+        reduced, vectors = (
+            np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
+            for column in zip(*found, strict=True)
+        )
+        return reduced, vectors
+
+
+class DistillationData:
+    """What of a run's data has a teacher's vectors.
+
+    Args:
+      folder: what is trained on.
+      examples: its training split.
+      trained_on: of which these are trained on.
+      model, config, data: of the run.
+
+    Attributes:
+      pairs: vectors of the pairs; None for a run without.
+      utterances: the single texts that are trained on beside the pairs; None for none.
+      taught: what maps to the vectors are fitted to: the pairs, or single texts where these alone
+        have vectors; None for a run without a teacher.
+
+    Raises:
+      ValueError: a run has a teacher or single texts and no use for them, or the reverse; vectors
+        are those of other texts, or damaged, or missing; or the data is none that can have them.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        examples: Examples,
+        trained_on: Examples,
+        *,
+        model: ModelConfig,
+        config: TrainConfig,
+        data: DataConfig,
+    ):
+        self.pairs = _open_teacher(folder, examples, trained_on, config, data)
+        self.utterances: UtteranceDraws | None = None
+        self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
+        utterances = _open_utterances(folder, model, config, data)
+        if utterances is None:
+            return
+        vectors = None
+        if data.utterance_teacher:
+            vectors = _open_utterance_teacher(utterances, folder, data, self.pairs)
+            self.targets = self.targets or _drawn_texts(utterances, vectors)
+        self.utterances = UtteranceDraws(
+            utterances,
+            per_pair=data.utterances_per_pair,
+            seed=config.seed,
+            in_pairs=bool(config.intent_contrast),
+            teacher=vectors,
+        )
+
+
+def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> DistillationTargets:
+    """Some texts of all sources, in random order: they lie source by source."""
+    drawn = np.random.default_rng(0).permutation(vectors.num_taught)[:_FITTED_EXAMPLES]
+    return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
+
+
+def _open_teacher(
+    folder: Folder, examples: Examples, trained_on: Examples, config: TrainConfig, data: DataConfig
+) -> TeacherVectors | None:
+    """The teacher's vectors of the training split; None for a run without, or of texts alone.
+
+    Raises:
+      ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
+        other token ids, or damaged; examples that are trained on have none; or records are trained
+        on.
+    """
+    uses = config.distillation or config.start_from_teacher
+    needs = config.start_from_teacher or (config.distillation and not data.utterance_teacher)
+    if not uses if data.teacher else needs:
+        remedy = "Leave --teacher away, or set --distillation"
+        if not data.teacher:
+            remedy = "Give --teacher, or --utterances with --utterance_teacher"
+        raise ValueError(
+            "A teacher is given where something is learnt from it. Received: teacher "
+            f"{data.teacher!r}, utterance_teacher {data.utterance_teacher!r}, distillation "
+            f"{config.distillation:g}, start_from_teacher {config.start_from_teacher}. {remedy}."
+        )
+    if not data.teacher:
+        return None
+    examples = as_token_ids(examples, data, "Teacher vectors go with", "--teacher")
+    teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
+    last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
+    if config.distillation and last[0] >= teacher.num_taught:
+        raise ValueError(
+            "All examples that are trained on must have the teacher's vectors. Received: those of "
+            f"the first {teacher.num_taught:,} in {data.teacher!r}, for examples up to number "
+            f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with "
+            "`convert-tf teach`."
+        )
+    return teacher
+
+
+def _open_utterances(
+    folder: Folder, model: ModelConfig, config: TrainConfig, data: DataConfig
+) -> Utterances | None:
+    """The single texts that are trained on beside the pairs; None for a run without any.
+
+    Raises:
+      ValueError: nothing is learnt of them, their vectors are missing, or they were cut into tokens
+        with another vocabulary.
+    """
+    is_distilled = bool(config.distillation)
+    uses = is_distilled or config.intent_contrast
+    wrong = bool(data.utterance_teacher) != bool(data.utterances and is_distilled)
+    if wrong or (data.utterances and not uses) or (config.intent_contrast and not data.utterances):
+        raise ValueError(
+            "Of single texts a teacher's vectors are learnt, which they must have then, or their "
+            f"intents. Received: utterances {data.utterances!r}, utterance_teacher "
+            f"{data.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
+            f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
+            "--distillation, or with --intent_contrast alone, or leave all of them away."
+        )
+    if not data.utterances:
+        return None
+    own = ArrayFolder(data.utterances)
+    rule = "Single texts are cut into the tokens of the pairs"
+    remedy = "Write them again with `convert-tf tokenize --utterances`."
+    check_same_vocabulary(own.vocabulary, folder.vocabulary, rule=rule, remedy=remedy)
+    if own.num_oov_buckets != folder.num_oov_buckets:
+        raise ValueError(
+            f"{rule}. Received: {data.utterances!r}, with {own.num_oov_buckets} hash buckets in "
+            f"place of {folder.num_oov_buckets}. {remedy}"
+        )
+    return Utterances(own, "train", max_tokens=model.max_tokens)
+
+
+def _open_utterance_teacher(
+    utterances: Utterances, folder: Folder, data: DataConfig, pairs: TeacherVectors | None
+) -> TeacherVectors:
+    """The teacher's vectors of single texts.
+
+    Raises:
+      ValueError: they are of another teacher than the pairs', of other texts, or damaged.
+    """
+    own = utterances.examples
+    vectors = TeacherVectors(data.utterance_teacher, "train", own, vocab_size=folder.vocab_size)
+    if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
+        raise ValueError(
+            "Pairs and single texts are learnt from the same teacher. Received: "
+            f"{pairs.teacher!r} and {vectors.teacher!r}. Write one of the two again with "
+            "`convert-tf teach`, or leave --teacher away."
+        )
+    missing = own.num_examples - vectors.num_taught
+    if missing > 0:
+        print(f"{missing:,} of {own.num_examples:,} single texts have no vector")
+    return vectors

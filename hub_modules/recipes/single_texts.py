@@ -1,0 +1,78 @@
+"""Writes the single texts that `convert` is trained on, of files of such texts and of records.
+
+    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts
+
+Of two large sources some are drawn at random, of pairs the first are taken; of the intents of two
+others a tenth is left away, on which training is judged.
+"""
+
+import glob
+import hashlib
+import itertools
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import tensorflow as tf
+import zstandard
+
+from convert_tf.data.batches import PAIR
+from convert_tf.data.record_examples import parse_texts
+from convert_tf.data.shards import list_shards
+from convert_tf.storage.lines import TextLines
+
+DRAWN = {"reddit_top_titles": 90_000, "goemotions_reddit": 15_000}
+TEXTS_OF_PAIRS = 90_000
+MOST_CHARACTERS = 160  # of a text of a pair
+JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
+
+
+def is_left_away(row: dict[str, str]) -> bool:
+    digest = hashlib.md5(f"{row.get('source', '')}|{row.get('label', '')}".encode()).hexdigest()
+    return int(digest, 16) % 10 == 0
+
+
+def texts_of_pairs(records: str) -> Iterator[dict[str, str]]:
+    """Of each of the first pairs its context or its response, in turns."""
+    for serialized in tf.data.TFRecordDataset(list_shards(records, "train")).batch(4096):
+        contexts, responses = (column.numpy() for column in parse_texts(serialized, PAIR))
+        for i in range(len(contexts)):
+            text = (contexts if i % 2 else responses)[i].decode("utf-8", "replace")
+            if len(text) <= MOST_CHARACTERS:
+                yield {"source": "pair_texts", "text": text}
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
+    print(f"{path.name}: {len(rows):,} texts")
+
+
+def main(utterances: str, records: str, output: str) -> None:
+    paths = [Path(path) for path in sorted(glob.glob(utterances))]
+    if not paths:
+        raise ValueError(
+            "Single texts come from files of JSON lines. Received: no file for "
+            f"{utterances!r}. Name some, the pattern in quotes."
+        )
+    rng, folder = random.Random(7), Path(f"{output}.partial")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in paths:
+        name = path.name.split(".")[0]
+        rows = [json.loads(line) for line in TextLines(str(path)) if line.strip()]
+        if name in JUDGED_ON:
+            rows = [row for row in rows if not is_left_away(row)]
+        if name in DRAWN:
+            rows = rng.sample(rows, min(DRAWN[name], len(rows)))
+        write(folder / f"{name}.jsonl.zst", rows)
+    drawn = itertools.islice(texts_of_pairs(records), TEXTS_OF_PAIRS)
+    write(folder / "pair_texts.jsonl.zst", [*drawn])
+    folder.rename(output)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,124 @@
+"""The attack on the programs: it finds planted faults, and none in what is there."""
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+ROUNDS = 60  # in which every kind of damage comes
+
+
+@pytest.fixture(scope="module")
+def fuzzing():
+    spec = importlib.util.spec_from_file_location("fuzzing", BENCHMARKS / "fuzzing.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outcomes(fuzzing, path, read):
+    """Of reading a damaged file again and again, which is whole again after each time."""
+    rng, content = random.Random(0), path.read_bytes()
+    expected = read()
+    found = [fuzzing.fuzz_file(path, read, expected, rng) for _ in range(ROUNDS)]
+    assert path.read_bytes() == content
+    return set(found)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps([*range(99)]))
+    return path
+
+
+def test_what_refuses_all_damage_has_no_fault(fuzzing, path):
+    content = path.read_bytes()
+
+    def read():
+        if path.read_bytes() != content:
+            raise ValueError("Numbers are 0 to 98. Received: others. Write them again.")
+        return np.arange(99)
+
+    found = outcomes(fuzzing, path, read)
+    assert "refused" in found
+    assert found <= {"refused", "read as before"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (KeyError("numbers"), "KeyError"),
+        (ValueError("x" * 2_000), "said 'xxx"),
+        (ValueError("Traceback (most recent call last)"), "said 'Traceback"),
+        (None, "read as something else"),
+    ],
+)
+def test_each_kind_of_fault_is_found(fuzzing, path, failure, said):
+    content, path = path.read_bytes(), path.rename(path.with_suffix(".onnx"))
+
+    def read():
+        is_whole = path.exists() and path.read_bytes() == content
+        if not is_whole and failure is not None:
+            raise failure
+        return np.arange(99 if is_whole else 98)
+
+    found = outcomes(fuzzing, path, read)
+    assert any(outcome.startswith("FAULT") and said in outcome for outcome in found)
+
+
+class Encoder:
+    """Encodes texts as their lengths, with a fault."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def encode(self, texts):
+        encodings = np.array([[1.0 + len(text)] for text in texts])
+        if self.fault == "not finite":
+            encodings[0] = np.nan
+        if self.fault == "of the batch":
+            encodings += len(texts)
+        return encodings
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("", None), ("not finite", "no finite"), ("of the batch", "differs alone")]
+)
+def test_faults_of_encoders_are_found(fuzzing, fault, said):
+    from convert_tf import module_path
+    from convert_tf.text.loading import load_tokenizer
+    from convert_tf.text.plain_tokenizer import PlainTokenizer
+    from convert_tf.text.vocabulary import read_vocabulary
+
+    vocabulary = Path(module_path("convert_small")) / "assets" / "vocab.txt"
+    rng = random.Random(0)
+    some = [text for text, _ in zip(fuzzing.fuzzed_texts(rng), range(64), strict=False)]
+    faults = fuzzing.fuzz_texts(
+        {"module": Encoder(fault)}, load_tokenizer(vocabulary),
+        PlainTokenizer(read_vocabulary(vocabulary)), some, rng,
+    )  # fmt: skip
+    if said is None:
+        assert not faults
+    else:
+        assert any(said in each for each in faults)
+
+
+@pytest.mark.slow
+def test_a_short_attack_finds_nothing(tmp_path):
+    """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
+    script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
+    done = subprocess.run(
+        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2"],
+        capture_output=True,
+        text=True,
+        cwd=BENCHMARKS.parent,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "0 faults"

@@ -1,0 +1,82 @@
+"""On TensorFlow's CPU parts of a step in 16 bits are compiled, for few shapes of its batches."""
+
+import math
+
+import numpy as np
+import pytest
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.config.model import model_preset
+from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.data.packing import partly_compiled_row_multiple
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.numerics import tensorflow_cpu
+from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.sources import make_batches
+from convert_tf.training.state import saved_checkpoints
+
+MODEL = model_preset(
+    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
+    num_oov_buckets=NUM_OOV_BUCKETS,
+)  # fmt: skip
+CONFIG = {
+    "steps": 2, "batch_size": 8, "optimizer": "adam", "learning_rate": 0.01, "scale_start": 20.0,
+    "l2": 0.0, "eval_every": 2, "eval_examples": 100, "checkpoint_every": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
+
+
+def final_weights(corpus, output, **fields):
+    config, data = TrainConfig(**CONFIG, **fields), DataConfig(data=corpus.arrays)
+    run = train(MODEL, config, data, output=str(output))
+    encoder, _ = load_checkpoint(saved_checkpoints(run)[0])
+    return [np.array(v, "float32") for v in encoder.trainable_variables]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batch", [0, 4])
+def test_a_run_in_16_bits_compiles_parts_and_ends_where_others_do(
+    corpus, tmp_path, monkeypatch, micro_batch
+):
+    traced, compute = [], tensorflow_cpu._compiled_feed_forward
+    monkeypatch.setattr(
+        tensorflow_cpu, "_compiled_feed_forward", lambda *own: traced.append(1) or compute(*own)
+    )
+    exact = final_weights(corpus, tmp_path / "exact", precision="float32")
+    assert not traced
+    own = final_weights(
+        corpus, tmp_path / "own", precision="mixed_bfloat16", micro_batch=micro_batch
+    )
+    assert traced
+    for one, other in zip(exact, own, strict=True):
+        # Adam's first steps have the size of the rate, in whichever direction.
+        assert np.abs(one - other).mean() <= 0.5 * CONFIG["learning_rate"]
+
+
+def rows_of_batches(corpus, *, precision, number=6, **fields):
+    examples = {
+        split: ArrayFolder(corpus.arrays).open(split, max_tokens=60) for split in ("train", "dev")
+    }
+    config = TrainConfig(**{**CONFIG, **fields})
+    batches, _ = make_batches(
+        examples, examples["train"], config, DataConfig(data=corpus.arrays), precision=precision
+    )
+    return [batch["token_ids"].shape[-2] for batch, _ in zip(batches, range(number), strict=False)]
+
+
+def test_batches_in_16_bits_have_few_numbers_of_rows(corpus):
+    exact = rows_of_batches(corpus, precision="float32", batch_size=48)
+    own = rows_of_batches(corpus, precision="mixed_bfloat16", batch_size=48)
+    assert [math.ceil(rows / 3) * 3 for rows in exact] == own
+    assert len({*own}) < len({*exact})
+
+
+def test_small_batches_are_not_padded(corpus):
+    exact = rows_of_batches(corpus, precision="float32")
+    assert rows_of_batches(corpus, precision="mixed_bfloat16") == exact
+    assert [partly_compiled_row_multiple(pairs) for pairs in (8, 64, 256, 8192)] == [1, 4, 16, 16]

