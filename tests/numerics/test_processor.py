@@ -2,7 +2,7 @@
 
 import pytest
 
-from convert_tf.numerics.processor import multiplies_bfloat16
+from convert_tf.numerics.processor import adds_products_of_bytes, multiplies_bfloat16
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,20 @@ def test_flags_of_linux(tmp_path, cpuinfo, has_instructions):
     if cpuinfo is not None:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
     assert multiplies_bfloat16(tmp_path / "cpuinfo") is has_instructions
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "has_instructions"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_vnni\n", True),
+        ("flags\t\t: fpu avx2 avx_vnni\n", True),
+        ("flags\t\t: fpu avx2 amx_int8\n", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16\n", False),
+        ("Features\t: fp asimd i8mm\n", None),
+        (None, None),
+    ],
+)
+def test_products_of_bytes(tmp_path, cpuinfo, has_instructions):
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert adds_products_of_bytes(tmp_path / "cpuinfo") is has_instructions
