@@ -40,8 +40,8 @@ class TrainConfig(Config):
       l2: factor of the sum of squared matrix weights added to the loss.
       embedding_clip: largest L2 norm of the subword table's gradient; 0 turns clipping off.
       embedding_dropout, attention_dropout: drop rates after the embedding and after self-attention.
-      history_dropout: share of the examples whose encoding of both texts is made without the
-        earlier turns; read by multi-context models only.
+      history_only: whether only the networks of the earlier turns and of both are trained, and all
+        else stays as it starts; for multi-context models.
       mask_duplicates: whether a response that is equal to a context's own is none of its negatives.
       ranking: weight of the ranking loss; 0 learns from a teacher, or of intents, alone.
       distillation: weight of 1 − cosine between the teacher's vector of each text and a linear map
@@ -79,7 +79,7 @@ class TrainConfig(Config):
     embedding_clip: float = 1.0
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
-    history_dropout: float = 0.0
+    history_only: bool = False
     mask_duplicates: bool = False
     ranking: float = 1.0
     distillation: float = 0.0
@@ -138,8 +138,13 @@ class TrainConfig(Config):
             "final_learning_rate must not exceed learning_rate, from which the rate falls.",
             (self.final_learning_rate, self.learning_rate),
         )
-        for name in ("label_smoothing", "embedding_dropout", "attention_dropout",
-                     "history_dropout"):  # fmt: skip
+        check(
+            not self.history_only or self.distillation + self.intent_contrast == 0,
+            "history_only trains by ranking alone: by distillation and intent_contrast the trunk "
+            "learns, which stays as it is.",
+            (self.distillation, self.intent_contrast),
+        )
+        for name in ("label_smoothing", "embedding_dropout", "attention_dropout"):
             check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
 
     @property

@@ -113,7 +113,9 @@ class SubwordEmbedding(ConfiguredLayer):
         """
         rows = ops.take(self.table, token_ids, axis=0)
         if self.quantizer is not None:
-            rows = self.quantizer(rows, training, self.quantizer_weights, table=self.table)
+            # The range of a frozen table stays as it is, too.
+            is_changing = training and self.trainable
+            rows = self.quantizer(rows, is_changing, self.quantizer_weights, table=self.table)
         return rows
 
     def call(self, token_ids: Any, positions: Any = None, training: bool = False) -> Any:

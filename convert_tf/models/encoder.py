@@ -27,14 +27,13 @@ class DualEncoder(keras.Model):
 
     A multi-context model reads the earlier turns too, joined into one text, the most recent first.
     They have a side network of their own, and so has the encoding of both texts, which starts from
-    the mean of the two encodings. An empty text is no history: it counts as a zero vector. The
-    first layer of the network of both is narrower than the others', and starts from its own values.
+    the mean of the two encodings. An empty text is no history: the encoding of both is then that of
+    the context. The first layer of the network of both is narrower than the others', and starts
+    from its own values.
 
     Args:
       config: the model.
       embedding_dropout, attention_dropout: drop rates in training.
-      history_dropout: share of the examples whose encoding of both is made without history in
-        training. Their history is still encoded by itself. Single-context models have none.
       quantizer_update_steps: training calls between updates of the embedding range.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         float32 in each.
@@ -69,15 +68,11 @@ class DualEncoder(keras.Model):
         *,
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        history_dropout: float = 0.0,
         quantizer_update_steps: int = 100,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.config = config
-        self.history_dropout = history_dropout
-        if history_dropout:
-            self.history_seed = keras.random.SeedGenerator(name="history_seed")
         policy = self.dtype_policy
         self.trunk = Trunk(
             config,
@@ -255,9 +250,24 @@ class DualEncoder(keras.Model):
         )
 
     def combine(self, context_encoding: Any, extra_context_encoding: Any) -> Any:
-        """h of both from the two encodings, float32 `[batch, encoding_dim]`; zeros: no history."""
+        """h of both from the two encodings, float32 `[batch, encoding_dim]`.
+
+        Of zeros, which are no history, that of the context.
+        """
         self._check_multi_context()
-        return self.both_side((context_encoding + extra_context_encoding) / 2.0)
+        both = self.both_side((context_encoding + extra_context_encoding) / 2.0)
+        has_extra_context = ops.any(extra_context_encoding != 0, axis=1, keepdims=True)
+        return ops.where(has_extra_context, both, context_encoding)
+
+    def freeze_all_but_history(self) -> None:
+        """Has training change the networks of the earlier turns and of both alone.
+
+        Raises:
+          ValueError: the model is a single-context one.
+        """
+        self._check_multi_context()
+        for layer in (self.trunk, self.reduction, self.context_side, self.response_side):
+            layer.trainable = False
 
     def _extra_context_encoding(self, reduced: Any, has_extra_context: Any) -> Any:
         return ops.where(has_extra_context[:, None], self.extra_context_side(reduced), 0.0)
@@ -298,17 +308,11 @@ class DualEncoder(keras.Model):
         extra_context_encoding = self._extra_context_encoding(
             reduced_of("extra_context"), has_extra_context
         )
-        kept = extra_context_encoding
-        if training and self.history_dropout:
-            is_kept = (
-                keras.random.uniform(ops.shape(has_extra_context), seed=self.history_seed)
-                >= self.history_dropout
-            )
-            kept = ops.where(is_kept[:, None], kept, 0.0)
+        both_encoding = self.combine(encodings["context_encoding"], extra_context_encoding)
         return {
             **encodings,
             "extra_context_encoding": extra_context_encoding,
-            "both_encoding": self.combine(encodings["context_encoding"], kept),
+            "both_encoding": both_encoding,
             "has_extra_context": has_extra_context,
         }
 

@@ -17,7 +17,7 @@ from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.train import TrainConfig
 from convert_tf.models.encoder import DualEncoder, count_parameters
-from convert_tf.training.encoder.evaluation import combine_without_history, evaluate_encoder
+from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
 
 LENGTHS = [3, 7, 12, 2, 5]
@@ -66,7 +66,7 @@ def encode_both(encoder, texts, **kwargs) -> np.ndarray:
 
 
 def naive_encodings(texts, encoder) -> dict[str, np.ndarray]:
-    """One example at a time; a history without tokens is a zero vector in the mean."""
+    """One example at a time; both without a history are the context."""
     weights, config = naive.arrays(encoder), encoder.config
     found: dict[str, list] = {name: [] for name in (*NAMES, "both")}
     for context, response, extra in zip(*(texts[name] for name in NAMES), strict=True):
@@ -74,16 +74,17 @@ def naive_encodings(texts, encoder) -> dict[str, np.ndarray]:
         h_z = np.zeros(config.encoding_dim)
         if len(extra):
             h_z = naive.encode(extra, weights, config, side="extra_context_side")
-        mean = np.array([(h_x[d] + h_z[d]) / 2 for d in range(config.encoding_dim)])
         found["context"].append(h_x)
         found["response"].append(naive.encode(response, weights, config, side="response_side"))
         found["extra_context"].append(h_z)
-        found["both"].append(
-            naive.side_network(
+        both = h_x
+        if len(extra):
+            mean = np.array([(h_x[d] + h_z[d]) / 2 for d in range(config.encoding_dim)])
+            both = naive.side_network(
                 mean, naive.below(weights, "both_side"), num_layers=config.side_layers,
                 use_skip=config.use_side_skip,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
+        found["both"].append(both)
     return {name: np.array(own) for name, own in found.items()}
 
 
@@ -106,15 +107,13 @@ def test_golden_values(encoder):
     np.testing.assert_allclose(np.asarray(both)[0], BOTH_GOLDEN, atol=1e-5)
 
 
-def test_a_history_of_nothing_is_a_zero_vector_in_the_mean(encoder, texts):
+def test_without_history_both_is_the_context(encoder, texts):
     without = {**texts, "extra_context": [text[:0] for text in texts["extra_context"]]}
     context = np.asarray(encoder.encode_context(rows_of(texts, encoder.config, "context")))
     zeros = np.asarray(encoder.encode_extra_context(rows_of(without, encoder.config, NAMES[2])))
     np.testing.assert_array_equal(zeros, np.zeros_like(context))
     both = encode_both(encoder, without)
-    np.testing.assert_allclose(both, np.asarray(encoder.both_side(context / 2)), atol=1e-6)
-    np.testing.assert_allclose(both, combine_without_history(encoder, context), atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(both, context, atol=1e-6)
     changes = np.abs(both - encode_both(encoder, texts)).max(axis=1) > 1e-3
     assert changes.tolist() == [n > 0 for n in EXTRA_LENGTHS]
 
@@ -144,24 +143,22 @@ def test_padding_and_batch_mates_do_not_matter(encoder, texts, width):
     np.testing.assert_allclose(packed_both["both_encoding"], together, atol=3e-6)
 
 
-def test_history_is_dropped_from_the_encoding_of_both_alone(config, make_encoder, texts):
-    dropping = make_encoder(config, history_dropout=0.5)
-    inputs = batch_of(texts, config)
-    dropping(inputs, training=True)  # sets the quantization range, the next time after 100 calls
-    seen, trained = dropping(inputs), dropping(inputs, training=True)
-    for name in ("context_encoding", "extra_context_encoding", "response_encoding"):
-        np.testing.assert_allclose(trained[name], seen[name], atol=1e-6)
-    context = np.asarray(seen["context_encoding"])
-    alone = dropping.combine(context, np.zeros_like(context))
-    drawn = np.array([
-        [np.allclose(row, one, atol=1e-6) for row, one in zip(both, alone, strict=True)]
-        for both in (dropping(inputs, training=True)["both_encoding"] for _ in range(40))
-    ])  # fmt: skip
-    had_history = np.asarray(seen["has_extra_context"])
-    assert drawn[:, ~had_history].all()
-    assert 0.3 < drawn[:, had_history].mean() < 0.7
-    assert not np.array_equal(drawn[0], drawn[1]) or not np.array_equal(drawn[0], drawn[2])
-    np.testing.assert_array_equal(dropping(inputs)["both_encoding"], seen["both_encoding"])
+def test_all_but_history_freezes(config, make_encoder, small_config):
+    """Networks of the earlier turns and of both learn; contexts and responses stay as they are."""
+    encoder = make_encoder(config)
+    before = {v.path: np.array(v) for v in encoder.variables}
+    encoder.freeze_all_but_history()
+    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    lengths = {name: [3, 5, 2, 4, 6] for name in NAMES}
+    texts = {name: random_texts(config, lengths[name], seed=i) for i, name in enumerate(NAMES)}
+    for _ in range(3):
+        model.train_on_batch(batch_of(texts, config))
+    for variable in encoder.variables:
+        is_trained = variable.path.startswith(("extra_context_side", "both_side"))
+        changed = not np.array_equal(np.asarray(variable), before[variable.path])
+        assert changed == is_trained, variable.path
+    with pytest.raises(ValueError, match=r"multi_context=False. Use the preset"):
+        make_encoder(small_config).freeze_all_but_history()
 
 
 def test_it_contains_the_single_context_model(encoder, small_config, make_encoder, texts):
@@ -238,7 +235,7 @@ def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -
     for name in OBJECTIVES:
         total = hits = number = 0
         for i in range(k):
-            if name == "extra_context" and not has_extra_context[i]:
+            if name != "context" and not has_extra_context[i]:
                 continue
             cosines = [float(np.dot(encodings[name][i], responses[j])) for j in range(k)]
             probabilities = naive.softmax([scale * cosine for cosine in cosines])
@@ -268,7 +265,7 @@ def test_the_objective_and_what_is_logged_parity_with_loop(config, make_encoder,
         prefix = "" if name == "context" else f"{name}_"
         assert float(logs[f"{prefix}ranking_loss"]) == pytest.approx(total / number, rel=1e-5)
         assert float(logs[f"{prefix}batch_accuracy"]) == pytest.approx(hits / number)
-    assert [number for _, _, number in expected.values()] == [5, 3, 5]
+    assert [number for _, _, number in expected.values()] == [5, 3, 3]
 
 
 def test_a_batch_without_any_history_trains_the_rest(config, make_encoder, texts):
@@ -277,7 +274,8 @@ def test_a_batch_without_any_history_trains_the_rest(config, make_encoder, texts
     gradients = _gradients(_model(encoder), batch_of(empty, config))
     for path, gradient in gradients.items():
         assert np.isfinite(gradient).all(), path
-        assert (np.abs(gradient).max() > 0) == (not path.startswith("extra_context_side")), path
+        is_of_history = path.startswith(("extra_context_side", "both_side"))
+        assert (np.abs(gradient).max() > 0) != is_of_history, path
     logs = _model(encoder).test_on_batch(batch_of(empty, config), return_dict=True)
     assert np.isfinite([float(value) for value in logs.values()]).all()
 
@@ -339,10 +337,6 @@ class _Encodings:
     def predict_on_batch(self, part: slice) -> dict:
         return {name: value[part] for name, value in self.outputs.items()}
 
-    def combine(self, context_encoding, extra_context_encoding):
-        assert not extra_context_encoding.any()
-        return context_encoding[:, ::-1] + context_encoding
-
 
 def test_evaluation_parity_with_loop():
     """230 examples, 153 with history: two blocks of all, one of those with history."""
@@ -376,19 +370,17 @@ def test_evaluation_parity_with_loop():
     expected = {
         "R100@1": recall(both, everyone),
         "context/R100@1": recall(context, everyone),
-        "both_without_history/R100@1": recall(context[:, ::-1] + context, everyone),
         "extra_context/R100@1": recall(outputs["extra_context_encoding"], with_history),
         "with_history/R100@1": recall(both, with_history),
         "with_history/context/R100@1": recall(context, with_history),
     }
-    assert len(set(expected.values())) == 6
+    assert len(set(expected.values())) == 5
     for name, value in expected.items():
         assert report[name] == pytest.approx(value), name
     assert (report["examples"], report["with_history/examples"]) == (200, 100)
     outputs["has_extra_context"] = np.arange(examples) < 99
     few = evaluate_encoder(_Encodings(outputs), [slice(None)])
-    assert set(few) == {"R100@1", "MRR", "examples", "context/R100@1",
-                        "both_without_history/R100@1"}  # fmt: skip
+    assert set(few) == {"R100@1", "MRR", "examples", "context/R100@1"}
 
 
 _IN_A_FRESH_PROCESS = """
@@ -479,4 +471,4 @@ def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts
     logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
     losses = [[float(log[name]) for name in sorted(log)] for log in logs]
     np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)
-    assert "both_without_history/R100@1" in on_jax["report"]
+    assert "context/R100@1" in on_jax["report"]

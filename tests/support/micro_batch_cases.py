@@ -142,16 +142,15 @@ def check_parity_with_the_whole_batch(is_multi_context: bool):
 def check_parity_with_dropout(is_multi_context: bool):
     """What is encoded again drops what was dropped, and each micro-batch drops something else."""
     options = {"is_multi_context": is_multi_context}
-    dropout = {**DROPOUT, **({"history_dropout": 0.5} if is_multi_context else {})}
     batch = make_batch(micro_batches=MICRO_BATCHES, **options)
-    naive = naive_step(make_model(eager=True, **options, **dropout), batch)
-    parts = step(make_model(**options, **dropout), batch)
+    naive = naive_step(make_model(eager=True, **options, **DROPOUT), batch)
+    parts = step(make_model(**options, **DROPOUT), batch)
     check_close(parts, naive)
     # Each generator has a name of its own in each model.
     seeds = [[v for path, v in after.items() if "seed" in path] for *_, after in (parts, naive)]
     np.testing.assert_array_equal(*seeds)
     assert [drawn for _, drawn in seeds[0]] == [MICRO_BATCHES] * len(seeds[0])
-    assert len(seeds[0]) == 3 + is_multi_context
+    assert len(seeds[0]) == 3
     (calls,) = (value for path, value in parts[2].items() if path.endswith("table_calls"))
     assert calls == 1
 

@@ -16,8 +16,10 @@ from convert_tf.data.candidates import joined_context
 from convert_tf.data.record_examples import RecordFolder, parse_texts, read_texts
 from convert_tf.data.shards import list_shards
 from convert_tf.data.turns import read_turns
+from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.encoder.run import train
 from convert_tf.training.recorder import METRICS_FILE
 
@@ -26,7 +28,7 @@ MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_
                      encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
 CONFIG = TrainConfig(
     steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01,
-    scale_start=20.0, l2=0.0, embedding_dropout=0.1, history_dropout=0.3, precision="float32",
+    scale_start=20.0, l2=0.0, embedding_dropout=0.1, precision="float32",
     eval_every=4, eval_examples=150, checkpoint_every=2,
 )
 # fmt: on
@@ -35,7 +37,6 @@ DEV = {
     "MRR",
     "examples",
     "context/R100@1",
-    "both_without_history/R100@1",
     "extra_context/R100@1",
     "with_history/R100@1",
     "with_history/context/R100@1",
@@ -48,9 +49,13 @@ def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80, num_dev=150)
 
 
-def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, **options):
+def run(
+    data, output, *, vocabulary=None, model=MODEL, config=CONFIG, init_from=None, **options
+):  # fmt: skip
     data = DataConfig(data=str(data), shuffle_buffer=32, **options)
-    return train(model, config, data, output=str(output), vocabulary=vocabulary)
+    return train(
+        model, config, data, output=str(output), vocabulary=vocabulary, init_from=init_from
+    )
 
 
 def weights(folder):
@@ -155,10 +160,44 @@ def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
 @pytest.mark.slow
 def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_path):
     single = dataclasses.replace(MODEL, multi_context=False)
-    config = dataclasses.replace(CONFIG, history_dropout=0.0)
-    folder = run(corpus.arrays, tmp_path / "run", model=single, config=config)
+    folder = run(corpus.arrays, tmp_path / "run", model=single)
     with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
         run(corpus.arrays, folder)
+
+
+def test_networks_of_history_alone_are_trained(corpus, tmp_path):
+    """Contexts and responses are encoded as before; a run and a module are gone on from alike."""
+    single = dataclasses.replace(MODEL, multi_context=False)
+    start = run(corpus.arrays, tmp_path / "single", model=single)
+    config = dataclasses.replace(CONFIG, history_only=True)
+    folder = run(corpus.arrays, tmp_path / "multi", config=config, init_from=start)
+    before, after = ({v.path: np.array(v) for v in checkpoint.load_checkpoint(f)[0].variables}
+                     for f in (start, folder))  # fmt: skip
+    for path, value in before.items():
+        np.testing.assert_array_equal(after[path], value, err_msg=path)
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    assert len({row["dev"]["context/R100@1"] for row in rows}) == 1
+    module = tmp_path / "module" / "1"
+    export_model(folder, module, network_bits=32)
+    again = run(corpus.arrays, tmp_path / "again", config=config, init_from=module)
+    found = {v.path: np.array(v) for v in checkpoint.load_checkpoint(again)[0].variables}
+    for path, value in before.items():
+        if "embeddings" not in path and "range" not in path:  # a module rounds its table
+            np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
+    assert any(not np.array_equal(found[path], after[path]) for path in after.keys() - before)
+
+
+def test_history_alone_is_trained_by_multi_context_models(corpus, tmp_path):
+    single = dataclasses.replace(MODEL, multi_context=False)
+    start = tmp_path / "single"
+    config = dataclasses.replace(CONFIG, history_only=True)
+    vocab_size = len(read_vocabulary(corpus.vocabulary))
+    checkpoint.save_checkpoint(
+        start, DualEncoder(dataclasses.replace(single, vocab_size=vocab_size)),
+        vocabulary=corpus.vocabulary, training={},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"history_only and a model with multi_context=False"):
+        run(corpus.arrays, tmp_path / "run", model=single, config=config, init_from=start)
 
 
 def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_path):

@@ -64,7 +64,6 @@ OTHER_TRAIN_VALUES = {
     "embedding_clip": (0.001, {}),
     "embedding_dropout": (0.5, {}),
     "attention_dropout": (0.5, {}),
-    "history_dropout": (0.9, {"multi_context": True}),
     "quantizer_update_steps": (1, {}),
     "precision": ("mixed_bfloat16", {}),
     "loss_scale": (2.0, {"precision": "mixed_float16"}),
@@ -87,6 +86,7 @@ IN_TEST_DISTILLATION = {"teacher", "distillation", "start_from_teacher", "mask_d
 IN_TEST_UTTERANCES = {
     "utterances", "utterance_teacher", "utterances_per_pair", "intent_contrast",
 }  # fmt: skip
+IN_TEST_MULTI_CONTEXT_TRAINING = {"history_only"}
 READ_BY_CALLBACKS = {
     "eval_every": 2,
     "checkpoint_every": 2,
@@ -100,7 +100,7 @@ def test_every_field_is_tried():
 
     here = {*OTHER_TRAIN_VALUES, *READ_BY_CALLBACKS, *OTHER_DATA_VALUES}
     elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION | IN_TEST_TRAINING_KINDS
-    elsewhere |= IN_TEST_UTTERANCES
+    elsewhere |= IN_TEST_UTTERANCES | IN_TEST_MULTI_CONTEXT_TRAINING
     assert here | elsewhere == names(TrainConfig) | names(DataConfig)
 
 
@@ -181,11 +181,8 @@ def base(folder, tmp_path_factory):
 @pytest.mark.parametrize("name", OTHER_TRAIN_VALUES)
 def test_every_train_option_changes_something(folder, base, tmp_path, monkeypatch, name):
     value, needs = OTHER_TRAIN_VALUES[name]
-    of_model = {"multi_context": needs["multi_context"]} if "multi_context" in needs else {}
-    needs = {key: needs[key] for key in needs.keys() - of_model.keys()}
-    model = _with(of_model)
-    other = _observe(folder, tmp_path, monkeypatch, model=model, train={**needs, name: value})
-    assert other != base(needs, of_model)
+    other = _observe(folder, tmp_path, monkeypatch, train={**needs, name: value})
+    assert other != base(needs)
 
 
 @pytest.mark.slow
@@ -205,9 +202,13 @@ def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypat
         _observe(folder, tmp_path, monkeypatch, data={"turn_prefixes": True})
 
 
-def test_turns_are_dropped_only_where_they_are_read(folder, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"history_dropout=0.1 and a model with multi_context=F"):
-        _observe(folder, tmp_path, monkeypatch, train={"history_dropout": 0.1})
+def test_history_alone_is_trained_only_where_there_are_networks_of_it(
+    folder, tmp_path, monkeypatch
+):
+    with pytest.raises(ValueError, match=r"and no init_from. Give --init_from a model"):
+        _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
+    with pytest.raises(ValueError, match=r"by ranking alone.*Received: \(1.0, 0.0\)"):
+        TrainConfig(history_only=True, distillation=1.0)
 
 
 def test_several_contexts_change_something(base):

@@ -346,4 +346,6 @@ class GraphBuilder(GraphWriter):
         self._add("Mul", ["extra_context_any", "has_extra_context"], "extra_context_encoding")
         total = self._add("Add", ["context_encoding", "extra_context_encoding"])
         mean = self._add("Mul", [total, self._constant("half", np.float32(0.5))])
-        self._side_of_texts("both_side", mean, "both_encoding", "extra_context_slots")
+        self._side_of_texts("both_side", mean, "both_any", "extra_context_slots")
+        has_history = self._add("Cast", ["has_extra_context"], to=TensorProto.BOOL)
+        self._add("Where", [has_history, "both_any", "context_encoding"], "both_encoding")

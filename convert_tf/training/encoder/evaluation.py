@@ -8,8 +8,6 @@ import numpy as np
 from convert_tf import metrics
 from convert_tf.models.encoder import DualEncoder
 
-BATCH_SIZE = 512  # encodings combined at a time
-
 
 def encode_batches(
     encoder: DualEncoder, batches: Iterable[dict[str, Any]]
@@ -28,10 +26,9 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
 
     Returns:
       `R100@1`, `MRR`, `examples`. Of a multi-context model they are those of the encoding of both
-      texts, and there are `context/R100@1` and `both_without_history/R100@1` (of both, each history
-      replaced by `""`); and where at least 100 examples have a history `with_history/examples` and,
-      on these alone, `extra_context/R100@1`, `with_history/R100@1` (of both) and
-      `with_history/context/R100@1`.
+      texts, and there is `context/R100@1`; and where at least 100 examples have a history
+      `with_history/examples` and, on these alone, `extra_context/R100@1`, `with_history/R100@1` (of
+      both) and `with_history/context/R100@1`.
 
     Raises:
       ValueError: there are fewer than 100 examples, or an encoding is NaN.
@@ -50,7 +47,6 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
     both = encodings["both_encoding"]
     report = metrics.ranking_metrics(metrics.block_ranks(both, responses))
     recall("context/R100@1", context)
-    recall("both_without_history/R100@1", combine_without_history(encoder, context))
     with_history = encodings["has_extra_context"]
     if with_history.sum() >= metrics.BLOCK_SIZE:
         recall("extra_context/R100@1", encodings["extra_context_encoding"], with_history)
@@ -59,13 +55,3 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
         block = metrics.BLOCK_SIZE
         report["with_history/examples"] = int(with_history.sum()) // block * block
     return report
-
-
-def combine_without_history(encoder: DualEncoder, context_encodings: np.ndarray) -> np.ndarray:
-    """The encoding of both, float32 `[contexts, encoding_dim]`, each history replaced by `""`."""
-    combined = [
-        np.asarray(encoder.combine(batch, np.zeros_like(batch)))
-        for start in range(0, len(context_encodings), BATCH_SIZE)
-        for batch in [context_encodings[start : start + BATCH_SIZE]]
-    ]
-    return np.concatenate(combined)

@@ -34,8 +34,7 @@ class ResponseRanking(Objective):
 
     A multi-context model has three such objectives, which are added: given the context (that of a
     single-context model), given the earlier turns only, and given both. An example without earlier
-    turns has no second one, and the third from its context alone; its response is a negative of the
-    other examples in each.
+    turns has the first one alone; its response is a negative of the other examples in each.
 
     Args:
       encoder: the dual encoder.
@@ -212,7 +211,7 @@ class ResponseRanking(Objective):
         responses = ops.transpose(ops.concatenate(encoded))
         for name in self.objectives:
             encoding = y_pred[f"{name}_encoding"]
-            if name == "extra_context":
+            if name in ("extra_context", "both"):
                 counts = ops.cast(y_pred["has_extra_context"], "float32")
             else:
                 counts = ops.ones_like(encoding[:, 0])

@@ -38,7 +38,7 @@ from convert_tf.training.processes import (
 )
 from convert_tf.training.run import carry_out, only_run_in
 
-_DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "both_without_history/R100@1")
+_DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
 
 
 def train(
@@ -125,6 +125,12 @@ class EncoderRun(RunKind[ResponseRanking]):
                 "The subword table starts from a checkpoint or from the teacher. Received: "
                 f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
             )
+        if train.history_only and init_from is None:
+            raise ValueError(
+                "Where the networks of the earlier turns are trained alone, the others are trained "
+                "already. Received: history_only, and no init_from. Give --init_from a model, or "
+                "leave --history_only away."
+            )
         folder, self.model_config = open_data(data.data, vocabulary, model, init_from)
         if data.row_tokens < self.model_config.max_tokens:
             raise ValueError(
@@ -167,11 +173,12 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.model_config,
             embedding_dropout=config.embedding_dropout,
             attention_dropout=config.attention_dropout,
-            history_dropout=config.history_dropout,
             quantizer_update_steps=config.quantizer_update_steps,
             dtype=self.precision,
         )
         sizes = count_parameters(encoder)
+        if config.history_only:
+            encoder.freeze_all_but_history()
         print(
             f"precision {self.precision} (backend {keras.backend.backend()}); "
             f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "

@@ -130,11 +130,11 @@ def open_splits(
             "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
             "use --model=convert_multi_context."
         )
-    if config.history_dropout and not model.multi_context:
+    if config.history_only and not model.multi_context:
         raise ValueError(
-            "The earlier turns are dropped from what a multi-context model reads. Received: "
-            f"history_dropout={config.history_dropout:g} and a model with multi_context=False. "
-            "Leave --history_dropout away, or use --model=convert_multi_context."
+            "Networks of the earlier turns are a multi-context model's. Received: history_only and "
+            "a model with multi_context=False. Leave --history_only away, or use "
+            "--model=convert_multi_context."
         )
     needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
     needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)

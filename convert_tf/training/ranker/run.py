@@ -39,7 +39,7 @@ _HEAD_OF_A_RUN = (
     "separate_trunks", "freeze", "trainable_blocks",
 )  # fmt: skip
 _UNREAD = {
-    "scale_start", "scale_end", "scale_anneal_steps", "history_dropout", "mask_duplicates",
+    "scale_start", "scale_end", "scale_anneal_steps", "history_only", "mask_duplicates",
     "ranking", "distillation", "intent_contrast", "start_from_teacher", "loss_reduction",
 }  # fmt: skip
 
