@@ -205,7 +205,9 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
     config = load_config(folder)
     is_shallower = len(config.max_relative_attention) < len(encoder.trunk.blocks)
     reads_less = encoder.config.multi_context and not config.multi_context
-    if not is_shallower and not reads_less:
+    # Modules say what is trained in an order, of which a frozen layer is no part.
+    is_frozen = not encoder.trunk.trainable
+    if not (is_shallower or reads_less or is_frozen):
         load_weights(encoder, folder)
         return
     other = DualEncoder(config)

@@ -48,13 +48,13 @@ train convert_part1 --teacher "$work/teacher" --init_from "$work/runs/convert_sm
 train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
 train convert --init_from "$work/runs/convert_part2" --utterances "$work/text_ids" \
     --utterance_teacher "$work/text_teacher" "$@"
-train convert_multi_context --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
 
 mean=$work/runs/convert_mean
 [ -d "$mean" ] || python $recipes/mean_weights.py "$work/runs/convert" "$work/runs/convert_part2" \
     0.4 "$mean"
 [ -f "$mean/similarity_map.npy" ] || convert-tf similarity --checkpoint "$mean" \
     --token_ids "$work/text_ids" --teacher "$work/text_teacher"
+train convert_multi_context --init_from "$mean" "$@"
 
 export_module() {
     [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \

@@ -225,7 +225,7 @@ def test_the_objective_parity_with_loop(small_config, make_encoder, multi_contex
     expected, own = 0.0, {}
     for name in model.objectives:
         cosines = np.asarray(outputs[f"{name}_encoding"]) @ columns.T
-        rows = slice(1, None) if name == "extra_context" else slice(None)  # the first has none
+        rows = slice(None) if name == "context" else slice(1, None)  # the first has no history
         part = [5 * cosines[i] for i in range(4)]
         losses = [
             naive_loss([np.roll(part[i], -i)], 0.2, [np.roll(is_candidate[i], -i)])

@@ -190,6 +190,10 @@ class EncoderRun(RunKind[ResponseRanking]):
             "train": config.to_dict(),
             "data": self.data.to_dict(),
         }
+        if config.history_only and self.init_from is not None:
+            known = checkpoint.training_facts(self.init_from)
+            kept = ("teacher", "similarity")  # r is as it was, and so are vectors for similarity
+            self.facts |= {name: known[name] for name in kept if name in known}
         teacher_dim = 0
         if self.distilled.targets is not None:
             self.facts["teacher"] = self.distilled.targets.vectors.teacher
@@ -267,6 +271,9 @@ class EncoderRun(RunKind[ResponseRanking]):
         return row[first]["R100@1"] if first in row else None
 
     def beside_weights(self, model: ResponseRanking) -> dict[str, Any]:
+        if self.config.history_only and self.init_from is not None:
+            known = checkpoint.load_similarity_map(self.init_from)
+            return {} if known is None else {"similarity_map": known}
         if not model.distillation:
             return {}
         kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
