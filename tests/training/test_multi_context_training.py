@@ -175,7 +175,7 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
         start,
         encoder,
         vocabulary=vocabulary,
-        training={**checkpoint.training_facts(start), "similarity": {"texts": 3}},
+        training={**checkpoint.training_facts(start), "similarity": {"teacher": "one", "texts": 3}},
         similarity_map=similarity_map,
     )
     config = dataclasses.replace(CONFIG, history_only=True)
@@ -185,7 +185,7 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     for path, value in before.items():
         np.testing.assert_array_equal(after[path], value, err_msg=path)
     np.testing.assert_array_equal(checkpoint.load_similarity_map(folder), similarity_map)
-    assert checkpoint.training_facts(folder)["similarity"] == {"texts": 3}
+    assert checkpoint.training_facts(folder)["similarity"]["texts"] == 3
     rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
     assert len({row["dev"]["context/R100@1"] for row in rows}) == 1
     module = tmp_path / "module" / "1"
