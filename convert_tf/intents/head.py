@@ -4,6 +4,7 @@ A step of the network is two small matrix products; a framework's dispatch costs
 """
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -226,7 +227,9 @@ def train_logistic(
     from sklearn.linear_model import LogisticRegression
 
     _check_c(c)
-    with _one_blas_thread():
+    with _one_blas_thread(), warnings.catch_warnings():
+        # One or two examples of an intent are no regression problem.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         fitted = LogisticRegression(C=c, max_iter=2000).fit(encodings, labels, weights)
     kernel, bias = fitted.coef_.T.astype(np.float32), fitted.intercept_.astype(np.float32)
     if kernel.shape[1] == 1:  # two classes have one logit: the other's is 0

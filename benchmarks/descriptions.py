@@ -1,0 +1,85 @@
+"""Intents without examples: accuracy where what trains are the intents' names in plain words.
+
+```
+python benchmarks/descriptions.py --test banking77.test.csv --module hub_modules/convert/1
+python benchmarks/descriptions.py --test banking77.test.csv --module hub_modules/convert/1 \
+    --train banking77.train_5shot.csv
+```
+
+`IntentClassifier.from_descriptions` with either kind of encoding, head, and words or none; with
+`--train` its examples refine it, and beside it stands what they reach alone. `nearest` is the
+description of the highest cosine, without training.
+"""
+
+import csv
+import itertools
+
+import numpy as np
+from absl import app, flags
+
+from convert_tf import IntentClassifier, SentenceEncoder
+
+_TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
+_TRAIN = flags.DEFINE_string("train", None, "CSV of examples that refine; none by default.")
+_MODULE = flags.DEFINE_string("module", None, "Folder of a module.", required=True)
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds of the network, of which the mean is printed.")
+
+KINDS = {"sentence": SentenceEncoder.encode, "similarity": SentenceEncoder.encode_similarity}
+
+
+def examples(path: str) -> tuple[list[str], list[str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["text"].strip() for row in rows], [row["label"] for row in rows]
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    texts, labels = examples(_TEST.value)
+    few = examples(_TRAIN.value) if _TRAIN.value else ([], [])
+    descriptions = {
+        label: label.replace("_", " ").replace("?", "").lower() for label in sorted({*labels})
+    }
+    encoder = SentenceEncoder(_MODULE.value)
+    needed = list(dict.fromkeys([*descriptions.values(), *few[0], *texts]))
+    for kind, encode in KINDS.items():
+        try:
+            vectors = dict(zip(needed, encode(encoder, needed), strict=True))
+        except ValueError as error:  # a module without vectors for similarity
+            print(error)
+            continue
+
+        def look_up(texts, vectors=vectors):
+            return np.stack([vectors[text] for text in texts])
+
+        own, known = look_up(texts), look_up(descriptions.values())
+        cosines = (
+            own
+            / np.linalg.norm(own, axis=1, keepdims=True)
+            @ (known / np.linalg.norm(known, axis=1, keepdims=True)).T
+        )
+        nearest = np.array(list(descriptions))[cosines.argmax(1)]
+        print(f"{kind}, nearest: {100 * np.mean(nearest == labels):.1f} %", flush=True)
+        for head, lexical in itertools.product(("network", "logistic"), (None, "auto")):
+            seeds = range(_SEEDS.value if head == "network" else 1)
+            options = {"head": head, "lexical": lexical}
+            found = {"descriptions": [], "examples alone": []}
+            for seed in seeds:
+                both = IntentClassifier.from_descriptions(
+                    descriptions, look_up, examples=few, random_state=seed, **options
+                )
+                found["descriptions"].append(np.mean(both.predict(texts) == labels))
+                if few[0]:
+                    alone = IntentClassifier(look_up, random_state=seed, **options).fit(*few)
+                    found["examples alone"].append(np.mean(alone.predict(texts) == labels))
+            for what, accuracies in found.items():
+                if accuracies:
+                    print(
+                        f"{kind}, {head}, {'words' if lexical else 'no words'}, {what}: "
+                        f"{100 * np.mean(accuracies):.1f} ± {100 * np.std(accuracies):.1f} %",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    app.run(main)
