@@ -1,5 +1,7 @@
 """The heads in numpy, against Keras and scikit-learn."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -175,6 +177,13 @@ def test_weights_say_how_often_an_example_is_drawn():
     head = train_network(x, y, weights=weights, **options)
     assert head.probabilities(x)[:, 0].max() < 0.1  # as good as never seen
     assert train_network(x, y, **options).probabilities(x)[y == 0, 0].mean() > 0.5
+
+
+def test_one_example_of_each_intent_is_no_reason_for_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = train_logistic(np.eye(30, dtype=np.float32), np.arange(30))
+    np.testing.assert_array_equal(head.probabilities(np.eye(30)).argmax(1), np.arange(30))
 
 
 def test_a_weight_of_2_is_an_example_twice_in_logistic_regression():
