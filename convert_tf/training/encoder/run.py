@@ -285,6 +285,8 @@ class EncoderRun(RunKind[ResponseRanking]):
         return written
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
+        if self.config.history_only:  # the loss of the context alone does not change
+            rows = [{**row, "ranking_loss": row.get("both_ranking_loss")} for row in rows]
         return ranking_curve(rows, list(self.eval_sets), _DRAWN)
 
     def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
