@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import checked_texts, held_out
+from convert_tf.intents.encodings import encodes_similarity
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
@@ -204,6 +205,9 @@ class IntentClassifier(TextClassifier):
     ) -> "IntentClassifier":
         """Trains without examples, or with few: what an intent means is one.
 
+        Without examples vectors for similarity are compared where the encoder has them: a
+        description and a text are two texts of one kind.
+
         Args:
           descriptions: by intent, as `{"refund": "the customer wants money back"}`.
           encoder: see the class.
@@ -214,6 +218,8 @@ class IntentClassifier(TextClassifier):
           ValueError: see `fit`.
         """
         texts, labels = (list(each) for each in examples)
+        if not texts and "kind" not in params and encodes_similarity(encoder):
+            params["kind"] = "similarity"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Intents with one example")
             return cls(encoder, **params).fit(

@@ -53,6 +53,16 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     )
 
 
+def encodes_similarity(encoder: Any) -> bool:
+    """Whether one encoder, or each of a list, has vectors for similarity."""
+    try:
+        for each in encoders_of(encoder):
+            encode_function(each, "similarity")([*PROBES])
+    except ValueError:  # a module without, a function, or what `fit` refuses
+        return False
+    return True
+
+
 def encoders_of(encoder: Any) -> list[Any]:
     """One encoder as a list of it, several as they are; names of released modules as paths.
 

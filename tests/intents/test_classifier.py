@@ -215,6 +215,22 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
 
 
+def test_descriptions_alone_are_compared_by_similarity():
+    class Encoder(WordEncoder):
+        def encode_similarity(self, texts):
+            return self(texts)[:, ::-1]
+
+        encode = WordEncoder.__call__
+
+    descriptions = {"reset": "the password is lost", "greet": "hello hi"}
+    begin = IntentClassifier.from_descriptions
+    assert begin(descriptions, Encoder(), **QUICK).kind == "similarity"
+    assert begin(descriptions, Encoder(), kind="sentence", **QUICK).kind == "sentence"
+    refined = begin(descriptions, Encoder(), examples=(TEXTS[:4], LABELS[:4]), **QUICK)
+    assert refined.kind == "sentence"
+    assert begin(descriptions, [Encoder(), WordEncoder()], **QUICK).kind == "sentence"
+
+
 def test_weights_reach_the_grid(encoder):
     """By what is validated on, "order" and "reset" are one intent."""
     weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)
