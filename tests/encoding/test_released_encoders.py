@@ -1,0 +1,101 @@
+"""The modules under hub_modules/ as users have them: each test loads its own, one at a time."""
+
+import gc
+import re
+
+import numpy as np
+import pytest
+from support.documents import README, ROOT, blocks, run_block
+
+from convert_tf import SentenceEncoder
+from convert_tf.intents.classifier import IntentClassifier
+
+MODULES = ROOT / "hub_modules"
+
+
+def load(name: str) -> SentenceEncoder:
+    return SentenceEncoder(str(MODULES / name / "1"))
+
+
+@pytest.mark.parametrize("name", ["convert", "convert_multi_context", "convert_small"])
+def test_encodings_are_finite_and_rank_responses(name):
+    encoder = load(name)
+    texts = ["", "how are you?", "word " * 2000, "żółć ﹏ \ud7ff"]
+    for encodings in (encoder.encode_contexts(texts), encoder.encode_responses(texts)):
+        np.testing.assert_allclose(np.linalg.norm(encodings, axis=1), 1, atol=1e-3)
+    pairs = {
+        "How do I reset my password?": "You can change it under Settings, Security.",
+        "What did you have for dinner?": "I had pasta with my sister.",
+        "I got the job!": "Congratulations! When does it start?",
+        "When do you close today?": "We are open from nine to five.",
+        "Can I pay with Visa?": "Yes, we take all major credit cards.",
+    }
+    responses = list(pairs.values())
+    best = [encoder.rank(question, responses, top_k=1)[0][0] for question in pairs]
+    assert best == responses
+
+
+def test_the_first_example_of_the_readme():
+    (block,) = blocks(README, language="python", section="Rank responses")
+    names = run_block(block)
+    rank, responses = names["encoder"].rank, names["responses"]
+    questions = re.findall(r'rank\("(.*?)"', block.text)
+    found = [rank(question, responses, top_k=1)[0][0] for question in questions]
+    assert found == ["You can change it under Settings, Security.", "I had pasta with my sister."]
+
+
+@pytest.mark.parametrize(
+    ("context", "history", "responses"),
+    [
+        ("What are you going to do?", ("My car broke down.", "I have an exam tomorrow."),
+         ("Take it to a mechanic.", "Study all night.")),
+        ("Which one did you like best?", ("I watched all the Star Wars movies.",
+                                          "I tried all their ice cream."),
+         ("The Empire Strikes Back.", "Chocolate with mint.")),
+        ("Sure, where to?", ("I need a taxi.", "I want to book a flight."),
+         ("To the train station on Main Street.", "To New York on Friday.")),
+    ],
+)  # fmt: skip
+def test_history_draws_towards_what_fits_it(context, history, responses):
+    encoder = load("convert_multi_context")
+    contexts = encoder.encode_contexts([context, context], list(history))
+    scores = contexts @ encoder.encode_responses(list(responses)).T
+    leaning = scores[:, 0] - scores[:, 1]
+    assert leaning[0] > leaning[1] + 0.02
+
+
+def test_without_history_the_multi_context_module_is_convert():
+    """One index of responses serves both."""
+    texts = ["where is my card?", "", "What did you have for dinner?"]
+    found = []
+    for name in ("convert", "convert_multi_context"):
+        encoder = load(name)
+        found.append(
+            [
+                encoder.encode_contexts(texts),
+                encoder.encode_responses(texts),
+                encoder.encode_similarity(texts),
+            ]
+        )
+        del encoder
+        gc.collect()  # two at once would be the largest test of all
+    for own, others in zip(*found, strict=True):
+        np.testing.assert_allclose(own, others, atol=5e-4)
+
+
+def test_a_dozen_sentences_make_a_classifier():
+    (block,) = blocks(README, language="csv")
+    lines = block.text.strip().splitlines()[1:]
+    texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)
+    assert len(texts) == 12
+    classifier = IntentClassifier(str(MODULES / "convert" / "1")).fit(list(texts), list(labels))
+    asked = {
+        "my package never came": "delivery",
+        "the courier left it at the wrong house": "delivery",
+        "can you pay me back for this": "refund",
+        "I would like to return my jacket": "refund",
+        "it says my username is wrong": "login",
+        "I cannot sign in to the app": "login",
+    }
+    found = classifier.predict(list(asked))
+    assert sum(own == label for own, label in zip(found, asked.values(), strict=True)) >= 5
