@@ -67,10 +67,12 @@ docs: $(READY)
 # In rounds: what TensorFlow keeps of the first files would make the workers of the last ones large.
 FIRST := tests/export
 SECOND := tests/intents tests/encoding tests/docs
+THIRD := tests/training tests/models tests/checkpoints tests/ranking
 test: $(READY)
 	$(PYTEST) $(FIRST)
 	$(PYTEST) $(SECOND)
-	$(PYTEST) $(addprefix --ignore=,$(FIRST) $(SECOND))
+	$(PYTEST) $(THIRD)
+	$(PYTEST) $(addprefix --ignore=,$(FIRST) $(SECOND) $(THIRD))
 
 # What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
 test-slow: $(READY)
