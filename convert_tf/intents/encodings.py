@@ -56,11 +56,21 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
 def encodes_similarity(encoder: Any) -> bool:
     """Whether one encoder, or each of a list, has vectors for similarity."""
     try:
-        for each in encoders_of(encoder):
-            encode_function(each, "similarity")([*PROBES])
-    except ValueError:  # a module without, a function, or what `fit` refuses
+        return all(map(_encodes_similarity, encoders_of(encoder)))
+    except ValueError:  # what `fit` refuses
         return False
-    return True
+
+
+def _encodes_similarity(encoder: Any) -> bool:
+    if not isinstance(encoder, str | os.PathLike):
+        return bool(len(encode_function(encoder, "similarity")([*PROBES])))
+    if os.fspath(encoder).endswith(".onnx"):
+        from convert_tf.encoding.backends.onnx import OnnxBackend
+
+        return "encode_similarity" in OnnxBackend(encoder).outputs
+    from convert_tf.checkpoints.folder import load_similarity_map
+
+    return load_similarity_map(encoder) is not None
 
 
 def encoders_of(encoder: Any) -> list[Any]:

@@ -154,7 +154,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
             raise CheckpointError(
                 "A run must resume with the optimizer it began with. Received: a state of "
                 f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
-                "--optimizer, and --distillation as before, or --init_from in a new folder."
+                "--optimizer, and --distillation and --history_only as before, or --init_from in a "
+                "new folder."
             )
     return step
 

@@ -83,6 +83,17 @@ def test_without_history_the_multi_context_module_is_convert():
         np.testing.assert_allclose(own, others, atol=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("convert", "similarity"), ("convert_small", "sentence")]
+)
+def test_descriptions_are_compared_by_similarity_where_a_module_has_it(name, kind):
+    descriptions = {"refund": "the customer wants money back", "delivery": "where the parcel is"}
+    module = MODULES / name / "1"
+    classifier = IntentClassifier.from_descriptions(descriptions, module, head="logistic")
+    assert classifier.kind == kind
+    assert classifier.predict(["give me my money back"]).tolist() == ["refund"]
+
+
 def test_a_dozen_sentences_make_a_classifier():
     (block,) = blocks(README, language="csv")
     lines = block.text.strip().splitlines()[1:]

@@ -195,6 +195,16 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     for path, value in before.items():
         if "embedding" not in path:  # a module rounds its table
             np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
+    with pytest.raises(ValueError, match=r"Give --init_from a model of as many blocks"):
+        deeper = dataclasses.replace(MODEL, max_relative_attention=(3,) * 4)
+        run(corpus.arrays, tmp_path / "deeper", model=deeper, config=config, init_from=start)
+    assert not (tmp_path / "deeper").exists()
+    longer = dataclasses.replace(config, steps=6)
+    run(corpus.arrays, folder, config=longer)  # what it keeps is in its own folder
+    np.testing.assert_array_equal(checkpoint.load_similarity_map(folder), similarity_map)
+    assert checkpoint.training_facts(folder)["similarity"]["texts"] == 3
+    with pytest.raises(checkpoint.CheckpointError, match=r"--history_only as before"):
+        run(corpus.arrays, folder, config=dataclasses.replace(longer, history_only=False))
     for output in (folder, again):
         last, _ = checkpoint.load_checkpoint(output / "checkpoints" / "step-00000004")
         values = {v.path: np.array(v) for v in last.variables}

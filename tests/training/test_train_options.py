@@ -205,7 +205,7 @@ def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypat
 def test_history_alone_is_trained_only_where_there_are_networks_of_it(
     folder, tmp_path, monkeypatch
 ):
-    with pytest.raises(ValueError, match=r"and no init_from. Give --init_from a model"):
+    with pytest.raises(ValueError, match=r"and no init_from. Give --init_from a model of"):
         _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
     with pytest.raises(ValueError, match=r"by ranking alone.*Received: \(1.0, 0.0\)"):
         TrainConfig(history_only=True, distillation=1.0)

@@ -37,6 +37,7 @@ from convert_tf.training.processes import (
     spread_over_devices,
 )
 from convert_tf.training.run import carry_out, only_run_in
+from convert_tf.training.state import newest_checkpoint
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
 
@@ -125,13 +126,9 @@ class EncoderRun(RunKind[ResponseRanking]):
                 "The subword table starts from a checkpoint or from the teacher. Received: "
                 f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
             )
-        if train.history_only and init_from is None:
-            raise ValueError(
-                "Where the networks of the earlier turns are trained alone, the others are trained "
-                "already. Received: history_only, and no init_from. Give --init_from a model, or "
-                "leave --history_only away."
-            )
         folder, self.model_config = open_data(data.data, vocabulary, model, init_from)
+        if train.history_only and newest_checkpoint(Path(output)) is None:
+            _check_start_of_history(init_from, self.model_config)
         if data.row_tokens < self.model_config.max_tokens:
             raise ValueError(
                 "A packed row must hold the longest text. Received: row_tokens "
@@ -148,6 +145,7 @@ class EncoderRun(RunKind[ResponseRanking]):
         )
         self.data = data
         self.init_from = init_from
+        self.similarity_map: Any = None
         self.learning_rate = learning_rate_schedule(train)
         self.examples = open_splits(folder, data, self.model_config, train)
         own = self.examples[data.train_split]
@@ -190,10 +188,6 @@ class EncoderRun(RunKind[ResponseRanking]):
             "train": config.to_dict(),
             "data": self.data.to_dict(),
         }
-        if config.history_only and self.init_from is not None:
-            known = checkpoint.training_facts(self.init_from)
-            kept = ("teacher", "similarity")  # r is as it was, and so are vectors for similarity
-            self.facts |= {name: known[name] for name in kept if name in known}
         teacher_dim = 0
         if self.distilled.targets is not None:
             self.facts["teacher"] = self.distilled.targets.vectors.teacher
@@ -206,6 +200,8 @@ class EncoderRun(RunKind[ResponseRanking]):
         if self.init_from is not None:
             self.facts["initial_weights"] = str(self.init_from)
             checkpoint.load_initial_weights(model.encoder, self.init_from)
+            if self.config.history_only:
+                self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
             if model.distillation:
                 self._start_projection(model, self.init_from)
         if self.distilled.pairs is not None and self.config.start_from_teacher:
@@ -219,6 +215,8 @@ class EncoderRun(RunKind[ResponseRanking]):
     def resume(self, facts: dict[str, Any]) -> None:
         if facts.get("initial_weights") is not None:
             self.facts["initial_weights"] = facts["initial_weights"]
+        if self.config.history_only:
+            self._keep_similarity(facts, self.folder)
 
     def open_batches(self) -> None:
         self.batches, self.eval_sets = make_batches(
@@ -271,9 +269,8 @@ class EncoderRun(RunKind[ResponseRanking]):
         return row[first]["R100@1"] if first in row else None
 
     def beside_weights(self, model: ResponseRanking) -> dict[str, Any]:
-        if self.config.history_only and self.init_from is not None:
-            known = checkpoint.load_similarity_map(self.init_from)
-            return {} if known is None else {"similarity_map": known}
+        if self.similarity_map is not None:
+            return {"similarity_map": self.similarity_map}
         if not model.distillation:
             return {}
         kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
@@ -288,6 +285,12 @@ class EncoderRun(RunKind[ResponseRanking]):
         if self.config.history_only:  # the loss of the context alone does not change
             rows = [{**row, "ranking_loss": row.get("both_ranking_loss")} for row in rows]
         return ranking_curve(rows, list(self.eval_sets), _DRAWN)
+
+    def _keep_similarity(self, facts: dict[str, Any], folder: str | Path) -> None:
+        """Takes the vectors for similarity of a model over, whose r this run does not change."""
+        kept = ("teacher", "similarity")
+        self.facts |= {name: facts[name] for name in kept if name in facts}
+        self.similarity_map = checkpoint.load_similarity_map(folder)
 
     def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
         """Has the map to the teacher's vectors start as that of the run that is gone on from.
@@ -311,6 +314,24 @@ class EncoderRun(RunKind[ResponseRanking]):
         else:
             kernel.assign(taught.projection(model.encoder, row_tokens=self.data.row_tokens))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
+
+
+def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
+    """Refuses a start that does not have all that `history_only` leaves as it is."""
+    blocks = len(model.max_relative_attention)
+    if init_from is None:
+        found = "no init_from"
+    else:
+        found = f"init_from {str(init_from)!r}"
+        own = len(checkpoint.load_config(init_from).max_relative_attention)
+        if own == blocks:
+            return
+        found += f" with {own} blocks for {blocks}"
+    raise ValueError(
+        "Where the networks of the earlier turns are trained alone, all others are trained "
+        f"already. Received: history_only, and {found}. Give --init_from a model of as many "
+        "blocks, or leave --history_only away."
+    )
 
 
 def _checksums(init_from: str) -> list[str]:
