@@ -63,6 +63,19 @@ def test_the_initial_range_holds_every_initial_value():
     assert float(layer.quantizer_weights["range_max"]) >= table.max()
 
 
+def test_the_range_of_a_frozen_table_stays():
+    layer = _built()
+    before = {name: np.array(value) for name, value in layer.quantizer_weights.items()}
+    layer.trainable = False
+    frozen = np.asarray(layer(_ids(50), training=True))
+    np.testing.assert_array_equal(frozen, np.asarray(layer(_ids(50))))
+    for name, value in layer.quantizer_weights.items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    layer.trainable = True
+    layer(_ids(50), training=True)
+    assert float(layer.quantizer_weights["range_max"]) != before["range_max"]
+
+
 def test_dropout_is_in_training_only():
     layer = _built(dropout=0.5)
     ids = _ids(50)
