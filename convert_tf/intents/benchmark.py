@@ -1,5 +1,6 @@
 """Intent classifiers compared: few-shot regimes, several seeds, mean ± standard deviation."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,13 @@ import numpy as np
 
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts, few_shot
-from convert_tf.intents.encodings import IntentEncodings, encoder_fingerprint
+from convert_tf.intents.encodings import (
+    ANY_KIND,
+    KINDS_OF_ENCODING,
+    IntentEncodings,
+    encoder_fingerprint,
+    encodes_similarity,
+)
 from convert_tf.intents.scope import ScopeScores, fit_threshold
 from convert_tf.storage.arrays import load_arrays
 
@@ -126,14 +133,35 @@ def encoder_of_file(path: str) -> Any:
     return encode
 
 
-def kept_encodings(
-    encoder: Any,
-    parts: Sequence[LabelledTexts | None],
-    *,
-    cache: str | None,
-    kind: str = "sentence",
+@dataclasses.dataclass(frozen=True)
+class KeptEncoder:
+    """An encoder of two kinds whose encodings are kept."""
+
+    encode: IntentEncodings
+    encode_similarity: IntentEncodings
+
+
+def kept_encoder(
+    encoder: Any, parts: Sequence[LabelledTexts | None], *, cache: str | None, kind: str
+) -> Any:
+    """An encoder that has encoded all texts of `parts`, or has them from the folder `cache`.
+
+    Args:
+      encoder: see `IntentEncodings`.
+      parts: texts.
+      cache: None for no folder.
+      kind: `"auto"` for both kinds, where it has them.
+    """
+    kinds = [kind]
+    if kind == ANY_KIND:
+        kinds = [*KINDS_OF_ENCODING][: 2 if encodes_similarity(encoder) else 1]
+    kept = [_kept_encodings(encoder, parts, cache=cache, kind=own) for own in kinds]
+    return KeptEncoder(*kept) if len(kept) > 1 else kept[0]
+
+
+def _kept_encodings(
+    encoder: Any, parts: Sequence[LabelledTexts | None], *, cache: str | None, kind: str
 ) -> IntentEncodings:
-    """The encodings of all texts of `parts`, from the folder `cache` where it has them."""
     encodings = IntentEncodings(encoder, kind=kind)
     path = None
     if cache is not None and isinstance(encoder, str):

@@ -8,7 +8,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import checked_texts, held_out
-from convert_tf.intents.encodings import encodes_similarity
+from convert_tf.intents.encodings import (
+    ANY_KIND,
+    KINDS_OF_ENCODING,
+    IntentEncodings,
+    encodes_similarity,
+)
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
@@ -16,6 +21,7 @@ from convert_tf.intents.heldout import (
     Fold,
     Mixture,
     Parts,
+    accuracy_of_answers,
     answers_of,
     fit_mixture,
     frozen_folds,
@@ -69,8 +75,9 @@ class IntentClassifier(TextClassifier):
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
         the thresholds and train nothing else.
       random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings: `"sentence"`, r; or `"similarity"`, the encoder's vectors for
-        similarity, which are shorter.
+      kind: which encodings: `"sentence"`, r; `"similarity"`, the encoder's vectors for similarity,
+        which are shorter; or `"auto"`: of an encoder that has both, those from which more held-out
+        examples are answered right, and those for similarity where none can be held out.
 
     Attributes:
       classes_: the intents, sorted.
@@ -81,6 +88,7 @@ class IntentClassifier(TextClassifier):
       threshold_: None, or the threshold.
       thresholds_: None, or that of each intent, float64 `[intents]`.
       best_params_: what `grid` chose; empty without.
+      kind_: which encodings are read.
 
     Example:
       classifier = IntentClassifier("hub_modules/convert/1").fit(texts, labels)
@@ -109,7 +117,7 @@ class IntentClassifier(TextClassifier):
         rejected_share: float = 0.05,
         out_of_scope_label: Any = "oos",
         random_state: int = 0,
-        kind: str = "sentence",
+        kind: str = ANY_KIND,
     ):
         self.encoder = encoder
         self.head = head
@@ -156,12 +164,17 @@ class IntentClassifier(TextClassifier):
         """
         self._check_options()
         outside = None if self.out_of_scope is None else self.out_of_scope_label
-        examples, self.classes_ = examples_of(texts, labels, sample_weight, self.encode, outside)
+        kinds = self._kinds()
+        encode = self._encodings(kinds[0])
+        examples, self.classes_ = examples_of(texts, labels, sample_weight, encode, outside)
         checked = None
         if validation is not None:
-            checked = validated(*validation, self.classes_, self.encode, outside)
+            checked = validated(*validation, self.classes_, encode, outside)
         options = {name: getattr(self, name) for name in OPTIONS[self.head]}
         options |= {"head": self.head, "seed": self.random_state}
+        self.kind_, known = kinds[0], None
+        if len(kinds) > 1:
+            examples, checked, known = self._choose_kind(kinds, examples, checked, options)
         self.best_params_: dict[str, Any] = {}
         kept, own = examples, {}
         # Logistic regression has no patience.
@@ -191,7 +204,7 @@ class IntentClassifier(TextClassifier):
             own = {"validation": checking}
         has_lexical = self.lexical is not None
         self.parts_: Parts = train_parts(options, kept, has_lexical=has_lexical, **own)
-        self._fit_on_answers(examples, options, checked, folds)
+        self._fit_on_answers(examples, options, checked, folds, known)
         return self
 
     @classmethod
@@ -205,9 +218,6 @@ class IntentClassifier(TextClassifier):
     ) -> "IntentClassifier":
         """Trains without examples, or with few: what an intent means is one.
 
-        Without examples vectors for similarity are compared where the encoder has them: a
-        description and a text are two texts of one kind.
-
         Args:
           descriptions: by intent, as `{"refund": "the customer wants money back"}`.
           encoder: see the class.
@@ -218,13 +228,57 @@ class IntentClassifier(TextClassifier):
           ValueError: see `fit`.
         """
         texts, labels = (list(each) for each in examples)
-        if not texts and "kind" not in params and encodes_similarity(encoder):
-            params["kind"] = "similarity"
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Intents with one example")
             return cls(encoder, **params).fit(
                 [*descriptions.values(), *texts], [*descriptions, *labels]
             )
+
+    def _kinds(self) -> list[str]:
+        """Which encodings are chosen from."""
+        if isinstance(self.encoder, IntentEncodings):
+            return [self.encoder.kind]
+        if self.kind != ANY_KIND:
+            return [self.kind]
+        return [*KINDS_OF_ENCODING][: 2 if encodes_similarity(self.encoder) else 1]
+
+    def _choose_kind(
+        self,
+        kinds: Sequence[str],
+        examples: IntentExamples,
+        checked: Validated | None,
+        options: Options,
+    ) -> tuple[IntentExamples, Validated | None, Answers | None]:
+        """Sets `kind_` to that of the most right answers, the first among equals.
+
+        Returns:
+          Examples and validation data in it; and the answers to what was held out, None for none.
+        """
+        found: list[tuple[str, IntentExamples, Validated | None, Answers]] = []
+        options, has_lexical = quick_options(options), self.lexical is not None
+        for kind in kinds:
+            if found:
+                encode = self._encodings(kind)
+                examples = examples.encoded(encode)
+                checked = checked and checked._replace(encodings=encode(checked.texts))
+            # Words are what they are.
+            has_lexical = has_lexical and not found
+            answers: Answers | None
+            if checked is None:
+                folds = frozen_folds(examples, seed=self.random_state, folds=_FOLDS)
+                answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
+                if answers is None:  # a description and a text are two texts of one kind
+                    self.kind_ = kinds[-1]
+                    return examples.encoded(self._encodings(self.kind_)), None, None
+            else:
+                parts = train_parts(options, examples, has_lexical=has_lexical)
+                answers = answers_of(parts, *checked)
+            if found:
+                answers = answers._replace(lexical=found[0][-1].lexical)
+            found.append((kind, examples, checked, answers))
+        accuracies = [accuracy_of_answers(answers) for *_, answers in found]
+        self.kind_, examples, checked, answers = found[int(np.argmax(accuracies))]
+        return examples, checked, answers if checked is None else None
 
     def _fit_on_answers(
         self,
@@ -232,8 +286,12 @@ class IntentClassifier(TextClassifier):
         options: Options,
         checked: Validated | None,
         folds: Sequence[Fold] | None,
+        known: Answers | None,
     ) -> None:
-        """Sets what depends on answers to examples that were not trained on."""
+        """Sets what depends on answers to examples that were not trained on.
+
+        `known` are such answers, of fewer epochs and without examples out of scope.
+        """
         self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
         if self.lexical is None and not is_scoped:
@@ -241,7 +299,9 @@ class IntentClassifier(TextClassifier):
         if not is_scoped:
             options = quick_options(options)
         answers: Answers | None
-        if checked is None:
+        if checked is None and known is not None and not is_scoped:
+            answers = known
+        elif checked is None:
             if folds is None:
                 number = _FOLDS_OF_THRESHOLDS if is_scoped else _FOLDS
                 folds = frozen_folds(examples, seed=self.random_state, folds=number)
@@ -298,6 +358,11 @@ class IntentClassifier(TextClassifier):
 
     def _check_options(self) -> None:
         super()._check_options()
+        if self.kind not in (ANY_KIND, *KINDS_OF_ENCODING):
+            raise ValueError(
+                f"kind is one of {', '.join((ANY_KIND, *KINDS_OF_ENCODING))}. Received: "
+                f"{self.kind!r}."
+            )
         if self.head not in HEADS:
             raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
         if self.out_of_scope not in (None, *KINDS):

@@ -23,6 +23,8 @@ PROBE_TOLERANCE = 0.02  # per value of vectors of length 1; bfloat16 differs by 
 
 
 KINDS_OF_ENCODING = {"sentence": "encode", "similarity": "encode_similarity"}
+# What is chosen from, by how often each is right.
+ANY_KIND = "auto"
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:

@@ -36,6 +36,12 @@ class IntentExamples(NamedTuple):
     outside_texts: list[str]
     outside: np.ndarray
 
+    def encoded(self, encode: Encode) -> "IntentExamples":
+        """The same with other encodings."""
+        encodings = encode([*self.texts, *self.outside_texts])
+        inside, outside = np.split(encodings, [len(self.texts)])
+        return self._replace(encodings=inside, outside=outside)
+
     def kept(self, chosen: np.ndarray) -> "IntentExamples":
         """Those of the intents that `chosen`, bool `[n]`, says, and none without."""
         return IntentExamples(

@@ -223,6 +223,13 @@ def fit_mixture(answers: Answers) -> Mixture:
     return tried[int(np.argmax(values))]
 
 
+def accuracy_of_answers(answers: Answers) -> float:
+    """Share of the examples in scope that head and words together answer right."""
+    is_in = answers.labels != OUTSIDE
+    predicted = fit_mixture(answers).probabilities(answers.head, answers.lexical).argmax(axis=1)
+    return float((predicted == answers.labels)[is_in].mean())
+
+
 def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:
     """How surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
     if kind == "distance":

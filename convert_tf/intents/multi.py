@@ -39,7 +39,7 @@ class MultiIntentClassifier(TextClassifier):
         micro F1.
       label_separator: what stands between the intents of a text in files.
       random_state: seed of the folds.
-      kind: see `IntentClassifier`.
+      kind: which encodings: `"sentence"` or `"similarity"`.
 
     Attributes:
       classes_: the intents, sorted.
@@ -103,6 +103,7 @@ class MultiIntentClassifier(TextClassifier):
                 "A classifier tells two or more intents apart. Received: "
                 f"{len(self.classes_)}. Add examples of others."
             )
+        self.kind_ = self.kind
         encodings, truth = self.encode(found), truth_of(sets, self.classes_)
         everything = np.flatnonzero(weights > 0)
         self.parts_ = self._trained(found, encodings, truth, weights, everything)

@@ -88,7 +88,7 @@ def _file_content(classifier: "IntentClassifier", *, network_bits: int) -> bytes
         path = Path(scratch) / "encoder.onnx"
         export_onnx(classifier.encoder, path, network_bits=network_bits)
         model = onnx.load(path)
-        probes = _encodings(OnnxBackend(path), classifier.kind)(PROBES)
+        probes = _encodings(OnnxBackend(path), classifier.kind_)(PROBES)
     described, head = stored(classifier.stored_parts())
     arrays: dict[str, Any] = {**head, "probes": probes}
     file = io.BytesIO()

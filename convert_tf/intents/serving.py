@@ -122,7 +122,7 @@ class IntentModule(tf.Module):
         ]
         self.labels = tf.constant([str(label) for label in classifier.classes_])
         self.centroids = tf.constant(parts.centroids)
-        self.signature = "encode_similarity" if classifier.kind == "similarity" else "default"
+        self.signature = "encode_similarity" if classifier.kind_ == "similarity" else "default"
         self.kind = classifier.out_of_scope
         self.mixture = classifier.mixture_
         self.words = None

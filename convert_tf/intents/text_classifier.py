@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.heldout import LEXICAL, Mixture, Parts
 from convert_tf.intents.stored import ClassifierParts
@@ -25,11 +25,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     encoder: Any
     kind: str
+    kind_: str
     lexical: str | None
     classes_: np.ndarray
     parts_: Parts
     mixture_: Mixture
     threshold_: float | None
+    _encoded: tuple[Any, dict[str, IntentEncodings]]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """What the heads read: float32 `[texts, dim]`."""
@@ -59,6 +61,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "parts_")
         params = self.get_params(deep=False)
         del params["encoder"]
+        params["kind"] = self.kind_
         return ClassifierParts(
             params,
             self.classes_,
@@ -82,12 +85,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
             raise unusable(f"with {', '.join(unknown)}")
-        classifier = cls(encoder, **parts.params)
+        # Those who wrote none knew one.
+        classifier = cls(encoder, **{"kind": "sentence", **parts.params})
         try:
             classifier._check_options()
         except (TypeError, OverflowError) as error:  # of values of other kinds
             raise unusable(error) from error
-        classifier._encoded = (encoder, encodings)
+        classifier.kind_ = classifier.kind
+        classifier._encoded = (encoder, {classifier.kind: encodings})
         classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
         classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
         classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
@@ -97,13 +102,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if self.lexical not in (None, *LEXICAL):
             raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
 
-    def _encodings(self) -> IntentEncodings:
+    def _encodings(self, kind: str | None = None) -> IntentEncodings:
+        """What encodes texts: in the way that was chosen, or in `kind`."""
+        if isinstance(self.encoder, IntentEncodings):
+            return self.encoder
+        by_kind = self._encoded_by_kind()
+        if kind is None:
+            kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
+        if kind not in by_kind:
+            by_kind[kind] = IntentEncodings(self.encoder, kind=kind)
+        return by_kind[kind]
+
+    def _encoded_by_kind(self) -> dict[str, IntentEncodings]:
         known = self.__dict__.get("_encoded")
-        # set_params may have changed them.
-        if known is None or known[0] is not self.encoder or known[1].kind != self.kind:
-            is_kept = isinstance(self.encoder, IntentEncodings)
-            encodings = self.encoder if is_kept else IntentEncodings(self.encoder, kind=self.kind)
-            known = self._encoded = (self.encoder, encodings)
+        if known is None or known[0] is not self.encoder:  # set_params may have changed it
+            known = self._encoded = (self.encoder, {})
         return known[1]
 
     def __sklearn_clone__(self: _Self) -> _Self:
@@ -111,7 +124,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         params = self.get_params(deep=False)
         encoder = params.pop("encoder")
         clone = type(self)(encoder, **copy.deepcopy(params))
-        clone._encoded = (encoder, self._encodings())
+        clone._encoded = (encoder, self._encoded_by_kind())
         return clone
 
     def __getstate__(self) -> dict[str, Any]:

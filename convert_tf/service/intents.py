@@ -32,5 +32,5 @@ def served_classifier(
         for each in (own if isinstance(own, list) else [own])
     ]
     return classifier.set_params(
-        encoder=IntentEncodings(encoders, kind=classifier.kind, max_texts=max_texts)
+        encoder=IntentEncodings(encoders, kind=classifier.kind_, max_texts=max_texts)
     )

@@ -59,7 +59,8 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     test = files / "test.csv"
     train(files, "--out_of_scope=distance", f"--validation={test}")
     assert re.search(
-        r"3 intents, 12 examples, (words count \d+%, )?threshold", capsys.readouterr().out
+        r"3 intents, 12 examples, sentence encodings, (words count \d+%, )?threshold",
+        capsys.readouterr().out,
     )
     call("evaluate", f"--model={files / 'model'}", f"--data={test}",
          f"--output={files / 'results'}")  # fmt: skip

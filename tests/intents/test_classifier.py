@@ -224,11 +224,42 @@ def test_descriptions_alone_are_compared_by_similarity():
 
     descriptions = {"reset": "the password is lost", "greet": "hello hi"}
     begin = IntentClassifier.from_descriptions
-    assert begin(descriptions, Encoder(), **QUICK).kind == "similarity"
-    assert begin(descriptions, Encoder(), kind="sentence", **QUICK).kind == "sentence"
+    assert begin(descriptions, Encoder(), **QUICK).kind_ == "similarity"
+    assert begin(descriptions, Encoder(), kind="sentence", **QUICK).kind_ == "sentence"
     refined = begin(descriptions, Encoder(), examples=(TEXTS[:4], LABELS[:4]), **QUICK)
-    assert refined.kind == "sentence"
-    assert begin(descriptions, [Encoder(), WordEncoder()], **QUICK).kind == "sentence"
+    assert refined.kind_ == "sentence"
+    assert begin(descriptions, [Encoder(), WordEncoder()], **QUICK).kind_ == "sentence"
+
+
+class TwoKinds:
+    """Encodes what tells intents apart in one way, and nothing in the other."""
+
+    def __init__(self, telling):
+        good, bad = WordEncoder(), lambda texts: np.ones((len(texts), 3), np.float32)
+        self.encode, self.encode_similarity = (good, bad) if telling == "sentence" else (bad, good)
+
+
+@pytest.mark.parametrize("is_validated", [False, True])
+@pytest.mark.parametrize("telling", ["sentence", "similarity"])
+def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validated, tmp_path):
+    validation = (QUERIES, ["greet", "reset", "order"]) if is_validated else None
+    classifier = IntentClassifier(TwoKinds(telling), lexical=None, **QUICK)
+    classifier.fit(TEXTS, LABELS, validation=validation)
+    assert classifier.kind_ == telling
+    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    fixed = IntentClassifier(TwoKinds(telling), kind=telling, lexical=None, **QUICK)
+    fixed.fit(TEXTS, LABELS, validation=validation)
+    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), fixed.predict_proba(QUERIES))
+    classifier.save(tmp_path / "model")
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=TwoKinds(telling))
+    assert (loaded.kind, loaded.kind_) == (telling, telling)
+    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), loaded.predict_proba(QUERIES))
+
+
+def test_an_encoder_of_one_kind_is_not_asked_for_another(encoder):
+    assert make(encoder).fit(TEXTS, LABELS).kind_ == "sentence"
+    with pytest.raises(ValueError, match=r"kind is one of auto, sentence, similarity"):
+        make(encoder, kind="other").fit(TEXTS, LABELS)
 
 
 def test_weights_reach_the_grid(encoder):

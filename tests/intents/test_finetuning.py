@@ -10,7 +10,7 @@ from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
@@ -165,8 +165,8 @@ def train(checkpoint, tmp_path, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated):  # fmt: skip # noqa: E501
-    found = iter([0.55, 0.6, 0.5])  # of both heads on the tuned encoder, then of the frozen one
-    monkeypatch.setattr(finetuned, "_accuracy", lambda answers: next(found))
+    found = iter([0.5, 0.55, 0.6])  # of the frozen encoder, then of both heads on the tuned one
+    monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
     classifier, facts = train(checkpoint, tmp_path, *arguments)
     printed = capsys.readouterr().out
@@ -187,8 +187,8 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     if is_module:
         source = tmp_path / "module"
         export_module(checkpoint, source)
-    found = iter([0.5, 0.5, 0.6])
-    monkeypatch.setattr(finetuned, "_accuracy", lambda answers: next(found))
+    found = iter([0.6, 0.5, 0.5])
+    monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
     classifier, facts = train(source, tmp_path)
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
@@ -197,6 +197,26 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     assert classifier.head == "network"
     own = unit_encodings(checkpoint)
     np.testing.assert_allclose(classifier.encode(TEXTS), own, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("best", [2, 5], ids=["frozen", "tuned"])
+def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monkeypatch, best):
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    similarity_map = np.random.default_rng(0).standard_normal((encoder.config.reduced_dim, 9))
+    source = tmp_path / "similar"
+    save_checkpoint(
+        source, encoder, vocabulary=vocabulary, training={},
+        similarity_map=similarity_map.astype(np.float32),
+    )  # fmt: skip
+    # Two kinds of the frozen encoder, then of the tuned one with either head.
+    found = iter([float(place == best - 1) for place in range(6)])
+    monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
+    classifier, facts = train(source, tmp_path)
+    assert facts["is_finetuned"] == (best == 5)
+    assert (classifier.kind_, classifier.kind) == ("similarity", "similarity")
+    assert classifier.encode(TEXTS).shape == (len(TEXTS), 9)
+    assert classifier.score(TEXTS, LABELS) > 0.7
 
 
 @pytest.mark.slow

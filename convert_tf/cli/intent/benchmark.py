@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.tuning import HEADS
 
 
@@ -20,9 +21,10 @@ def define_flags(define: Define) -> None:
     define("module", [], "A row: module that convert-tf export wrote, or .onnx file.", repeats=True)
     define(
         "kind",
-        "sentence",
-        "Encodings of --module: sentence: r; similarity: those of encode_similarity.",
-        choices=["sentence", "similarity"],
+        ANY_KIND,
+        "Encodings of --module: sentence: r; similarity: those of encode_similarity; auto: those "
+        "from which more held-out examples are answered right.",
+        choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
     define("train", NEEDED, "CSV files or nlu.yml that are drawn from.", kind=list)
     define("test", NEEDED, "CSV files or nlu.yml, out-of-scope texts among them.", kind=list)
@@ -117,7 +119,7 @@ def _data(values: Any) -> Any:
 
 
 def _rows(values: Any, data: Any) -> list[Any]:
-    from convert_tf.intents.benchmark import encoder_of_file, encoder_row, kept_encodings, tfidf_row
+    from convert_tf.intents.benchmark import encoder_of_file, encoder_row, kept_encoder, tfidf_row
 
     modules = list(values.module)
     encoders: list[tuple[str, Any]] = [(path, path) for path in modules]
@@ -132,7 +134,7 @@ def _rows(values: Any, data: Any) -> list[Any]:
     rows = [tfidf_row()] if values.tfidf else []
     for name, encoder in encoders:
         kind = values.kind if encoder in modules else "sentence"
-        kept = kept_encodings(encoder, parts, cache=values.cache, kind=kind)
+        kept = kept_encoder(encoder, parts, cache=values.cache, kind=kind)
         for head in values.heads:
             rows.append(encoder_row(name, kept, head, lexical=None))
             if values.lexical:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert_tf.cli.flags import NEEDED, Define, check_read
 from convert_tf.config.base import PRECISIONS
+from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import LEXICAL
 from convert_tf.intents.scope import KINDS
@@ -44,9 +45,10 @@ def define_flags(define: Define) -> None:
     )
     define(
         "kind",
-        "sentence",
-        "Which encodings: sentence: r; similarity: those of encode_similarity.",
-        choices=["sentence", "similarity"],
+        ANY_KIND,
+        "Which encodings: sentence: r; similarity: those of encode_similarity; auto: those from "
+        "which more held-out examples are answered right.",
+        choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
     define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
     define(
@@ -124,7 +126,6 @@ def run(values: Any) -> None:
                 for name in OPTIONS[head]
             ],
             "without --finetune": () if values.finetune else ("checkpoint", "precision"),
-            "with --finetune": ("kind",) if values.finetune else (),
         },
     )
     _check_paths(values)
@@ -161,7 +162,7 @@ def _train_several(values: Any) -> None:
         threshold=values.threshold,
         label_separator=values.label_separator,
         random_state=values.seed,
-        kind=values.kind,
+        kind="sentence" if values.kind == ANY_KIND else values.kind,
     )
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
     classifier.save(values.output, overwrite=values.overwrite)
@@ -204,6 +205,7 @@ def _train(values: Any, params: dict[str, Any]) -> None:
         f"wrote {values.output}: {len(classifier.classes_)} intents, {len(examples.texts):,} "
         "examples"
         + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
+        + (f", {classifier.kind_} encodings" if values.kind == ANY_KIND else "")
         + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
         + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
     )

@@ -11,18 +11,20 @@ import numpy as np
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
+    accuracy_of_answers,
     answers_of,
-    fit_mixture,
     held_out_answers,
     held_parts,
     train_parts,
 )
 from convert_tf.intents.tuning import quick_options
+from convert_tf.numerics.vectors import unit_rows
 
 # Examples up to which each of the folds is held out; of more, all but one.
 _FEW, _FOLDS = 500, 3
@@ -70,7 +72,10 @@ def finetuned_classifier(
     judged = _Judged(tuner, examples, validation, params)
     facts = judged.facts
     is_better = facts["accuracy"] >= facts["accuracy_frozen"]
-    params = {**params, "head": facts["head"] if is_better else params["head"]}
+    if is_better:
+        params = {**params, "head": facts["head"], "kind": facts["kind"]}
+    else:
+        params = {**params, "kind": facts["kind_frozen"]}
     print(
         f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder, "
         f"{facts['accuracy']:.2%} with the fine-tuned one and the {facts['head']} head, on "
@@ -110,8 +115,8 @@ class _Judged:
     Attributes:
       examples: with frozen encodings.
       folds: with fine-tuned ones; None where there is validation data.
-      facts: `accuracy_frozen`, `accuracy`, the `head` that it is of, `judged_examples`, and those
-        of training.
+      facts: `accuracy_frozen` and the `kind_frozen` of encodings that it is of, `accuracy`, the
+        `kind` and the `head` that it is of, `judged_examples`, and those of training.
     """
 
     def __init__(
@@ -132,7 +137,12 @@ class _Judged:
         self._options = quick_options(options)
         # Tuned encodings are apart in straight lines, which needs no hidden layer.
         heads = [params["head"], *(["logistic"] if params["grid"] is None else [])]
-        self._heads = list(dict.fromkeys(heads))
+        self._map = tuner.similarity_map
+        kinds = [params["kind"]]
+        if params["kind"] == ANY_KIND:
+            kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
+        self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
+        self._frozen_variants = [(kind, params["head"]) for kind in kinds]
         self._has_lexical = params["lexical"] is not None
         outside = None if params["out_of_scope"] is None else params["out_of_scope_label"]
         vectors = tuner.encodings()
@@ -146,14 +156,22 @@ class _Judged:
             frozen, tuned = self._by_folds(params["random_state"])
         else:
             frozen, tuned = self._by_validation(validated(*validation, classes, encode, outside))
-        accuracies = [_accuracy(answers) for answers in tuned]
-        best = int(np.argmax(accuracies))
+        accuracies = [[accuracy_of_answers(each) for each in own] for own in (frozen, tuned)]
+        best_frozen, best = (int(np.argmax(own)) for own in accuracies)
+        kind, head = self._variants[best]
         self.facts |= {
-            "accuracy_frozen": _accuracy(frozen),
-            "accuracy": accuracies[best],
-            "head": self._heads[best],
-            "judged_examples": int((frozen.labels != OUTSIDE).sum()),
+            "accuracy_frozen": accuracies[0][best_frozen],
+            "kind_frozen": self._frozen_variants[best_frozen][0],
+            "accuracy": accuracies[1][best],
+            "kind": kind,
+            "head": head,
+            "judged_examples": int((frozen[0].labels != OUTSIDE).sum()),
         }
+        if self.folds is not None:
+            self.folds = [
+                Fold(fold.is_held, *(self._in(kind, own) for own in fold[1:]))
+                for fold in self.folds
+            ]
 
     def train(self, is_trained: np.ndarray) -> dict[str, Any]:
         """Trains the encoder on some of the examples, bool `[n]`; facts about that."""
@@ -163,7 +181,11 @@ class _Judged:
         facts: dict[str, Any] = self._tuner.train(np.unique(labels, return_inverse=True)[1], places)
         return facts
 
-    def _by_folds(self, seed: int) -> tuple[Answers, list[Answers]]:
+    def _in(self, kind: str, encodings: np.ndarray) -> np.ndarray:
+        """Encodings of a kind, of r of length 1."""
+        return encodings if kind == "sentence" else unit_rows(encodings @ self._map)
+
+    def _by_folds(self, seed: int) -> tuple[list[Answers], list[Answers]]:
         labels = self.examples.labels
         parts = held_parts(labels, seed=seed, folds=_FOLDS)
         if len(labels) > _FEW:
@@ -179,25 +201,31 @@ class _Judged:
             tuned = self._encoded(self.examples)
             self.folds.append(Fold(part, tuned.encodings, tuned.outside))
         frozen = [Fold(part, self.examples.encodings, self.examples.outside) for part in parts]
-        return self._held_out(frozen, self._heads[0]), [
-            self._held_out(self.folds, head) for head in self._heads
-        ]
+        return (
+            [self._held_out(frozen, *variant) for variant in self._frozen_variants],
+            [self._held_out(self.folds, *variant) for variant in self._variants],
+        )
 
-    def _held_out(self, folds: list[Fold], head: str) -> Answers:
+    def _held_out(self, folds: list[Fold], kind: str, head: str) -> Answers:
         options = {**self._options, "head": head}
+        folds = [Fold(part, *(self._in(kind, own) for own in others)) for part, *others in folds]
         found = held_out_answers(options, self.examples, folds, has_lexical=self._has_lexical)
         assert found is not None  # there is a fold
         return found
 
-    def _by_validation(self, checked: Validated) -> tuple[Answers, list[Answers]]:
-        frozen = self._answers(self.examples, checked, self._heads[0])
+    def _by_validation(self, checked: Validated) -> tuple[list[Answers], list[Answers]]:
+        frozen = [self._answers(self.examples, checked, *own) for own in self._frozen_variants]
         self.facts = self.train(np.ones(len(self.examples.labels), bool))
         vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
         encoded, checked = self._encoded(self.examples), checked._replace(encodings=vectors)
-        return frozen, [self._answers(encoded, checked, head) for head in self._heads]
+        return frozen, [self._answers(encoded, checked, *variant) for variant in self._variants]
 
-    def _answers(self, examples: IntentExamples, checked: Validated, head: str) -> Answers:
+    def _answers(
+        self, examples: IntentExamples, checked: Validated, kind: str, head: str
+    ) -> Answers:
         options = {**self._options, "head": head}
+        examples = examples._replace(encodings=self._in(kind, examples.encodings))
+        checked = checked._replace(encodings=self._in(kind, checked.encodings))
         parts = train_parts(options, examples, has_lexical=self._has_lexical)
         return answers_of(parts, *checked)
 
@@ -206,10 +234,3 @@ class _Judged:
         inside = vectors[[self._places[text] for text in examples.texts]]
         outside = vectors[[self._places[text] for text in examples.outside_texts]]
         return examples._replace(encodings=inside, outside=outside)
-
-
-def _accuracy(answers: Answers) -> float:
-    """Of examples in scope, head and words together."""
-    is_in = answers.labels != OUTSIDE
-    predicted = fit_mixture(answers).probabilities(answers.head, answers.lexical).argmax(axis=1)
-    return float((predicted == answers.labels)[is_in].mean())

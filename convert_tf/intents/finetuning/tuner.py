@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from convert_tf.checkpoints.facts import training_facts
-from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
 from convert_tf.intents.finetuning.network import (
@@ -49,6 +49,11 @@ class FewShotTuner:
       precision: policy of the encoder's computations.
       seed: of batches and dropout.
 
+    Attributes:
+      texts: these.
+      similarity_map: float32 `[reduced_dim, n]`, which makes vectors for similarity of r; None for
+        a model without.
+
     Raises:
       CheckpointError: the checkpoint is damaged.
 
@@ -69,6 +74,7 @@ class FewShotTuner:
     ):
         self.texts = list(texts)
         self._checkpoint, self._seed = checkpoint, seed
+        self.similarity_map = load_similarity_map(checkpoint)
         set_seed(seed)
         self._network, self._vocabulary = load_checkpoint(
             checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
@@ -142,6 +148,7 @@ class FewShotTuner:
             self._network,
             vocabulary=self._vocabulary,
             training={**training_facts(self._checkpoint), "intent_finetuning": dict(facts)},
+            similarity_map=self.similarity_map,
         )
 
     def _below(self, ids: np.ndarray) -> np.ndarray:
