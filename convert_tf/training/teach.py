@@ -6,7 +6,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
+from convert_tf.training.teacher import Encode
 
 CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
@@ -61,10 +62,18 @@ def _single_texts(utterances: Utterances, skip: int) -> Iterator[Columns]:
         yield (utterances.texts(start, min(start + CHUNK, number)),)
 
 
-def _first_places(read: ReadTexts, columns: int, wanted: int) -> np.ndarray:
+def _first_places(
+    read: ReadTexts, columns: int, wanted: int, *, across_columns: bool
+) -> np.ndarray:
     """Where each text comes for the first time; a turn is often a response and then a context.
 
     Takes some 50 bytes of memory for each text.
+
+    Args:
+      read: the texts.
+      columns: texts of an example.
+      wanted: so many examples, from the first on.
+      across_columns: whether texts of different columns may be the same.
 
     Returns:
       int64 `[columns × wanted]`: of text c of example e, at place `columns · e + c`, the first
@@ -73,7 +82,13 @@ def _first_places(read: ReadTexts, columns: int, wanted: int) -> np.ndarray:
     digests = []
     for texts in read(0):
         rows = zip(*texts, strict=True)
-        digests.append(b"".join(short_digest(text) for row in rows for text in row))
+        digests.append(
+            b"".join(
+                short_digest(text if across_columns else b"%d\n%b" % (column, text))
+                for row in rows
+                for column, text in enumerate(row)
+            )
+        )
         if len(digests) * CHUNK >= wanted:
             break
     every = np.frombuffer(b"".join(digests), np.uint64)[: columns * wanted]
@@ -86,7 +101,7 @@ def write_teacher_vectors(
     token_ids: str,
     output: str,
     *,
-    teacher: Callable[[Sequence[str]], np.ndarray],
+    teacher: Encode | Mapping[str, Encode],
     name: str,
     splits: Sequence[str] = ("train",),
     max_examples: int | None = None,
@@ -98,7 +113,8 @@ def write_teacher_vectors(
       token_ids: the folder of token ids that was written from them, or that of single texts.
       output: folder to write. It gets its name when it is whole; until then its work is kept
         beside it, where the next call finds it.
-      teacher: encodes texts: float `[texts, dim]`, of length 1.
+      teacher: encodes texts; or one for each of `context` and `response`, where a text has another
+        vector on either side. The vocabulary is read as contexts.
       name: of the teacher.
       splits: which splits.
       max_examples: how many examples of a split get vectors, from the first on; the others have
@@ -127,7 +143,7 @@ def _write(
     data: str | None,
     folder: ArrayFolder,
     output: str,
-    teacher: Callable[[Sequence[str]], np.ndarray],
+    teacher: Encode | Mapping[str, Encode],
     name: str,
     splits: Sequence[str],
     *,
@@ -148,7 +164,8 @@ def _write(
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
     subwords = _subword_texts(folder)
-    vectors = np.asarray(teacher(subwords), DTYPE)
+    of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
+    vectors = np.asarray(of_side[PAIR[0]](subwords), DTYPE)
     np.save(work / SUBWORDS_FILE, vectors)
     settings = {
         "version": _WORK_VERSION,
@@ -159,7 +176,7 @@ def _write(
     done = _read_done(work, settings)
     for split, (own, read) in opened.items():
         _encode_split(
-            read, split, own, wanted[split], work, teacher, done=done, dim=vectors.shape[1]
+            read, split, own, wanted[split], work, of_side, done=done, dim=vectors.shape[1]
         )
     facts = {
         "version": FORMAT_VERSION,
@@ -202,7 +219,7 @@ def _encode_split(
     examples: ArrayExamples,
     wanted: int,
     work: Path,
-    teacher: Callable[[Sequence[str]], np.ndarray],
+    of_side: Mapping[str, Encode],
     *,
     done: dict[str, Any],
     dim: int,
@@ -221,7 +238,8 @@ def _encode_split(
         )
         for name in names
     ]
-    first_places = _first_places(read, width, wanted)
+    is_one = len({id(of_side[name]) for name in names}) == 1
+    first_places = _first_places(read, width, wanted, across_columns=is_one)
     left = first_places[width * start :] >= np.arange(width * start, width * wanted)
     with Progress("different texts", total=int(left.sum())) as progress:
         for texts in read(start):
@@ -231,15 +249,17 @@ def _encode_split(
             places = np.arange(width * start, width * stop)
             first = first_places[width * start : width * stop]
             new = places[first == places]
-            if len(new):
-                vectors = teacher(
-                    [
-                        texts[i % width][i // width - start].decode("utf-8", "replace")
-                        for i in new.tolist()
-                    ]
-                )
-                for kind, array in enumerate(arrays):
-                    array[new[new % width == kind] // width] = vectors[new % width == kind]
+            # All of one teacher at once: the more texts, the more of them have like lengths.
+            for own in [new] if is_one else [new[new % width == kind] for kind in range(width)]:
+                if len(own):
+                    vectors = of_side[names[own[0] % width]](
+                        [
+                            texts[i % width][i // width - start].decode("utf-8", "replace")
+                            for i in own.tolist()
+                        ]
+                    )
+                    for kind, array in enumerate(arrays):
+                        array[own[own % width == kind] // width] = vectors[own % width == kind]
             for kind, array in enumerate(arrays):
                 for first_kind, other in enumerate(arrays):
                     known = (

@@ -1,21 +1,69 @@
-"""A sentence-transformers model as what a run learns from, quick enough for millions of texts.
+"""Sentence encoders as what a run learns from, quick enough for millions of texts.
 
-It runs in PyTorch, in bfloat16 where the processor multiplies in it, over texts of like lengths.
-Dynamic 8 bits lose too much: their vectors of all-mpnet-base-v2 have a mean cosine of 0.87 to those
-of float32. Needs `pip install convert_tf[teach]`.
+A teacher is a model of this project, or one of sentence-transformers. The latter run in PyTorch, in
+bfloat16 where the processor multiplies in it, over texts of like lengths, and need
+`pip install convert_tf[teach]`. Dynamic 8 bits lose too much of them: vectors of all-mpnet-base-v2
+have a mean cosine of 0.87 to those of float32.
 """
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.released import model_path
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.storage.json_text import json_file
+
+# Texts to float `[texts, dim]`, of length 1.
+Encode = Callable[[Sequence[str]], np.ndarray]
 
 MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
 _BATCH_SIZE = 64
 _NEEDED = "Run `pip install 'convert_tf[teach]'`."
+_OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.DUAL_ENCODER)
+
+
+def open_teacher(name: str) -> Encode:
+    """A teacher of what texts mean: a model of this project by `encode_similarity`, or `Teacher`.
+
+    Args:
+      name: a released module's, or the path of a module, an `.onnx` file or a run; else as of
+        `package_folder`.
+
+    Raises:
+      ValueError: there is no such model, it has no vectors for similarity, or a package is missing.
+    """
+    path = model_path(name)
+    if kind_of(path) not in _OWN_KINDS:
+        return Teacher(name)
+    encoder = SentenceEncoder(path)
+    encoder.encode_similarity([])  # says what is missing
+    return encoder.encode_similarity
+
+
+def open_sides(name: str) -> dict[str, Encode]:
+    """A teacher of what answers what: a dual encoder's `context` and `response` encodings.
+
+    Args:
+      name: a released module's, or the path of a module, an `.onnx` file or a run.
+
+    Raises:
+      ValueError: it is none of these.
+    """
+    path = model_path(name)
+    if kind_of(path) not in _OWN_KINDS:
+        raise ValueError(
+            "Contexts and responses are encoded each in their way by a dual encoder. Received: "
+            f"{name!r}. Name a released module, the path of a module, an .onnx file or a run, or "
+            "leave --sides away."
+        )
+    encoder = SentenceEncoder(path)
+    return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
 
 
 def package_folder(name: str) -> Path:
@@ -114,7 +162,7 @@ class JoinedTeachers:
 
     def __init__(
         self,
-        teachers: Sequence[Callable[[Sequence[str]], np.ndarray]],
+        teachers: Sequence[Encode],
         weights: Sequence[float] | None = None,
     ):
         weights = [1.0] * len(teachers) if weights is None else weights
@@ -136,13 +184,18 @@ class JoinedTeachers:
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """What several teachers are called together; one alone keeps its name."""
+    """What teachers are called; several together. Of `convert/1` it is `convert`."""
+    names = [os.path.dirname(n) if re.search(r"[^/]/\d+$", n) else n for n in map(_bare, names)]
     if len(names) == 1:
         return names[0]
     weights = [1.0] * len(names) if weights is None else weights
     return " + ".join(
         f"{weight:g} {Path(name).name}" for name, weight in zip(names, weights, strict=True)
     )
+
+
+def _bare(name: str) -> str:
+    return name.rstrip("/")
 
 
 def _check_pooling(folder: Path) -> None:

@@ -191,6 +191,12 @@ def test_teachers_vectors(road, monkeypatch, capsys):
         counts = np.array([[1 + text.count(letter) for letter in "aei"] for text in texts], float)
         return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
+    sides = ("--sides", f"--output={road}/sides", "--max_examples=100")
+    with pytest.raises(SystemExit, match="Of one dual encoder"):
+        call_command(*arguments, *sides, f"--teacher={road}/run,{road}/run")
+    call_command(*arguments, *sides, f"--teacher={road}/run")
+    assert f"wrote {road}/sides: vectors of 64 numbers" in capsys.readouterr().out
+
     monkeypatch.setattr("convert_tf.training.teacher.Teacher", lambda _: of_letters)
     taught = (f"--output={road}/vectors", "--max_examples=100", "--teacher=one,other")
     call_command(*arguments, *taught, "--teacher_weights=1,2")
@@ -222,3 +228,9 @@ def test_teachers_vectors(road, monkeypatch, capsys):
         f"--output={road}/similar.npy",
     )  # fmt: skip
     np.testing.assert_allclose(np.linalg.norm(np.load(road / "similar.npy"), axis=1), 1, atol=1e-3)
+    call_command(
+        "teach", f"--token_ids={road}/single", f"--teacher={road}/similar_module",
+        f"--output={road}/own_vectors",
+    )  # fmt: skip
+    facts = json.loads((road / "own_vectors" / "teacher.json").read_text())
+    assert (facts["dim"], facts["teacher"]) == (6, f"{road}/similar_module")

@@ -19,12 +19,17 @@ from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import distinct_responses, in_batch_softmax_losses
+from convert_tf.models.losses import (
+    distinct_responses,
+    in_batch_softmax_losses,
+    taught_ranking_losses,
+)
 from convert_tf.storage.files import only_writer
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
+from convert_tf.training.teacher import open_sides
 
 DIM = 12
 MODEL = model_preset(
@@ -53,6 +58,13 @@ def letters_teacher(texts):
     return turned / np.linalg.norm(turned, axis=1, keepdims=True)
 
 
+def backwards(texts):
+    return letters_teacher(texts)[:, ::-1]
+
+
+SIDES = {"context": letters_teacher, "response": backwards}
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
@@ -75,11 +87,13 @@ def opened(corpus, folder, split="train"):
     return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size)
 
 
-def run(corpus, output, teacher, *, model=MODEL, **fields):
+def run(corpus, output, teacher, *, model=MODEL, ranking_teacher="", **fields):
     return train(
         model,
         changed(CONFIG, **fields),
-        DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+        DataConfig(
+            data=corpus.arrays, teacher=teacher, ranking_teacher=ranking_teacher, shuffle_buffer=64
+        ),
         output=str(output),
     )
 
@@ -113,6 +127,24 @@ def test_masked_duplicates_are_no_negatives():
         log_probability = own - np.log(np.exp(own).sum())
         expected = -0.8 * log_probability[0] - 0.2 * log_probability[1:].mean()
         assert float(found[i]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("groups", [None, [0, 1, 0, 3]], ids=["all", "masked"])
+def test_taught_ranking_loss_is_the_cross_entropy_with_the_teachers_choice(groups):
+    rng = np.random.default_rng(0)
+    scores, taught = rng.standard_normal((2, 4, 4)).astype("float32") * 3
+    masks = np.ones((4, 4), bool)
+    if groups is not None:
+        masks = np.array(distinct_responses(np.array(groups), np.array(groups)))
+    expected = []
+    for own, teacher, mask in zip(scores, taught, masks, strict=True):
+        chosen = np.exp(teacher[mask]) / np.exp(teacher[mask]).sum()
+        expected.append(-np.sum(chosen * (own[mask] - np.log(np.exp(own[mask]).sum()))))
+    is_candidate = None if groups is None else masks
+    found = taught_ranking_losses(scores, taught, is_candidate=is_candidate)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    entropy = taught_ranking_losses(taught, taught, is_candidate=is_candidate)
+    assert np.all(np.array(entropy) < found)
 
 
 def test_initial_rows_keep_the_angles_of_centred_vectors():
@@ -151,6 +183,69 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
         np.testing.assert_allclose(columns[f"teacher_{name}"], expected, atol=1e-3)
     np.testing.assert_allclose(vectors.subwords[1], letters_teacher(["b"])[0], atol=1e-3)
     assert len(vectors.subwords) == ArrayFolder(corpus.arrays).vocab_size
+
+
+def test_each_side_has_the_vectors_of_its_own_teacher(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
+    folder = str(tmp_path / "vectors")
+    write_vectors(corpus, folder, SIDES)
+    whole = np.load(f"{folder}/{vectors_file('train', 'context')}")
+    turned = np.load(f"{folder}/{vectors_file('train', 'response')}")
+    chunks = zip(*_with_repeats(corpus.records, "train", 0), strict=True)
+    contexts, responses = (list(itertools.chain(*side)) for side in chunks)
+    assert set(contexts) & set(responses)
+    for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
+        np.testing.assert_allclose(found, teach([t.decode() for t in texts]), atol=1e-3)
+
+
+def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
+    """By cosines times the scale, without equal responses, of the pairs of a batch."""
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    vectors = TeacherVectors(
+        teacher, "train", examples,
+        vocab_size=ArrayFolder(corpus.arrays).vocab_size, prefix="ranking_teacher",
+    )  # fmt: skip
+    batches = TrainingBatches(
+        examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0,
+        marks_duplicates=True, teachers=[vectors],
+    )  # fmt: skip
+    batch = {**next(iter(batches)), "response_groups": np.array([0, 1, 2, 3, 4, 0, 6, 7], "int32")}
+    encoder = DualEncoder(
+        model_preset("tiny", vocab_size=examples.padding_id - 5, num_oov_buckets=5)
+    )
+    options = {"l2": 0.0, "scale_start": 7.0, "scale_end": 7.0}
+    outputs = encoder(batch)
+    plain, taught = (
+        float(model.compute_loss(batch, y_pred={**outputs, "scale": 7.0}))
+        for model in (
+            ResponseRanking(encoder, **options),
+            ResponseRanking(encoder, **options, ranking_distillation=2.0),
+        )
+    )
+    cosines = batch["ranking_teacher_context"] @ batch["ranking_teacher_response"].T
+    scores = np.array(outputs["context_encoding"]) @ np.array(outputs["response_encoding"]).T
+    groups = batch["response_groups"]
+    losses = taught_ranking_losses(
+        7 * scores, 7 * cosines, is_candidate=distinct_responses(groups, groups)
+    )
+    assert taught - plain == pytest.approx(2 * float(np.mean(losses)), rel=1e-4)
+
+
+def test_a_ranking_teacher_without_weight_and_a_weight_without_teacher_are_refused(
+    corpus, teacher, tmp_path
+):
+    for folder, weight, remedy in ((teacher, 0.0, "Set --ranking_d"), ("", 1.0, "Give --ranking")):
+        with pytest.raises(ValueError, match=remedy):
+            run(corpus, tmp_path / "run", "", ranking_teacher=folder, ranking_distillation=weight)
+    with pytest.raises(ValueError, match="go with token ids"):
+        train(
+            MODEL,
+            changed(CONFIG, ranking_distillation=1.0),
+            DataConfig(data=corpus.records, ranking_teacher=teacher, shuffle_buffer=64),
+            output=str(tmp_path / "run"),
+            vocabulary=str(ArrayFolder(corpus.arrays).vocabulary),
+        )
 
 
 def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, monkeypatch):
@@ -195,6 +290,28 @@ def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
     plain = final_weights(run(corpus, tmp_path / "plain", ""))
     taught = final_weights(run(corpus, tmp_path / "taught", teacher, **fields))
     assert any(not np.array_equal(a, b) for a, b in zip(plain, taught, strict=True))
+
+
+@pytest.mark.slow
+def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
+    """From a trained teacher alone, without any pair's own answer."""
+    fields = {"steps": 60, "eval_every": 60, "checkpoint_every": 60}
+    guide = run(corpus, tmp_path / "guide", "", **fields)
+    write_vectors(corpus, tmp_path / "vectors", open_sides(str(guide)))
+    untaught = run(corpus, tmp_path / "untaught", "", **{**fields, "steps": 1})
+    taught = run(
+        corpus, tmp_path / "taught", "", ranking_teacher=str(tmp_path / "vectors"),
+        ranking=0.0, ranking_distillation=1.0, **fields,
+    )  # fmt: skip
+    texts = read_texts(corpus.records, "train")
+    columns = [[text.decode() for text in texts[name][:50]] for name in PAIR]
+
+    def cosines(folder):
+        encode = open_sides(str(folder))
+        return encode["context"](columns[0]) @ encode["response"](columns[1]).T
+
+    errors = [np.abs(cosines(folder) - cosines(guide)).mean() for folder in (taught, untaught)]
+    assert errors[0] < 0.5 * errors[1]
 
 
 @pytest.mark.slow

@@ -165,6 +165,7 @@ def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_pa
         run(corpus.arrays, folder)
 
 
+@pytest.mark.slow
 def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     """Contexts and responses are encoded as before; a run and a module are gone on from alike."""
     single = dataclasses.replace(MODEL, multi_context=False)

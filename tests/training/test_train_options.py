@@ -82,7 +82,10 @@ OTHER_DATA_VALUES = {
 }
 IN_TEST_TRAINING_KINDS = {"source_shares"}
 IN_TEST_HARD_NEGATIVES = {"hard_negatives", "negatives_per_pair"}
-IN_TEST_DISTILLATION = {"teacher", "distillation", "start_from_teacher", "mask_duplicates"}
+IN_TEST_DISTILLATION = {
+    "teacher", "ranking_teacher", "ranking_distillation", "distillation", "start_from_teacher",
+    "mask_duplicates",
+}  # fmt: skip
 IN_TEST_UTTERANCES = {
     "utterances", "utterance_teacher", "utterances_per_pair", "intent_contrast",
 }  # fmt: skip
@@ -207,7 +210,7 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(
 ):
     with pytest.raises(ValueError, match=r"and no init_from. Give --init_from a model of"):
         _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
-    with pytest.raises(ValueError, match=r"by ranking alone.*Received: \(1.0, 0.0\)"):
+    with pytest.raises(ValueError, match=r"by ranking alone.*Received: \(0.0, 1.0, 0.0\)"):
         TrainConfig(history_only=True, distillation=1.0)
 
 

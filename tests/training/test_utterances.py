@@ -208,7 +208,7 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, fol
     for parts in (1, 2):
         batches = TrainingBatches(
             examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0, micro_batches=parts,
-            teacher=OfPairs(), utterances=draws,
+            teachers=[OfPairs()], utterances=draws,
         )  # fmt: skip
         batch = next(iter(batches))
         outputs = model(batch)

@@ -81,6 +81,7 @@ class DistillationData:
 
     Attributes:
       pairs: vectors of the pairs; None for a run without.
+      columns: vectors that are in a batch of pairs.
       utterances: the single texts that are trained on beside the pairs; None for none.
       taught: what maps to the vectors are fitted to: the pairs, or single texts where these alone
         have vectors; None for a run without a teacher.
@@ -101,6 +102,9 @@ class DistillationData:
         data: DataConfig,
     ):
         self.pairs = _open_teacher(folder, examples, trained_on, config, data)
+        self.columns = [self.pairs] if self.pairs is not None and config.distillation else []
+        if _ranking_is_taught(config, data):
+            self.columns.append(_open_ranking_teacher(folder, examples, trained_on, data))
         self.utterances: UtteranceDraws | None = None
         self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
         utterances = _open_utterances(folder, model, config, data)
@@ -150,15 +154,55 @@ def _open_teacher(
         return None
     examples = as_token_ids(examples, data, "Teacher vectors go with", "--teacher")
     teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
+    if config.distillation:
+        _check_all_taught(teacher, data.teacher, trained_on)
+    return teacher
+
+
+def _ranking_is_taught(config: TrainConfig, data: DataConfig) -> bool:
+    """Whether a teacher's ranking is learnt.
+
+    Raises:
+      ValueError: there is one and it is not used, or the reverse.
+    """
+    if bool(data.ranking_teacher) != bool(config.ranking_distillation):
+        remedy = "Set --ranking_distillation, or leave --ranking_teacher away"
+        if config.ranking_distillation:
+            remedy = "Give --ranking_teacher, or leave --ranking_distillation away"
+        raise ValueError(
+            "A teacher's ranking is learnt with a weight. Received: ranking_teacher "
+            f"{data.ranking_teacher!r}, ranking_distillation {config.ranking_distillation:g}. "
+            f"{remedy}."
+        )
+    return bool(data.ranking_teacher)
+
+
+def _open_ranking_teacher(
+    folder: Folder, examples: Examples, trained_on: Examples, data: DataConfig
+) -> TeacherVectors:
+    """The vectors whose cosines are learnt; errors as of `_open_teacher`."""
+    examples = as_token_ids(examples, data, "Teacher vectors go with", "--ranking_teacher")
+    teacher = TeacherVectors(
+        data.ranking_teacher,
+        data.train_split,
+        examples,
+        vocab_size=folder.vocab_size,
+        prefix="ranking_teacher",
+    )
+    _check_all_taught(teacher, data.ranking_teacher, trained_on)
+    return teacher
+
+
+def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
+    """Refuses vectors of fewer examples than those that are trained on."""
     last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
-    if config.distillation and last[0] >= teacher.num_taught:
+    if last[0] >= teacher.num_taught:
         raise ValueError(
             "All examples that are trained on must have the teacher's vectors. Received: those of "
-            f"the first {teacher.num_taught:,} in {data.teacher!r}, for examples up to number "
+            f"the first {teacher.num_taught:,} in {name!r}, for examples up to number "
             f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with "
             "`convert-tf teach`."
         )
-    return teacher
 
 
 def _open_utterances(

@@ -19,6 +19,7 @@ from convert_tf.models.losses import (
     distinct_responses,
     in_batch_softmax_losses,
     intent_losses,
+    taught_ranking_losses,
 )
 from convert_tf.numerics.initializers import GlorotUniform
 from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_in_micro_batches
@@ -43,7 +44,7 @@ class ResponseRanking(Objective):
       label_smoothing: probability spread over the negatives.
       loss_reduction: `mean` over the batch or `sum`, as in equation 1.
       l2: factor of the sum of squared matrix weights.
-      ranking, distillation, intent_contrast: see `TrainConfig`.
+      ranking, ranking_distillation, distillation, intent_contrast: see `TrainConfig`.
       teacher_dim: width of the teacher's vectors; 0 for no teacher.
 
     Call arguments:
@@ -51,9 +52,11 @@ class ResponseRanking(Objective):
         `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
         × k]`, are further responses, negatives of each context, whose `negative_groups` go with
         `response_groups`; `teacher_context` and `teacher_response`, float32 `[batch, teacher_dim]`,
-        are what is distilled where they are. `utterance_slots`, int32 `[batch × k]`, are single
-        texts, with `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and
-        `intent_names` as `intent_losses` takes them.
+        are what is distilled where they are; `ranking_teacher_context` and
+        `ranking_teacher_response`, float32 `[batch, dim]`, of length 1, are of a teacher whose
+        ranking is learnt. `utterance_slots`, int32 `[batch × k]`, are single texts, with
+        `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
+        `intent_losses` takes them.
 
     Returns:
       dict of what the encoder returns and the `scale` of the cosines, a scalar.
@@ -74,6 +77,7 @@ class ResponseRanking(Objective):
         loss_reduction: str = "mean",
         l2: float = 1e-5,
         ranking: float = 1.0,
+        ranking_distillation: float = 0.0,
         distillation: float = 0.0,
         intent_contrast: float = 0.0,
         teacher_dim: int = 0,
@@ -86,6 +90,7 @@ class ResponseRanking(Objective):
         self.label_smoothing = label_smoothing
         self.loss_reduction = loss_reduction
         self.ranking = ranking
+        self.ranking_distillation = ranking_distillation
         self.intent_contrast = intent_contrast
         self.distillation = distillation if teacher_dim else 0.0
         if self.distillation:
@@ -130,7 +135,8 @@ class ResponseRanking(Objective):
             self._over_batch(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
             for _, cosines, counts in self._objectives(y_pred)
         )
-        loss = self.ranking * loss + self._distillation_loss(x, y_pred)
+        loss = self.ranking * loss + self._taught_ranking_loss(x, y_pred, is_candidate)
+        loss = loss + self._distillation_loss(x, y_pred)
         return self.with_l2(loss + self._intent_loss(x, y_pred))
 
     def compute_metrics(
@@ -161,6 +167,23 @@ class ResponseRanking(Objective):
         if "negative_groups" in inputs:
             groups = ops.concatenate([own, inputs["negative_groups"]])
         return distinct_responses(own, groups)
+
+    def _taught_ranking_loss(
+        self, inputs: dict[str, Any], y_pred: dict[str, Any], is_candidate: Any
+    ) -> Any:
+        """How far the choice of a response is from the teacher's; mined negatives are left out."""
+        if not self.ranking_distillation:
+            return 0.0
+        taught = [ops.cast(inputs[f"ranking_teacher_{name}"], "float32") for name in PAIR]
+        own = [y_pred[f"{name}_encoding"] for name in PAIR]
+        scores, teacher_scores = (
+            y_pred["scale"] * ops.matmul(contexts, ops.transpose(responses))
+            for contexts, responses in (own, taught)
+        )
+        if is_candidate is not None:
+            is_candidate = is_candidate[:, : ops.shape(scores)[0]]
+        losses = taught_ranking_losses(scores, teacher_scores, is_candidate=is_candidate)
+        return self.ranking_distillation * self._over_batch(losses)
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
         """How far the reduced encodings, mapped linearly, point away from the teacher's vectors.
@@ -239,6 +262,7 @@ def make_ranking_model(
         loss_reduction=config.loss_reduction,
         l2=config.l2,
         ranking=config.ranking,
+        ranking_distillation=config.ranking_distillation,
         distillation=config.distillation,
         intent_contrast=config.intent_contrast,
         teacher_dim=teacher_dim,

@@ -225,7 +225,7 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.config,
             self.data,
             processes=self.processes,
-            teacher=self.distilled.pairs,
+            teachers=self.distilled.columns,
             negatives=self.negatives,
             utterances=self.distilled.utterances,
             precision=self.precision,

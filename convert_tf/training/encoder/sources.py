@@ -1,6 +1,6 @@
 """What a run reads: records or token ids, opened with the vocabulary that fits its model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -234,7 +234,7 @@ def make_batches(
     data: DataConfig,
     *,
     processes: Processes = ALONE,
-    teacher: TeacherVectors | None = None,
+    teachers: Sequence[TeacherVectors] = (),
     negatives: HardNegatives | None = None,
     utterances: UtteranceDraws | None = None,
     precision: str = "float32",
@@ -265,7 +265,7 @@ def make_batches(
         row_multiple=rows_of_a_share(trained_multiple, processes),
         part=(processes.index, processes.number),
         marks_duplicates=config.mask_duplicates,
-        teacher=teacher if config.distillation else None,
+        teachers=teachers,
         negatives=negatives,
         utterances=utterances,
         **packing,

@@ -40,7 +40,8 @@ _HEAD_OF_A_RUN = (
 )  # fmt: skip
 _UNREAD = {
     "scale_start", "scale_end", "scale_anneal_steps", "history_only", "mask_duplicates",
-    "ranking", "distillation", "intent_contrast", "start_from_teacher", "loss_reduction",
+    "ranking", "ranking_distillation", "distillation", "intent_contrast", "start_from_teacher",
+    "loss_reduction",
 }  # fmt: skip
 
 
