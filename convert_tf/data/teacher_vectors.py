@@ -4,7 +4,8 @@ A folder that `convert-tf teach` wrote holds
 
 - `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
   and of each of the `splits` its number of `examples`, how many of them are `taught`, the first
-  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`);
+  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`); where contexts and
+  responses were encoded each in their way, `has_sides`;
 - for each split and each of `context` and `response`, or of single texts `text`,
   `{split}-{name}-vectors.npy`, float16 `[examples, dim]`, of length 1, in the order of the token
   ids; zeros where there is no vector. Those of several teachers are joined to one;
@@ -53,6 +54,7 @@ class TeacherVectors:
       examples: their token ids.
       vocab_size: entries of their vocabulary.
       prefix: of the names of columns.
+      of_ranking: whether vectors of which a text has two, one on either side, are taken.
 
     Attributes:
       teacher: its name.
@@ -60,7 +62,8 @@ class TeacherVectors:
       num_taught: how many examples have vectors, from the first on.
 
     Raises:
-      ValueError: the folder is incomplete, damaged, or of other token ids.
+      ValueError: the folder is incomplete, damaged, or of other token ids, or a text has two
+        vectors in it where one is wanted.
     """
 
     def __init__(
@@ -71,8 +74,16 @@ class TeacherVectors:
         *,
         vocab_size: int,
         prefix: str = "teacher",
+        of_ranking: bool = False,
     ):
         facts = _FORMAT.facts(folder)
+        if facts.get("has_sides") and not of_ranking:
+            raise ValueError(
+                "What is learnt of texts is one vector of each. Received: "
+                f"{str(folder)!r}, in which a text has one as a context and another as a response. "
+                "Pass it as --ranking_teacher, or write vectors with `convert-tf teach` without "
+                "--sides."
+            )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
         own = facts["splits"].get(split) or {}

@@ -270,6 +270,8 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
         rows.append(("initial weights", f"those of `{shown_name(facts['initial_weights'])}`"))
     if train.get("distillation") and facts.get("teacher"):
         rows.append(("distilled from", f"`{Path(facts['teacher']).name}`"))
+    if facts.get("ranking_teacher"):
+        rows.append(("ranking learnt from", f"`{Path(facts['ranking_teacher']).name}`"))
     if fitted := facts.get("similarity"):
         shown = f"`{fitted['teacher']}`, from {fitted['texts']:,} texts"
         rows.append(("vectors for similarity fitted to", shown))

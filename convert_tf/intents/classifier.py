@@ -174,6 +174,11 @@ class IntentClassifier(TextClassifier):
         options |= {"head": self.head, "seed": self.random_state}
         self.kind_, known = kinds[0], None
         if len(kinds) > 1:
+            if folds is not None:
+                raise ValueError(
+                    "Folds are of one kind of encodings. Received: folds and kind='auto'. Set "
+                    "kind to theirs."
+                )
             examples, checked, known = self._choose_kind(kinds, examples, checked, options)
         self.best_params_: dict[str, Any] = {}
         kept, own = examples, {}
@@ -240,7 +245,10 @@ class IntentClassifier(TextClassifier):
             return [self.encoder.kind]
         if self.kind != ANY_KIND:
             return [self.kind]
-        return [*KINDS_OF_ENCODING][: 2 if encodes_similarity(self.encoder) else 1]
+        kinds = [*KINDS_OF_ENCODING]
+        # A clone need not ask a model anew.
+        is_known = kinds[-1] in self._encoded_by_kind()
+        return kinds if is_known or encodes_similarity(self.encoder) else kinds[:1]
 
     def _choose_kind(
         self,

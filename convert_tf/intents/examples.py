@@ -128,7 +128,7 @@ def validated(
       classes: the intents that are trained, sorted.
 
     Raises:
-      ValueError: an intent is not trained, or something is missing.
+      ValueError: an intent is not trained, no example has one, or something is missing.
     """
     found, names = checked_texts(texts), checked_labels(labels)
     is_in = _in_scope(names, len(found), outside)
@@ -138,6 +138,11 @@ def validated(
             "Validation examples have intents that are trained. Received: "
             f"{', '.join(map(repr, unseen[:5]))}. Train on examples of them, leave them out, or "
             "set out_of_scope and give them its label."
+        )
+    if not is_in.any():
+        raise ValueError(
+            "Validation examples have intents, those without one beside them. Received: "
+            f"{len(found)} without. Add some with intents, or leave the validation data out."
         )
     numbers = np.full(len(found), OUTSIDE)
     numbers[is_in] = np.searchsorted(classes, names[is_in])

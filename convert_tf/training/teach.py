@@ -28,6 +28,7 @@ from convert_tf.data.teacher_vectors import (
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterances import Utterances
 from convert_tf.extras import needs
+from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
@@ -38,6 +39,7 @@ from convert_tf.training.teacher import Encode
 
 CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
+_SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
 _WORK_VERSION = 2  # 1: teachers ran in 8 bits, whose vectors are others
 
 # From the number of an example on: its texts and those of the next ones, by name.
@@ -164,16 +166,19 @@ def _write(
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
     subwords = _subword_texts(folder)
+    has_sides = isinstance(teacher, Mapping)
     of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
     vectors = np.asarray(of_side[PAIR[0]](subwords), DTYPE)
-    np.save(work / SUBWORDS_FILE, vectors)
     settings = {
         "version": _WORK_VERSION,
         "data": data and os.path.realpath(data),
         "teacher": name,
+        "dim": int(vectors.shape[1]),
+        "has_sides": has_sides,
         "splits": texts,
     }
-    done = _read_done(work, settings)
+    done = _read_done(work, settings, vectors)
+    np.save(work / SUBWORDS_FILE, vectors)
     for split, (own, read) in opened.items():
         _encode_split(
             read, split, own, wanted[split], work, of_side, done=done, dim=vectors.shape[1]
@@ -183,6 +188,7 @@ def _write(
         "teacher": name,
         "dim": int(vectors.shape[1]),
         "dtype": DTYPE,
+        **({"has_sides": True} if has_sides else {}),
         "splits": {split: {**own, "taught": wanted[split]} for split, own in texts.items()},
     }
     write_file(work / FACTS_FILE, written_json(facts))
@@ -273,12 +279,17 @@ def _encode_split(
             write_file(work / _DONE_FILE, json.dumps(done))
 
 
-def _read_done(work: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """How far an earlier run with the same settings came."""
+def _read_done(work: Path, settings: dict[str, Any], subwords: np.ndarray) -> dict[str, Any]:
+    """How far an earlier run with the same settings came.
+
+    Two teachers may share a name; `subwords`, float `[vocab_size, dim]`, tell them apart.
+    """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
         if done["settings"] == settings:
-            return dict(done)
+            before = load_array(work / SUBWORDS_FILE)
+            if np.allclose(before, subwords, atol=_SAME_VECTORS):
+                return dict(done)
     return {"settings": settings, "done": {}}
 
 

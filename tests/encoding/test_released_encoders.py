@@ -80,7 +80,8 @@ def test_without_history_the_multi_context_module_is_convert():
         del encoder
         gc.collect()  # two at once would be the largest test of all
     for own, others in zip(*found, strict=True):
-        np.testing.assert_allclose(own, others, atol=5e-4)
+        # The order of sums differs, and an 8-bit activation may fall to the other side.
+        np.testing.assert_allclose(own, others, atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_descriptions_are_compared_by_similarity_where_a_module_has_it(name, kin
     descriptions = {"refund": "the customer wants money back", "delivery": "where the parcel is"}
     module = MODULES / name / "1"
     classifier = IntentClassifier.from_descriptions(descriptions, module, head="logistic")
-    assert classifier.kind == kind
+    assert classifier.kind_ == kind
     assert classifier.predict(["give me my money back"]).tolist() == ["refund"]
 
 

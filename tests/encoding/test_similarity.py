@@ -10,6 +10,7 @@ from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import SIMILARITY_FILE, CheckpointError, load_similarity_map
 from convert_tf.export.model import export_model
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.encodings import encodes_similarity
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.ranking.encoders import open_encoder
 from convert_tf.search.cache import CandidateCache
@@ -181,6 +182,15 @@ def test_nearest_shows_the_texts_most_like_a_query(folders, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [TEXTS[2], f"   1.000  {TEXTS[2]}"]
 
 
+@pytest.mark.parametrize("form", ["checkpoint", *FORMS])
+def test_intents_know_which_models_have_them(folders, form):
+    assert encodes_similarity(folders[form])
+    assert encodes_similarity([folders[form], SentenceEncoder(folders[form])])
+    plain = folders[f"plain {form.split()[0]}"]
+    assert not encodes_similarity(plain)
+    assert not encodes_similarity([folders[form], plain])
+
+
 def test_intents_on_vectors_for_similarity(folders, tmp_path):
     texts = [*TEXTS[2:8], *TEXTS[8:14]]
     labels = ["a"] * 6 + ["b"] * 6
@@ -197,7 +207,7 @@ def test_intents_on_vectors_for_similarity(folders, tmp_path):
         IntentFile(one_file).predict_proba(texts), classifier.predict_proba(texts), atol=0.02
     )
     assert loaded.set_params(kind="sentence").encode(texts).shape == (12, 128)
-    with pytest.raises(ValueError, match="one of sentence, similarity"):
+    with pytest.raises(ValueError, match="one of auto, sentence, similarity"):
         IntentClassifier(module, kind="response").fit(texts, labels)
 
 

@@ -262,6 +262,23 @@ def test_an_encoder_of_one_kind_is_not_asked_for_another(encoder):
         make(encoder, kind="other").fit(TEXTS, LABELS)
 
 
+def test_a_clone_does_not_ask_again_which_kinds_there_are(monkeypatch):
+    classifier = IntentClassifier(TwoKinds("similarity"), lexical=None, **QUICK).fit(TEXTS, LABELS)
+    monkeypatch.setattr("convert_tf.intents.classifier.encodes_similarity", None)
+    assert clone(classifier).fit(TEXTS, LABELS).kind_ == "similarity"
+
+
+def test_folds_are_of_one_kind():
+    with pytest.raises(ValueError, match=r"Received: folds and kind='auto'\. Set kind to theirs"):
+        IntentClassifier(TwoKinds("similarity"), **QUICK).fit(TEXTS, LABELS, folds=[])
+
+
+def test_validation_data_have_intents(encoder):
+    classifier = make(encoder, out_of_scope="confidence")
+    with pytest.raises(ValueError, match=r"Received: 2 without\. Add some with intents"):
+        classifier.fit(TEXTS, LABELS, validation=(OUTSIDE[:2], ["oos", "oos"]))
+
+
 def test_weights_reach_the_grid(encoder):
     """By what is validated on, "order" and "reset" are one intent."""
     weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)

@@ -165,12 +165,13 @@ def train(checkpoint, tmp_path, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated):  # fmt: skip # noqa: E501
-    found = iter([0.5, 0.55, 0.6])  # of the frozen encoder, then of both heads on the tuned one
+    found = iter([0.5, 0.4, 0.55, 0.6])  # of both heads on the frozen encoder, then on the tuned
     monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
     classifier, facts = train(checkpoint, tmp_path, *arguments)
     printed = capsys.readouterr().out
-    assert "50.00% with the frozen encoder, 60.00% with the fine-tuned one and the log" in printed
+    assert "50.00% with the frozen encoder and the network head, 60.00%" in printed
+    assert "with the fine-tuned one and the logistic head" in printed
     assert "weights of the encoder moved by" in printed
     assert facts["is_finetuned"]
     assert facts["examples"] == 12
@@ -187,20 +188,20 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     if is_module:
         source = tmp_path / "module"
         export_module(checkpoint, source)
-    found = iter([0.6, 0.5, 0.5])
+    found = iter([0.5, 0.6, 0.6, 0.5])  # equal is not better
     monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
     classifier, facts = train(source, tmp_path)
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
     assert "moved" not in printed
     assert not facts["is_finetuned"]
-    assert classifier.head == "network"
+    assert classifier.head == "logistic"
     own = unit_encodings(checkpoint)
     np.testing.assert_allclose(classifier.encode(TEXTS), own, atol=0.02)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("best", [2, 5], ids=["frozen", "tuned"])
+@pytest.mark.parametrize("best", [3, 7], ids=["frozen", "tuned"])
 def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monkeypatch, best):
     encoder, vocabulary = load_checkpoint(checkpoint)
     similarity_map = np.random.default_rng(0).standard_normal((encoder.config.reduced_dim, 9))
@@ -209,22 +210,50 @@ def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monk
         source, encoder, vocabulary=vocabulary, training={},
         similarity_map=similarity_map.astype(np.float32),
     )  # fmt: skip
-    # Two kinds of the frozen encoder, then of the tuned one with either head.
-    found = iter([float(place == best - 1) for place in range(6)])
+    # Two kinds of the frozen encoder with either head, then of the tuned one.
+    found = iter([float(place == best - 1) for place in range(8)])
     monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: next(found))
     classifier, facts = train(source, tmp_path)
-    assert facts["is_finetuned"] == (best == 5)
+    assert facts["is_finetuned"] == (best == 7)
     assert (classifier.kind_, classifier.kind) == ("similarity", "similarity")
     assert classifier.encode(TEXTS).shape == (len(TEXTS), 9)
     assert classifier.score(TEXTS, LABELS) > 0.7
 
 
 @pytest.mark.slow
-def test_held_out_answers_are_of_encoders_that_did_not_see_them(checkpoint, quick, tmp_path):
-    """What the classifier is fitted on differs from what the last encoder would say."""
+def test_held_out_answers_are_of_encoders_that_did_not_see_them(
+    checkpoint, quick, tmp_path, monkeypatch
+):
+    trained, judged = [], []
+    train_encoder, answer = FewShotTuner.train, finetuned.held_out_answers
+
+    def spied_training(self, labels, places):
+        trained.append(set(places.tolist()))
+        return train_encoder(self, labels, places)
+
+    def spied_answers(options, examples, folds, **arguments):
+        folds = list(folds)
+        judged.append([set(np.flatnonzero(fold.is_held).tolist()) for fold in folds])
+        return answer(options, examples, folds, **arguments)
+
+    monkeypatch.setattr(FewShotTuner, "train", spied_training)
+    monkeypatch.setattr(finetuned, "held_out_answers", spied_answers)
     _, facts = train(checkpoint, tmp_path)
-    assert 0 <= facts["accuracy"] <= 1
     assert facts["judged_examples"] == len(TEXTS)
+    *frozen, of_tuned = judged
+    assert all(parts == of_tuned for parts in frozen)
+    assert set.union(*of_tuned) == set(range(len(TEXTS)))
+    for seen, held in zip(trained, of_tuned, strict=False):
+        assert seen == set(range(len(TEXTS))) - held
+
+
+def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp_path):
+    data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
+    with pytest.raises(SystemExit, match=r"--kind=similarity and a model without them. Fit what"):
+        call_command(
+            "intent", "train", "--finetune", "--kind=similarity", f"--checkpoint={checkpoint}",
+            f"--data={data}", f"--output={tmp_path / 'model'}",
+        )  # fmt: skip
 
 
 def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):

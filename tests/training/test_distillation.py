@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import ops
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
+from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
@@ -262,6 +263,33 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, mo
             np.load(output / vectors_file("train", name)),
             np.load(f"{teacher}/{vectors_file('train', name)}"),
         )
+
+
+@pytest.mark.parametrize(
+    "other", [SIDES, backwards, lambda texts: np.ones((len(texts), 1))], ids=["sides", "same", "1"]
+)
+def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, monkeypatch, other):
+    """All of one name."""
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    output, expected = tmp_path / "vectors", tmp_path / "expected"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, _interrupted(letters_teacher, after=3))
+    write_vectors(corpus, output, other)
+    write_vectors(corpus, expected, other)
+    for name in ("context", "response"):
+        found, wanted = (np.load(own / vectors_file("train", name)) for own in (output, expected))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
+    folder = str(tmp_path / "sides")
+    write_vectors(corpus, folder, SIDES)
+    with pytest.raises(ValueError, match=r"another as a response\. Pass it as --ranking_teacher"):
+        run(corpus, tmp_path / "run", folder, distillation=1.0)
+    output = run(
+        corpus, tmp_path / "run", "", ranking_teacher=folder, ranking_distillation=1.0, steps=2
+    )
+    assert training_facts(output)["ranking_teacher"] == "letters"
 
 
 def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatch):

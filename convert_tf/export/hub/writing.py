@@ -127,8 +127,9 @@ def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = ("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256")
     found = {name: facts[name] for name in names if name in facts}
-    if facts.get("teacher"):
-        found["teacher"] = Path(facts["teacher"]).name
+    for role in ("teacher", "ranking_teacher"):
+        if facts.get(role):
+            found[role] = Path(facts[role]).name
     if facts.get("initial_weights"):
         found["initial_weights"] = shown_name(facts["initial_weights"])
     data = data_facts(facts)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
@@ -42,8 +43,9 @@ def finetuned_classifier(
 ) -> IntentClassifier:
     """Trains a classifier and its encoder, whose module is written beside its head.
 
-    The fine-tuned encoder is kept where it is right at least as often as the frozen one, on
-    `validation` or on parts of the examples that neither was trained on; else the frozen one is.
+    The fine-tuned encoder is kept where it is right more often than the frozen one, on `validation`
+    or on parts of the examples that neither was trained on; else the frozen one is. Of both the
+    better head and kind of encodings count.
 
     Args:
       checkpoint: model directory or module to fine-tune.
@@ -71,14 +73,13 @@ def finetuned_classifier(
     )
     judged = _Judged(tuner, examples, validation, params)
     facts = judged.facts
-    is_better = facts["accuracy"] >= facts["accuracy_frozen"]
-    if is_better:
-        params = {**params, "head": facts["head"], "kind": facts["kind"]}
-    else:
-        params = {**params, "kind": facts["kind_frozen"]}
+    is_better = facts["accuracy"] > facts["accuracy_frozen"]
+    kept = "" if is_better else "_frozen"
+    params = {**params, "head": facts[f"head{kept}"], "kind": facts[f"kind{kept}"]}
     print(
-        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder, "
-        f"{facts['accuracy']:.2%} with the fine-tuned one and the {facts['head']} head, on "
+        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
+        f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
+        f"{facts['head']} head, on "
         f"{facts['judged_examples']:,} examples: the {'fine-tuned' if is_better else 'frozen'} "
         "one is kept"
     )
@@ -115,8 +116,11 @@ class _Judged:
     Attributes:
       examples: with frozen encodings.
       folds: with fine-tuned ones; None where there is validation data.
-      facts: `accuracy_frozen` and the `kind_frozen` of encodings that it is of, `accuracy`, the
-        `kind` and the `head` that it is of, `judged_examples`, and those of training.
+      facts: `accuracy_frozen`, the `kind_frozen` of encodings and the `head_frozen` that it is
+        of, `accuracy`, `kind` and `head` likewise, `judged_examples`, and those of training.
+
+    Raises:
+      ValueError: the data are unusable, or the model has no encodings of that kind.
     """
 
     def __init__(
@@ -141,8 +145,12 @@ class _Judged:
         kinds = [params["kind"]]
         if params["kind"] == ANY_KIND:
             kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
+        elif params["kind"] == "similarity" and self._map is None:
+            raise ValueError(
+                "A model has vectors for similarity where they are asked for. Received: "
+                f"--kind=similarity and a model without them. {SIMILARITY_REMEDY}"
+            )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
-        self._frozen_variants = [(kind, params["head"]) for kind in kinds]
         self._has_lexical = params["lexical"] is not None
         outside = None if params["out_of_scope"] is None else params["out_of_scope_label"]
         vectors = tuner.encodings()
@@ -157,14 +165,15 @@ class _Judged:
         else:
             frozen, tuned = self._by_validation(validated(*validation, classes, encode, outside))
         accuracies = [[accuracy_of_answers(each) for each in own] for own in (frozen, tuned)]
-        best_frozen, best = (int(np.argmax(own)) for own in accuracies)
-        kind, head = self._variants[best]
+        places = [int(np.argmax(own)) for own in accuracies]
+        for suffix, own, place in zip(("_frozen", ""), accuracies, places, strict=True):
+            kind, head = self._variants[place]
+            self.facts |= {
+                f"accuracy{suffix}": own[place],
+                f"kind{suffix}": kind,
+                f"head{suffix}": head,
+            }
         self.facts |= {
-            "accuracy_frozen": accuracies[0][best_frozen],
-            "kind_frozen": self._frozen_variants[best_frozen][0],
-            "accuracy": accuracies[1][best],
-            "kind": kind,
-            "head": head,
             "judged_examples": int((frozen[0].labels != OUTSIDE).sum()),
         }
         if self.folds is not None:
@@ -201,20 +210,26 @@ class _Judged:
             tuned = self._encoded(self.examples)
             self.folds.append(Fold(part, tuned.encodings, tuned.outside))
         frozen = [Fold(part, self.examples.encodings, self.examples.outside) for part in parts]
-        return (
-            [self._held_out(frozen, *variant) for variant in self._frozen_variants],
-            [self._held_out(self.folds, *variant) for variant in self._variants],
-        )
+        frozen_answers = self._held_out(frozen, None)
+        return frozen_answers, self._held_out(self.folds, frozen_answers[0].lexical)
 
-    def _held_out(self, folds: list[Fold], kind: str, head: str) -> Answers:
-        options = {**self._options, "head": head}
-        folds = [Fold(part, *(self._in(kind, own) for own in others)) for part, *others in folds]
-        found = held_out_answers(options, self.examples, folds, has_lexical=self._has_lexical)
-        assert found is not None  # there is a fold
-        return found
+    def _held_out(self, folds: list[Fold], lexical: np.ndarray | None) -> list[Answers]:
+        """Answers of each variant; words, which know of no encoder, answer once."""
+        answers: list[Answers] = []
+        for kind, head in self._variants:
+            options = {**self._options, "head": head}
+            own = [
+                Fold(part, *(self._in(kind, each) for each in others)) for part, *others in folds
+            ]
+            has_lexical = self._has_lexical and lexical is None
+            found = held_out_answers(options, self.examples, own, has_lexical=has_lexical)
+            assert found is not None  # there is a fold
+            lexical = found.lexical if has_lexical else lexical
+            answers.append(found._replace(lexical=lexical))
+        return answers
 
     def _by_validation(self, checked: Validated) -> tuple[list[Answers], list[Answers]]:
-        frozen = [self._answers(self.examples, checked, *own) for own in self._frozen_variants]
+        frozen = [self._answers(self.examples, checked, *variant) for variant in self._variants]
         self.facts = self.train(np.ones(len(self.examples.labels), bool))
         vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
         encoded, checked = self._encoded(self.examples), checked._replace(encodings=vectors)

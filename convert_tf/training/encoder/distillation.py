@@ -81,6 +81,7 @@ class DistillationData:
 
     Attributes:
       pairs: vectors of the pairs; None for a run without.
+      ranking: vectors by which a teacher ranks; None for a run without.
       columns: vectors that are in a batch of pairs.
       utterances: the single texts that are trained on beside the pairs; None for none.
       taught: what maps to the vectors are fitted to: the pairs, or single texts where these alone
@@ -103,8 +104,10 @@ class DistillationData:
     ):
         self.pairs = _open_teacher(folder, examples, trained_on, config, data)
         self.columns = [self.pairs] if self.pairs is not None and config.distillation else []
+        self.ranking: TeacherVectors | None = None
         if _ranking_is_taught(config, data):
-            self.columns.append(_open_ranking_teacher(folder, examples, trained_on, data))
+            self.ranking = _open_ranking_teacher(folder, examples, trained_on, data)
+            self.columns.append(self.ranking)
         self.utterances: UtteranceDraws | None = None
         self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
         utterances = _open_utterances(folder, model, config, data)
@@ -188,6 +191,7 @@ def _open_ranking_teacher(
         examples,
         vocab_size=folder.vocab_size,
         prefix="ranking_teacher",
+        of_ranking=True,
     )
     _check_all_taught(teacher, data.ranking_teacher, trained_on)
     return teacher

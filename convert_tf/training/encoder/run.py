@@ -192,6 +192,8 @@ class EncoderRun(RunKind[ResponseRanking]):
         if self.distilled.targets is not None:
             self.facts["teacher"] = self.distilled.targets.vectors.teacher
             teacher_dim = self.distilled.targets.vectors.dim
+        if self.distilled.ranking is not None:
+            self.facts["ranking_teacher"] = self.distilled.ranking.teacher
         return make_ranking_model(
             encoder, config, precision=self.precision, teacher_dim=teacher_dim
         )
