@@ -43,7 +43,8 @@ class IntentClassifier(TextClassifier):
     """Tells the intent of a text from its encoding and its words.
 
     A scikit-learn estimator whose inputs are texts: it can be cloned, cross-validated, searched
-    over and put at the end of a pipeline. Each text is encoded once; clones share what was encoded.
+    over and put at the end of a pipeline. Each text is encoded once in each kind of
+    encodings; clones share what was encoded.
 
     Args:
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with

@@ -1,6 +1,6 @@
 """Writes a model whose weights lie between those of two models of one shape.
 
-    python hub_modules/recipes/mean_weights.py runs/convert_part3 runs/convert_part2 0.4 runs/convert
+    python hub_modules/recipes/mean_weights.py runs/convert runs/convert_part2 0.4 runs/convert_mean
 
 gives the second one a share of 0.4. Of a model and what it was trained on to, this keeps most of
 what either knows (arXiv 2109.01903).

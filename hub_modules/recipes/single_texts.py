@@ -1,9 +1,9 @@
-"""Writes the single texts that `convert` is trained on, of files of such texts and of records.
+"""Writes the single texts that encoders are trained on, of files of such texts and of records.
 
-    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts
+    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts first
 
 Of two large sources some are drawn at random, of pairs the first are taken; of the intents of two
-others a tenth is left away, on which training is judged.
+others a tenth is left away, on which training is judged. `first` and `second` draw others.
 """
 
 import glob
@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 import zstandard
@@ -24,8 +25,19 @@ from convert_tf.data.record_examples import parse_texts
 from convert_tf.data.shards import list_shards
 from convert_tf.storage.lines import TextLines
 
-DRAWN = {"reddit_top_titles": 90_000, "goemotions_reddit": 15_000}
-TEXTS_OF_PAIRS = 90_000
+
+class Draw(NamedTuple):
+    """What is taken of large sources; all of the others is."""
+
+    seed: int
+    drawn: dict[str, int]
+    pairs: int
+
+
+DRAWS = {
+    "first": Draw(7, {"reddit_top_titles": 90_000, "goemotions_reddit": 15_000}, 90_000),
+    "second": Draw(11, {"reddit_top_titles": 50_000, "goemotions_reddit": 12_000}, 40_000),
+}
 MOST_CHARACTERS = 160  # of a text of a pair
 JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
 
@@ -51,14 +63,15 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
     print(f"{path.name}: {len(rows):,} texts")
 
 
-def main(utterances: str, records: str, output: str) -> None:
+def main(utterances: str, records: str, output: str, draw: str) -> None:
+    own = DRAWS[draw]
     paths = [Path(path) for path in sorted(glob.glob(utterances))]
     if not paths:
         raise ValueError(
             "Single texts come from files of JSON lines. Received: no file for "
             f"{utterances!r}. Name some, the pattern in quotes."
         )
-    rng, folder = random.Random(7), Path(f"{output}.partial")
+    rng, folder = random.Random(own.seed), Path(f"{output}.partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for path in paths:
@@ -66,10 +79,10 @@ def main(utterances: str, records: str, output: str) -> None:
         rows = [json.loads(line) for line in TextLines(str(path)) if line.strip()]
         if name in JUDGED_ON:
             rows = [row for row in rows if not is_left_away(row)]
-        if name in DRAWN:
-            rows = rng.sample(rows, min(DRAWN[name], len(rows)))
+        if name in own.drawn:
+            rows = rng.sample(rows, min(own.drawn[name], len(rows)))
         write(folder / f"{name}.jsonl.zst", rows)
-    drawn = itertools.islice(texts_of_pairs(records), TEXTS_OF_PAIRS)
+    drawn = itertools.islice(texts_of_pairs(records), own.pairs)
     write(folder / "pair_texts.jsonl.zst", [*drawn])
     folder.rename(output)
 

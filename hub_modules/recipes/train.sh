@@ -27,14 +27,18 @@ text_teacher_weights=${TEXT_TEACHER_WEIGHTS:-}
     --vocab "$work/vocab.txt" --output "$work/ids"
 [ -d "$work/teacher" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
     --teacher "$teacher" --output "$work/teacher"
-[ -d "$work/texts" ] || python $recipes/single_texts.py "$utterances" "$work/data" "$work/texts"
-# Whose labels are forums and feelings, no intents.
-[ -d "$work/text_ids" ] || convert-tf tokenize --utterances "$work/texts/*.jsonl.zst" \
-    --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
-    --output "$work/text_ids"
-[ -d "$work/text_teacher" ] || convert-tf teach --token_ids "$work/text_ids" \
-    --teacher "$text_teachers" --teacher_weights="$text_teacher_weights" \
-    --output "$work/text_teacher"
+
+# Single texts and the vectors of several teachers. Labels of two sources are forums and feelings.
+texts() {
+    [ -d "$work/texts_$1" ] ||
+        python $recipes/single_texts.py "$utterances" "$work/data" "$work/texts_$1" "$1"
+    [ -d "$work/text_ids_$1" ] || convert-tf tokenize --utterances "$work/texts_$1/*.jsonl.zst" \
+        --vocab "$work/vocab.txt" --ignored_labels=reddit_top_titles,goemotions_reddit \
+        --output "$work/text_ids_$1"
+    [ -d "$work/text_teacher_$1" ] || convert-tf teach --token_ids "$work/text_ids_$1" \
+        --teacher "$text_teachers" --teacher_weights="$text_teacher_weights" \
+        --output "$work/text_teacher_$1"
+}
 
 train() {
     name=$1
@@ -43,24 +47,40 @@ train() {
         --output "$work/runs/$name" "$@"
 }
 
-train convert_small --teacher "$work/teacher" "$@"
-train convert_part1 --teacher "$work/teacher" --init_from "$work/runs/convert_small" "$@"
-train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
-train convert --init_from "$work/runs/convert_part2" --utterances "$work/text_ids" \
-    --utterance_teacher "$work/text_teacher" "$@"
+# A run beside single texts: its name, what it starts from, which texts.
+train_with_texts() {
+    name=$1 start=$2 drawn=$3
+    shift 3
+    train "$name" --init_from "$work/runs/$start" --utterances "$work/text_ids_$drawn" \
+        --utterance_teacher "$work/text_teacher_$drawn" "$@"
+}
 
-mean=$work/runs/convert_mean
-[ -d "$mean" ] || python $recipes/mean_weights.py "$work/runs/convert" "$work/runs/convert_part2" \
-    0.4 "$mean"
-[ -f "$mean/similarity_map.npy" ] || convert-tf similarity --checkpoint "$mean" \
-    --token_ids "$work/text_ids" --teacher "$work/text_teacher"
-train convert_multi_context --init_from "$mean" "$@"
+# The mean of two runs, with a share of the second, and its map for similarity: its name, the runs,
+# the share, which texts.
+mean() {
+    own=$work/runs/$1
+    [ -d "$own" ] ||
+        python $recipes/mean_weights.py "$work/runs/$2" "$work/runs/$3" "$4" "$own"
+    [ -f "$own/similarity_map.npy" ] || convert-tf similarity --checkpoint "$own" \
+        --token_ids "$work/text_ids_$5" --teacher "$work/text_teacher_$5"
+}
+
+texts first
+texts second
+train convert_small_part1 --teacher "$work/teacher" "$@"
+train convert_part1 --teacher "$work/teacher" --init_from "$work/runs/convert_small_part1" "$@"
+train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
+train_with_texts convert convert_part2 first "$@"
+mean convert_mean convert convert_part2 0.4 first
+train_with_texts convert_small convert_small_part1 second "$@"
+mean convert_small_mean convert_small convert_small_part1 0.4 second
+train convert_multi_context --init_from "$work/runs/convert_mean" "$@"
 
 export_module() {
     [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \
         --notes "$recipes/$1.md" --output "$work/hub_modules/$1/1"
 }
 
-export_module convert_small "$work/runs/convert_small"
-export_module convert "$mean"
+export_module convert_small "$work/runs/convert_small_mean"
+export_module convert "$work/runs/convert_mean"
 export_module convert_multi_context "$work/runs/convert_multi_context"
