@@ -44,7 +44,8 @@ LIBRARIES = {
         "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
         "encoding.backends.module export.hub ranking.module training.teach "
-        "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu"
+        "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu "
+        "numerics.float16"
     ),
     "tensorflow_text": (
         "text.tokenizer text.wordpiece encoding.backends.module ranking.module intents.serving"

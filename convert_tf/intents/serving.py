@@ -16,6 +16,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encoders_of
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import check_one_intent
+from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.files import writing
 from convert_tf.storage.folders import OutputFolder
@@ -115,6 +116,7 @@ class IntentModule(tf.Module):
                     f"{encoder!r}. Train it with a module's folder."
                 )
             check_files(encoder)
+        quieten_float16()
         self.encoders = [hub.load(os.fspath(encoder)) for encoder in encoders]
         parts = classifier.parts_
         self.layers = [

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Information and warnings in both formats of TensorFlow's, and errors that are none.
 NOISE = (
     r"WARNING: All log messages before absl::InitializeLog\(\)"
@@ -25,6 +25,7 @@ NOISE = (
     r"|To enable the following instructions: "
     r"|.*failed call to cuInit: "
     r"|.*Unable to register cu\w+ factory: "
+    r"|.*oneDNN supports DT_HALF only on platforms "
 )
 _FILTER = """
 import re, sys
@@ -40,7 +41,7 @@ def quieten() -> None:
     """Makes TensorFlow quiet, if it is imported from now on."""
     if not sys.warnoptions:  # of TensorFlow Hub, which imports it
         warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-    if os.environ.setdefault(_LEVEL, "2") not in ("0", "1") and "tensorflow" not in sys.modules:
+    if os.environ.setdefault(LEVEL, "2") not in ("0", "1") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 

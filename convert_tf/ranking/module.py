@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.data.candidates import joined_context
+from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.ranking.protocol import Turns, runs_of_lists
 from convert_tf.storage.checksums import check_files
 
@@ -38,6 +39,7 @@ class ExportedRanker:
         self.settings = {"module": self.name}
         check_files(self.name)
         try:
+            quieten_float16()
             self._module = tf.saved_model.load(self.name)
             self._score_all = self._module.signatures["score_all"]
             self._score_ragged = self._module.signatures["score_ragged"]

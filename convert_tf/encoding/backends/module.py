@@ -12,6 +12,7 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 from convert_tf.checkpoints.facts import numbers_turns
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
+from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.folders import put_aside
@@ -50,6 +51,7 @@ class ModuleBackend(OpenedFromPath):
 
                 folder = tensorflow_hub.resolve(folder)
             check_files(folder)
+            quieten_float16()
             self._module = tf.saved_model.load(folder)
         except Exception as error:  # its reader meets damage with errors of any kind
             raise self._unusable(error) from error

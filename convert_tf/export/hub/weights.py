@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.layers.side_network import l2_normalize
+from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.quantization import pack_kernel
 
 NETWORK_BITS = (16, 8, 32)
@@ -72,6 +73,7 @@ class StoredWeights(tf.Module):
 
     def __init__(self, variables: Sequence[Any], *, bits: int = 16):
         super().__init__(name="stored_weights")
+        quieten_float16()
         if bits not in NETWORK_BITS:
             raise ValueError(
                 f"Weights are stored in 16, 8 or 32 bits. Received: bits={bits!r}. Pass one of "
