@@ -27,7 +27,9 @@ def ranking_curve(rows: list[dict[str, Any]], splits: Sequence[str], names: Sequ
         for name in names:
             points = [(r["pairs"], 100 * r[split][name]) for r in rows if name in r.get(split, ())]
             if points:
-                recall_axis.plot(*zip(*points, strict=True), marker="o", label=f"{split} {name}")
+                recall_axis.plot(
+                    *zip(*points, strict=True), marker="o", clip_on=False, label=f"{split} {name}"
+                )
     losses = [(r["pairs"], r["ranking_loss"]) for r in rows if r["ranking_loss"] is not None]
     if losses:
         loss_axis.plot(*zip(*losses, strict=True), color=GREY, ls="--", label="training loss")

@@ -1,0 +1,75 @@
+"""Few-shot accuracy of intents on dev, by which runs are chosen: no test file is read.
+
+    python hub_modules/recipes/judge_intents.py --train banking77.train.csv \
+        --train clinc150.train.csv --utterances 'utterances/*.jsonl.zst' runs/one runs/other
+
+Logistic regression on ten examples of each intent, drawn from a part of a training file, or from
+the intents that `single_texts.py` leaves away, and tested on the others; of r, and of the vectors
+for similarity where a model has them.
+"""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+from single_texts import JUDGED_ON, is_left_away
+
+from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.data.utterances import read_utterances
+from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
+from convert_tf.intents.encodings import KINDS_OF_ENCODING, encode_function, encodes_similarity
+
+_TRAIN = flags.DEFINE_multi_string("train", [], "Training files of intents, each a column.")
+_UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts, as in train.sh.")
+_SHOTS = flags.DEFINE_integer("shots", 10, "Examples of each intent.")
+_DRAWS = flags.DEFINE_integer("draws", 2, "Draws, of whose accuracies the mean is printed.")
+_ROWS = flags.DEFINE_integer("rows", 8_000, "Texts of each column at most, drawn at random.")
+
+
+def part(data: LabelledTexts) -> LabelledTexts:
+    """Some of the texts, without intents of fewer than twice as many examples as are drawn."""
+    places = random.Random(5).sample(range(len(data.texts)), min(_ROWS.value, len(data.texts)))
+    numbers = Counter(data.labels[i] for i in places)
+    places = [i for i in places if numbers[data.labels[i]] >= 2 * _SHOTS.value]
+    return LabelledTexts([data.texts[i] for i in places], [data.labels[i] for i in places])
+
+
+def left_away(pattern: str) -> LabelledTexts:
+    folder, ending = Path(pattern).parent, "".join(Path(pattern).suffixes)
+    rows = read_utterances([str(folder / f"{name}{ending}") for name in JUDGED_ON])
+    found = [row for row in rows if row.label and is_left_away(row._asdict())]
+    return LabelledTexts([row.text for row in found], [f"{row.source}|{row.label}" for row in found])
+
+
+def accuracy(vectors: dict[str, np.ndarray], data: LabelledTexts, seed: int) -> float:
+    few = few_shot(data, _SHOTS.value, seed=seed)
+    drawn = set(few.texts)
+    tested = [i for i, text in enumerate(data.texts) if text not in drawn]
+    classifier = IntentClassifier(
+        lambda texts: np.stack([vectors[text] for text in texts]), head="logistic", lexical=None
+    ).fit(*few)
+    return float(
+        classifier.score([data.texts[i] for i in tested], [data.labels[i] for i in tested])
+    )
+
+
+def main(argv: list[str]) -> None:
+    columns = {Path(path).name: part(read_labelled(path)) for path in _TRAIN.value}
+    if _UTTERANCES.value:
+        columns["left away"] = part(left_away(_UTTERANCES.value))
+    for path in argv[1:]:
+        encoder = SentenceEncoder(path)
+        kinds = [*KINDS_OF_ENCODING][: 2 if encodes_similarity(encoder) else 1]
+        for name, data in columns.items():
+            texts = list(dict.fromkeys(data.texts))
+            for kind in kinds:
+                encoded = encode_function(encoder, kind)(texts)
+                vectors = dict(zip(texts, encoded, strict=True))
+                found = [accuracy(vectors, data, seed) for seed in range(_DRAWS.value)]
+                print(f"{path}, {name}, {kind}: {100 * np.mean(found):.1f} %", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)
