@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -135,6 +136,35 @@ def test_single_texts_are_drawn_and_some_intents_left_away(tmp_path, monkeypatch
     with pytest.raises(ValueError, match="Received: no file for 'nothing'"):
         script.main("nothing", corpus.records, str(tmp_path / "other"), "first")
     assert not (tmp_path / "other").exists()
+
+
+def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
+    rows = [
+        {"text": f"{text} {i % 5}", "source": "bot", "label": f"l{i // 5}"}
+        for i, text in enumerate(random_texts(400, seed=3))
+    ]
+    for name in ("rasa_bots_nlu", "small_intent_sets"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    csv = "\n".join(f"{row['text']},{row['label']}" for row in rows[:50])
+    (tmp_path / "bank.csv").write_text(f"text,label\n{csv}\n")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "hub_modules/recipes/judge_intents.py",
+            f"--train={tmp_path}/bank.csv",
+            f"--utterances={tmp_path}/*.jsonl",
+            "--shots=2",
+            str(tiny_modules["single"][1]),
+        ],
+        cwd=ROOT,
+        env={**own_environment(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
+    assert [name for name, _ in found] == ["bank.csv", "left away"]
+    assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
 
 
 @pytest.mark.slow

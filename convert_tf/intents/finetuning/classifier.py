@@ -79,8 +79,7 @@ def finetuned_classifier(
     print(
         f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
         f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
-        f"{facts['head']} head, on "
-        f"{facts['judged_examples']:,} examples: the {'fine-tuned' if is_better else 'frozen'} "
+        f"{facts['head']} head, on {facts['judged_examples']:,} examples: the {'fine-tuned' if is_better else 'frozen'} "
         "one is kept"
     )
     folds = None
@@ -173,9 +172,7 @@ class _Judged:
                 f"kind{suffix}": kind,
                 f"head{suffix}": head,
             }
-        self.facts |= {
-            "judged_examples": int((frozen[0].labels != OUTSIDE).sum()),
-        }
+        self.facts["judged_examples"] = int((frozen[0].labels != OUTSIDE).sum())
         if self.folds is not None:
             self.folds = [
                 Fold(fold.is_held, *(self._in(kind, own) for own in fold[1:]))
