@@ -79,8 +79,8 @@ def finetuned_classifier(
     print(
         f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
         f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
-        f"{facts['head']} head, on {facts['judged_examples']:,} examples: the {'fine-tuned' if is_better else 'frozen'} "
-        "one is kept"
+        f"{facts['head']} head, on {facts['judged_examples']:,} examples: "
+        f"the {'fine-tuned' if is_better else 'frozen'} one is kept"
     )
     folds = None
     if is_better:
