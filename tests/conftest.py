@@ -13,7 +13,7 @@ import pytest
 
 from convert_tf.config.model import ModelConfig
 
-pytest_plugins = ["support.dump_fixtures"]
+pytest_plugins = ["support.dump_fixtures", "support.memory"]
 
 _OPS = "tensorflow.python.framework.ops"
 _C_LIBRARY = ctypes.CDLL(None)
