@@ -1,6 +1,7 @@
 """Intent classifiers compared: few-shot regimes, several seeds, mean ± standard deviation."""
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -110,6 +111,38 @@ def encoder_row(name: str, encoder: Any, head: str, **params: Any) -> Row:
     return Row(f"{name} + {head}{words}", make, head == "network")
 
 
+class _FineTuned:
+    """A classifier whose encoder is trained along where that helps; its folder goes with it."""
+
+    def __init__(self, checkpoint: str, seed: int):
+        self._checkpoint = checkpoint
+        self._params = {**IntentClassifier(None).get_params(), "random_state": seed}
+        del self._params["encoder"]
+        self._folder = tempfile.TemporaryDirectory(prefix="convert_tf_finetuned_")
+
+    def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
+        from convert_tf.intents.finetuning.classifier import finetuned_classifier
+
+        self._classifier = finetuned_classifier(
+            self._checkpoint,
+            LabelledTexts([*texts], [*labels]),
+            None,
+            output=f"{self._folder.name}/model",
+            params=self._params,
+            precision="auto",
+            overwrite=False,
+        )
+        self.classes_, self.kind_ = self._classifier.classes_, self._classifier.kind_
+
+    def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
+        return self._classifier.predict_proba(texts)
+
+
+def finetuned_row(checkpoint: str) -> Row:
+    """What `intent train --finetune` makes of a module or run, with its defaults."""
+    return Row(f"{checkpoint} fine-tuned", lambda seed: _FineTuned(checkpoint, seed), True)
+
+
 def encoder_of_file(path: str) -> Any:
     """An encoder that looks vectors up in a file."""
     try:
@@ -203,7 +236,8 @@ def run_benchmark(
 
     Returns:
       `task`, and `rows`, each with `name` and `regimes`: by name `runs`, the metrics of each run
-      with `seconds` (of training and predicting), and `mean` and `std` of them.
+      with `seconds` (of training and predicting) and the `kind` of encodings where there are some,
+      and `mean` and `std` of the metrics.
 
     Raises:
       ValueError: two rows have one name, or an intent has too few examples to draw.
@@ -228,7 +262,9 @@ def run_benchmark(
                 model = row.make(seed)
                 model.fit(train.texts, train.labels)
                 scores = _scores(model, data)
-                runs.append({**scores, "seconds": round(time.perf_counter() - started, 2)})
+                scores["seconds"] = round(time.perf_counter() - started, 2)
+                kind = getattr(model, "kind_", None)
+                runs.append(scores | ({} if kind is None else {"kind": kind}))
             found[regime.name] = {"runs": runs, **_summary(runs)}
             mean = found[regime.name]["mean"]
             print(f"{row.name}, {regime.name}: accuracy {mean['accuracy']:.2%}", flush=True)
@@ -275,8 +311,8 @@ def _validation_scores(model: Classifier, data: BenchmarkData) -> ScopeScores:
     return ScopeScores.of(probabilities.max(axis=1), predicted, is_right, is_in)
 
 
-def _summary(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    names = list(runs[0])
+def _summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    names = [name for name in runs[0] if name != "kind"]
     values = {name: np.array([run[name] for run in runs]) for name in names}
     return {
         "mean": {name: float(own.mean()) for name, own in values.items()},

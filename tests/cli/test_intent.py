@@ -245,6 +245,8 @@ def test_a_benchmark_compares_rows_and_adds_to_what_is_there(files, capsys):
     assert words["name"] == "words + logistic"
     assert len(tfidf["regimes"]["2"]["runs"]) == len(module["regimes"]["2"]["runs"]) == 2
     assert len(module["regimes"]["full"]["runs"]) == 1, "No seed changes it."
+    assert module["regimes"]["full"]["runs"][0]["kind"] == "sentence"
+    assert "kind" not in tfidf["regimes"]["full"]["runs"][0]
     means = module["regimes"]["2"]["mean"]
     accuracies = [run["accuracy"] for run in module["regimes"]["2"]["runs"]]
     assert means["accuracy"] == pytest.approx(np.mean(accuracies))

@@ -221,6 +221,23 @@ def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monk
 
 
 @pytest.mark.slow
+def test_a_benchmark_has_a_row_of_it(checkpoint, quick, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuned, "accuracy_of_answers", lambda answers: float(next(found)))
+    found = iter([0, 0, 0, 1])  # the logistic head on the tuned encoder
+    train_file = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
+    call_command(
+        "intent", "benchmark", f"--finetune={checkpoint}", f"--train={train_file}",
+        f"--test={train_file}", "--shots=full", "--seeds=1", f"--output={tmp_path / 'results'}",
+    )  # fmt: skip
+    (row,) = json.loads((tmp_path / "results" / "benchmark.json").read_text())["rows"]
+    assert row["name"] == f"{checkpoint} fine-tuned"
+    (run,) = row["regimes"]["full"]["runs"]
+    assert run["accuracy"] > 0.7
+    assert run["kind"] == "sentence"
+    assert "kind" not in row["regimes"]["full"]["mean"]
+
+
+@pytest.mark.slow
 def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     checkpoint, quick, tmp_path, monkeypatch
 ):

@@ -36,6 +36,12 @@ def define_flags(define: Define) -> None:
     define("heads", ["network"], f"Some of {', '.join(HEADS)}.")
     define("out_of_scope_label", "oos", "Label of examples without an intent.")
     define("lexical", False, "Whether each head also has a row where words count.")
+    define(
+        "finetune",
+        [],
+        "A row of what intent train --finetune makes of this module or run: minutes a run.",
+        repeats=True,
+    )
     define("tfidf", False, "A row of TF-IDF + logistic regression.")
     define("untrained", None, "A row of this checkpoint's network with its initial weights.")
     define(
@@ -119,7 +125,13 @@ def _data(values: Any) -> Any:
 
 
 def _rows(values: Any, data: Any) -> list[Any]:
-    from convert_tf.intents.benchmark import encoder_of_file, encoder_row, kept_encoder, tfidf_row
+    from convert_tf.intents.benchmark import (
+        encoder_of_file,
+        encoder_row,
+        finetuned_row,
+        kept_encoder,
+        tfidf_row,
+    )
 
     modules = list(values.module)
     encoders: list[tuple[str, Any]] = [(path, path) for path in modules]
@@ -139,9 +151,11 @@ def _rows(values: Any, data: Any) -> list[Any]:
             rows.append(encoder_row(name, kept, head, lexical=None))
             if values.lexical:
                 rows.append(encoder_row(name, kept, head))
+    rows += [finetuned_row(path) for path in values.finetune]
     if not rows:
         raise ValueError(
-            "There must be a row. Received: none. Give --module, --vectors, --untrained or --tfidf."
+            "There must be a row. Received: none. Give --module, --vectors, --untrained, "
+            "--finetune or --tfidf."
         )
     return rows
 
