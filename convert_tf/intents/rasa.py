@@ -11,7 +11,7 @@ from yaml.composer import Composer
 from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.scanner import Scanner, ScannerError
 
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import shortened
@@ -28,6 +28,13 @@ _LAST_VERSION = "3.1"
 _SHOWN = 5
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
+_TYPES = {
+    _TAG + name
+    for name in (
+        *("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set"),
+        *("str", "seq", "map"),
+    )
+}
 # Plain scalars that are no strings in YAML 1.2, as ruamel.yaml tells them for Rasa.
 _NO_STRING = re.compile(
     r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
@@ -60,6 +67,21 @@ class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
         Composer.__init__(self)
         BaseResolver.__init__(self)
 
+    def scan_block_scalar_indentation(self) -> Any:
+        """Refuses a tab behind the spaces of the first line, as libyaml does for Rasa."""
+        found = Scanner.scan_block_scalar_indentation(self)
+        if self.peek() == "\t":
+            problem = "a tab where an indentation space is expected"
+            raise ScannerError(None, None, problem, self.get_mark())
+        return found
+
+    def scan_directive(self) -> Any:
+        """Refuses a directive that YAML does not have, which PyYAML passes over."""
+        token = Scanner.scan_directive(self)
+        if token.name not in ("YAML", "TAG"):
+            raise ScannerError(None, None, f"unknown directive {token.name}", token.start_mark)
+        return token
+
 
 _Nodes.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
 _Nodes.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
@@ -81,6 +103,7 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
     """
     root = _root(_unescaped(content, path), path)
     document = _Document(root)
+    document.check_nodes(root)
     blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
@@ -144,24 +167,64 @@ class _Document:
         self.rows: list[tuple[int, str, str]] = []
         self.faults: set[tuple[int, str]] = set()
         self._known: dict[int, dict[str, Any]] = {}
+        self._merging: set[int] = set()
+
+    def check_nodes(self, root: Any) -> None:
+        """What Rasa's parser refuses wherever it stands: other tags, keys that are mappings."""
+        pending, seen, keys = [root], set(), []
+        while pending:
+            node = pending.pop()
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                self.fields(node)
+                for key, value in node.value:
+                    keys.append(key)
+                    pending += [value] if key.tag == _TAG + "merge" else [key, value]
+            elif isinstance(node, yaml.SequenceNode):
+                pending += node.value
+            if node.tag == _TAG + "merge":
+                self._fault(node, "'<<' that is no key")
+            elif node.tag not in _TYPES:
+                self._fault(node, f"the unknown tag {node.tag.removeprefix(_TAG)}")
+        seen = set()
+        while keys:  # and what lists among them hold
+            node = keys.pop()
+            if id(node) not in seen:
+                seen.add(id(node))
+                if isinstance(node, yaml.MappingNode):
+                    self._fault(node, "a mapping as a key")
+                keys += node.value if isinstance(node, yaml.SequenceNode) else []
 
     def fields(self, mapping: Any) -> dict[str, Any]:
         """The values of a mapping by key, those that it merges (`<<`) after its own."""
+        if id(mapping) in self._merging:
+            self._fault(mapping, "a mapping that merges itself")
         if id(mapping) in self._known:  # many aliases of one mapping cost as much as one
             return self._known[id(mapping)]
         found: dict[str, Any] = {}
         self._known[id(mapping)] = found
         merged: list[Any] = []
+        seen = set()
         for key, value in mapping.value:
+            if not isinstance(key, yaml.ScalarNode):
+                found["a key that is no string"] = value
+                continue
+            if key.value in seen:
+                self._fault(key, f"{key.value!r} a second time")
+            seen.add(key.value)
             if key.tag == _TAG + "merge":
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
-            elif isinstance(key, yaml.ScalarNode):
-                if key.value in found:
-                    self._fault(key, f"{key.value!r} a second time")
+            else:
                 found[key.value] = value
+        self._merging.add(id(mapping))
         for other in merged:
             if isinstance(other, yaml.MappingNode):
                 found |= {k: v for k, v in self.fields(other).items() if k not in found}
+            else:
+                self._fault(other, "'<<' of what is no mapping")
+        self._merging.remove(id(mapping))
         return found
 
     def check_version(self, node: Any) -> None:

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import random
+import re
 import sys
 import time
 import warnings
@@ -78,7 +79,7 @@ NAMES = (
     "yes", "no", "on", "12:30", "010", "08", "1e3", "1_000", "0b1", "0x1F", "0o7", "+1", ".5", "1.",
     "5.0.1", "-", "=", "~", "null", "Null", "true", "True", "tRue", "2020-01-01", ".inf", ".nan",
     "'010'", '"null"', '""', "' a '", "!!str 5", "!!int '5'", "! 5", "&x y", "a b", "a: b", "a#b",
-    "a #b", "faq/ask", "a/b/c", "+greet", "@a", "`a", "%a", "[a]", "{a: b}", "|\n    a", "2020-1-1",
+    "a #b", "faq/ask", "a/b/c", "+greet", "@a", "`a", "%a", "[a]", "{a: b}", "|\n    a", "|\n    \ta", "' '", "2020-1-1",
     "1:2", "_1", "1__", "0.", "e5", "-.5e+3", "\u00e9", "<<", "",
 )  # fmt: skip
 EXAMPLES = (
@@ -96,7 +97,8 @@ EXAMPLES = (
     '|\n    - [a]{"entity": "x"', "|\n    - [a]{entity: x}", '|\n    - [a][{"entity": "x"}, {"role": "y"}]',
     "|\n    - [](x) [a]() [a](b:) [a](:b) [a](b:c:d) [a] [b](c) [a](b\n    - c)", '|\n    - [a]{} b',
     '|\n    - [a]{"entity": "x", "role": null}', '|\n    - [a]{"entity": "x", "entity": "y"}',
-    "|\n    - a\n    - a", "&x |\n    - a\n- intent: b\n  examples: *x",
+    "|\n    - a\n    - a", "|\n    \t- a", "|\n    - a\n     \n    - b\n     ",
+    ">\n    - a\n  ?   - b", "&x |\n    - a\n- intent: b\n  examples: *x",
 )  # fmt: skip
 WHOLE = (
     "", "[1]\n", "5\n", "nlu:\n", "nlu: []\n", "nlu: 5\n", "nlu: {intent: a}\n", "stories: []\n",
@@ -110,6 +112,11 @@ WHOLE = (
     small("- intnet: a\n  examples: |\n    - a\n"), small("- synonym: b\n  examples: |\n    c\n") ,
     "x: &x\n  intent: a\n" + small("- <<: *x\n  examples: |\n    - a\n"),
     "x: &x {intent: a}\n" + small("- <<: [*x, {intent: c}]\n  intent: b\n  examples: |\n    - a\n"),
+    *(head + intent() for head in (
+        "x: {a: 1, a: 2}\n", "x: {<<: 5}\n", "x: {<<: [5]}\n", "x: {<<: []}\n", "x: &x\n- <<: *x\n  a: b\n",
+        "x: &x\n- *x\n", "x: &x\n  y: *x\n", "x: {? [a] : b}\n", "x: {? {c: d} : e}\n", "x: {? [{c: d}] : e}\n",
+        "x: [<<]\n",
+        "x: !foo 5\n", "x: !!foo 5\n", "x: !!set {a, b}\n", "%FOO 1\n---\n", "x: {<<: {a: b}, <<: {c: d}}\n")),
     *("version: " + v + "\n" + intent() for v in
       ('"3.1"', "'1'", "3.1", "2", '"2.0"', '"4.0"', '"3.2"', '"3.10"', '"abc"', "", '""', "~", '"3.1.0"',
        '"3"', "3.1.0", '"\'3.1\'"', '"3.1 "', '"v3"', '"3.1.1"', "[1]")),
@@ -176,11 +183,11 @@ def read_by_rasa(content):
         except (Exception, RecursionError):
             return None
     for warning in map(str, (each.message for each in said)):
-        is_blank = "doesn't start with a '-' symbol: \n" in warning + "\n"
+        is_blank = re.search(r"doesn't start with a '-' symbol:\s*\n", warning + "\n")
         if any(each in warning for each in LEFT_OUT) and not is_blank:
             return None
     rows = [[each.get("text"), each.get_full_intent().strip()] for each in examples]
-    return rows if rows and all(text.strip() for text, _ in rows) else None
+    return rows if rows and all(text.strip() and name for text, name in rows) else None
 
 
 def read_here(reader, content):
