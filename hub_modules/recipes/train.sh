@@ -70,11 +70,18 @@ texts second
 train convert_small_part1 --teacher "$work/teacher" "$@"
 train convert_part1 --teacher "$work/teacher" --init_from "$work/runs/convert_small_part1" "$@"
 train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_part1" "$@"
-train_with_texts convert convert_part2 first "$@"
-mean convert_mean convert convert_part2 0.4 first
+train_with_texts convert_part3 convert_part2 first "$@"
+mean convert_part3_mean convert_part3 convert_part2 0.4 first
+train_with_texts convert_part4 convert_part3_mean second "$@"
+train_with_texts convert convert_part4 second "$@"
+mean convert_mean convert convert_part3_mean 0.4 second
 train_with_texts convert_small convert_small_part1 second "$@"
 mean convert_small_mean convert_small convert_small_part1 0.4 second
-train convert_multi_context --init_from "$work/runs/convert_mean" "$@"
+train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"
+[ -d "$work/runs/convert_multi_context_start" ] || python $recipes/with_history.py \
+    "$work/runs/convert_mean" "$work/runs/convert_multi_context_part1" \
+    "$work/runs/convert_multi_context_start"
+train convert_multi_context --init_from "$work/runs/convert_multi_context_start" "$@"
 
 export_module() {
     [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \
