@@ -188,15 +188,21 @@ def kept_encoder(
     kinds = [kind]
     if kind == ANY_KIND:
         kinds = [*KINDS_OF_ENCODING][: 2 if encodes_similarity(encoder) else 1]
-    kept = [_kept_encodings(encoder, parts, cache=cache, kind=own) for own in kinds]
-    return KeptEncoder(*kept) if len(kept) > 1 else kept[0]
+    first = IntentEncodings(encoder, kind=kinds[0])
+    kept = [first, *map(first.of_kind, kinds[1:])]
+    for encodings in kept:
+        _encode_all(encodings, encoder, parts, cache=cache)
+    return KeptEncoder(*kept) if len(kept) > 1 else first
 
 
-def _kept_encodings(
-    encoder: Any, parts: Sequence[LabelledTexts | None], *, cache: str | None, kind: str
-) -> IntentEncodings:
-    encodings = IntentEncodings(encoder, kind=kind)
-    path = None
+def _encode_all(
+    encodings: IntentEncodings,
+    encoder: Any,
+    parts: Sequence[LabelledTexts | None],
+    *,
+    cache: str | None,
+) -> None:
+    kind, path = encodings.kind, None
     if cache is not None and isinstance(encoder, str):
         path = (
             Path(cache)
@@ -209,7 +215,6 @@ def _kept_encodings(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         encodings.write(path)
-    return encodings
 
 
 def run_benchmark(

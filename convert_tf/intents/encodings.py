@@ -41,10 +41,7 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     if kind not in KINDS_OF_ENCODING:
         raise ValueError(f"kind is one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
     method = KINDS_OF_ENCODING[kind]
-    if isinstance(encoder, str | os.PathLike):
-        from convert_tf.encoding.sentence_encoder import SentenceEncoder
-
-        encoder = SentenceEncoder(encoder)
+    encoder = _loaded(encoder)
     if callable(getattr(encoder, method, None)):
         return getattr(encoder, method)
     if callable(encoder) and kind == "sentence":
@@ -53,6 +50,14 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
         f"An encoder is a module's path, an object with {method}(texts), a callable texts → "
         f"vectors for kind='sentence', or a list of these. Received: {encoder!r}, kind={kind!r}."
     )
+
+
+def _loaded(encoder: Any) -> Any:
+    if not isinstance(encoder, str | os.PathLike):
+        return encoder
+    from convert_tf.encoding.sentence_encoder import SentenceEncoder
+
+    return SentenceEncoder(encoder)
 
 
 def encodes_similarity(encoder: Any) -> bool:
@@ -124,11 +129,17 @@ class IntentEncodings:
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         with self._lock:  # an encoder need not know of threads
-            self._functions = self._functions or [
-                encode_function(each, self.kind) for each in self._encoders
-            ]
+            if not self._functions:
+                self._encoders[:] = map(_loaded, self._encoders)  # for other kinds, too
+                self._functions = [encode_function(each, self.kind) for each in self._encoders]
             parts = [_unit_vectors(encode(texts), texts) for encode in self._functions]
         return np.concatenate(parts, 1)
+
+    def of_kind(self, kind: str) -> "IntentEncodings":
+        """Other encodings of the same encoder, which is loaded once for both."""
+        other = IntentEncodings(self._encoders, kind=kind)
+        other._encoders, other._lock = self._encoders, self._lock
+        return other
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes all that is kept to an `.npz` file."""

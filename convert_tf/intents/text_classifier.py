@@ -110,7 +110,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if kind is None:
             kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
         if kind not in by_kind:
-            by_kind[kind] = IntentEncodings(self.encoder, kind=kind)
+            others = [*by_kind.values()]
+            by_kind[kind] = (
+                others[0].of_kind(kind) if others else IntentEncodings(self.encoder, kind=kind)
+            )
         return by_kind[kind]
 
     def _encoded_by_kind(self) -> dict[str, IntentEncodings]:

@@ -13,8 +13,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder
+from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf import IntentClassifier
+from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.encodings import MAX_TEXTS, PROBES, IntentEncodings
 from convert_tf.intents.heldout import WEIGHTS
 
@@ -254,6 +255,22 @@ def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validat
     loaded = IntentClassifier.load(tmp_path / "model", encoder=TwoKinds(telling))
     assert (loaded.kind, loaded.kind_) == (telling, telling)
     np.testing.assert_array_equal(classifier.predict_proba(QUERIES), loaded.predict_proba(QUERIES))
+
+
+def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "run", similarity_dim=4)
+    loaded = []
+
+    class Counted(SentenceEncoder):
+        def __init__(self, path):
+            loaded.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr("convert_tf.encoding.sentence_encoder.SentenceEncoder", Counted)
+    classifier = IntentClassifier(str(tmp_path / "run"), lexical=None, **QUICK).fit(TEXTS, LABELS)
+    assert {*classifier._encoded_by_kind()} == {"sentence", "similarity"}
+    clone(classifier).fit(TEXTS, LABELS).predict(QUERIES)
+    assert loaded == [str(tmp_path / "run")]
 
 
 def test_an_encoder_of_one_kind_is_not_asked_for_another(encoder):
