@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from convert_tf.checkpoints.released import model_path
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts, few_shot
 from convert_tf.intents.encodings import (
@@ -115,7 +116,7 @@ class _FineTuned:
     """A classifier whose encoder is trained along where that helps; its folder goes with it."""
 
     def __init__(self, checkpoint: str, seed: int):
-        self._checkpoint = checkpoint
+        self._checkpoint = model_path(checkpoint)
         self._params = {**IntentClassifier(None).get_params(), "random_state": seed}
         del self._params["encoder"]
         self._folder = tempfile.TemporaryDirectory(prefix="convert_tf_finetuned_")

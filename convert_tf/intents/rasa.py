@@ -3,6 +3,7 @@
 `tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
 """
 
+import collections
 import re
 from typing import Any
 
@@ -103,7 +104,10 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
     """
     root = _root(_unescaped(content, path), path)
     document = _Document(root)
-    document.check_nodes(root)
+    try:
+        document.check_nodes(root)
+    except RecursionError as error:  # of mappings that merge one another
+        raise _no_yaml(path, ": it is nested too deep") from error
     blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
@@ -171,9 +175,9 @@ class _Document:
 
     def check_nodes(self, root: Any) -> None:
         """What Rasa's parser refuses wherever it stands: other tags, keys that are mappings."""
-        pending, seen, keys = [root], set(), []
-        while pending:
-            node = pending.pop()
+        pending, seen, keys = collections.deque([root]), set(), []
+        while pending:  # in the order of the file: what is merged comes first
+            node = pending.popleft()
             if node is None or id(node) in seen:
                 continue
             seen.add(id(node))

@@ -43,8 +43,9 @@ class _Report:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
-        if peak := getattr(node, "workeroutput", {}).get("peak_bytes"):
-            self._peaks.append((node.gateway.id, *peak))
+        peak, largest = getattr(node, "workeroutput", {}).get("peak_bytes", (0, []))
+        if peak:
+            self._peaks.append((node.gateway.id, peak, largest))
 
     def pytest_terminal_summary(self, terminalreporter):
         if not self._peaks:
