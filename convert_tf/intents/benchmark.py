@@ -23,6 +23,7 @@ from convert_tf.intents.scope import ScopeScores, fit_threshold
 from convert_tf.storage.arrays import load_arrays
 
 FULL = "full"
+_CHOSEN = ("kind", "names")  # by a classifier, of which it has an attribute
 
 Report = dict[str, Any]
 
@@ -100,7 +101,7 @@ def tfidf_row() -> Row:
 
 
 def encoder_row(name: str, encoder: Any, head: str, **params: Any) -> Row:
-    """A frozen encoder with a head, and words by default; encodings are kept between runs."""
+    """A frozen encoder with a head, and words and names by default; encodings are kept."""
     base = IntentClassifier(encoder, head, **params)
 
     def make(seed: int) -> Classifier:
@@ -108,8 +109,8 @@ def encoder_row(name: str, encoder: Any, head: str, **params: Any) -> Row:
 
         return clone(base).set_params(random_state=seed)
 
-    words = " + words" if base.lexical else ""
-    return Row(f"{name} + {head}{words}", make, head == "network")
+    parts = [name, head, *(["words"] if base.lexical else []), *(["names"] if base.names else [])]
+    return Row(" + ".join(parts), make, head == "network")
 
 
 class _FineTuned:
@@ -134,6 +135,7 @@ class _FineTuned:
             overwrite=False,
         )
         self.classes_, self.kind_ = self._classifier.classes_, self._classifier.kind_
+        self.names_ = self._classifier.names_
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         return self._classifier.predict_proba(texts)
@@ -242,8 +244,8 @@ def run_benchmark(
 
     Returns:
       `task`, and `rows`, each with `name` and `regimes`: by name `runs`, the metrics of each run
-      with `seconds` (of training and predicting) and the `kind` of encodings where there are some,
-      and `mean` and `std` of the metrics.
+      with `seconds` (of training and predicting), where there are encodings their `kind` and
+      whether `names` were examples, and `mean` and `std` of the metrics.
 
     Raises:
       ValueError: two rows have one name, or an intent has too few examples to draw.
@@ -269,8 +271,8 @@ def run_benchmark(
                 model.fit(train.texts, train.labels)
                 scores = _scores(model, data)
                 scores["seconds"] = round(time.perf_counter() - started, 2)
-                kind = getattr(model, "kind_", None)
-                runs.append(scores | ({} if kind is None else {"kind": kind}))
+                chosen = {name: getattr(model, f"{name}_", None) for name in _CHOSEN}
+                runs.append(scores | {name: own for name, own in chosen.items() if own is not None})
             found[regime.name] = {"runs": runs, **_summary(runs)}
             mean = found[regime.name]["mean"]
             print(f"{row.name}, {regime.name}: accuracy {mean['accuracy']:.2%}", flush=True)
@@ -318,7 +320,7 @@ def _validation_scores(model: Classifier, data: BenchmarkData) -> ScopeScores:
 
 
 def _summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    names = [name for name in runs[0] if name != "kind"]
+    names = [name for name in runs[0] if name not in _CHOSEN]
     values = {name: np.array([run[name] for run in runs]) for name in names}
     return {
         "mean": {name: float(own.mean()) for name, own in values.items()},

@@ -1,5 +1,6 @@
 """An intent classifier on encodings and words, as a scikit-learn estimator."""
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,8 +29,11 @@ from convert_tf.intents.heldout import (
     held_out_answers,
     scope_scores_of,
     train_parts,
+    with_helpful_names,
 )
+from convert_tf.intents.names import NAMES
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
+from convert_tf.intents.stored import ClassifierParts
 from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.intents.tuning import HEADS, OPTIONS, Options, best_options, quick_options
 
@@ -79,6 +83,9 @@ class IntentClassifier(TextClassifier):
       kind: which encodings: `"sentence"`, r; `"similarity"`, the encoder's vectors for similarity,
         which are shorter; or `"auto"`: of an encoder that has both, those from which more held-out
         examples are answered right, and those for similarity where none can be held out.
+      names: `"auto"`: the names of the intents in plain words (`"card_arrival"`: card arrival) are
+        examples, too, where more held-out examples are answered right with them; `"always"`: they
+        are; None: they are not.
 
     Attributes:
       classes_: the intents, sorted.
@@ -90,6 +97,7 @@ class IntentClassifier(TextClassifier):
       thresholds_: None, or that of each intent, float64 `[intents]`.
       best_params_: what `grid` chose; empty without.
       kind_: which encodings are read.
+      names_: whether names are examples.
 
     Example:
       classifier = IntentClassifier("hub_modules/convert/1").fit(texts, labels)
@@ -119,6 +127,7 @@ class IntentClassifier(TextClassifier):
         out_of_scope_label: Any = "oos",
         random_state: int = 0,
         kind: str = ANY_KIND,
+        names: str | None = NAMES[0],
     ):
         self.encoder = encoder
         self.head = head
@@ -138,6 +147,7 @@ class IntentClassifier(TextClassifier):
         self.out_of_scope_label = out_of_scope_label
         self.random_state = random_state
         self.kind = kind
+        self.names = names
 
     def fit(
         self,
@@ -158,6 +168,7 @@ class IntentClassifier(TextClassifier):
           validation: texts and labels that choose what `grid`, `patience`, words and thresholds
             need; nothing else is learnt from them.
           folds: of the examples of intents, where the encoder was trained on them: others judge.
+            With `names="always"` these are behind them.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
@@ -174,12 +185,16 @@ class IntentClassifier(TextClassifier):
         options = {name: getattr(self, name) for name in OPTIONS[self.head]}
         options |= {"head": self.head, "seed": self.random_state}
         self.kind_, known = kinds[0], None
+        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
+            raise ValueError(
+                "Folds are of one kind of encodings, with names of intents or without. Received: "
+                f"folds, kind={self.kind!r} and names={self.names!r}. Set both to theirs."
+            )
+        examples = with_helpful_names(
+            examples, self.classes_, encode, self.names, checked, seed=self.random_state
+        )
+        self.names_ = bool(examples.is_name.any())
         if len(kinds) > 1:
-            if folds is not None:
-                raise ValueError(
-                    "Folds are of one kind of encodings. Received: folds and kind='auto'. Set "
-                    "kind to theirs."
-                )
             examples, checked, known = self._choose_kind(kinds, examples, checked, options)
         self.best_params_: dict[str, Any] = {}
         kept, own = examples, {}
@@ -188,8 +203,10 @@ class IntentClassifier(TextClassifier):
             checking = None if checked is None else checked.inside()
             fitting = examples
             if checking is None:
-                labels_of = examples.labels.tolist()
-                chosen = held_out(labels_of, self.validation_fraction, seed=self.random_state)
+                labels_of = examples.labels[~examples.is_name].tolist()
+                chosen = examples.spread(
+                    held_out(labels_of, self.validation_fraction, seed=self.random_state)
+                )
                 fitting = examples.kept(~chosen)
                 checking = examples.encodings[chosen], examples.labels[chosen]
             if not len(checking[1]):
@@ -228,7 +245,7 @@ class IntentClassifier(TextClassifier):
           descriptions: by intent, as `{"refund": "the customer wants money back"}`.
           encoder: see the class.
           examples: texts and labels that refine it; intents may be without any.
-          **params: see the class.
+          **params: see the class; `names` is None by default, as descriptions say more.
 
         Raises:
           ValueError: see `fit`.
@@ -236,7 +253,7 @@ class IntentClassifier(TextClassifier):
         texts, labels = (list(each) for each in examples)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Intents with one example")
-            return cls(encoder, **params).fit(
+            return cls(encoder, **{"names": None, **params}).fit(
                 [*descriptions.values(), *texts], [*descriptions, *labels]
             )
 
@@ -365,8 +382,25 @@ class IntentClassifier(TextClassifier):
         is_right = [a == b for a, b in zip(self.predict(texts), labels, strict=True)]
         return float(np.average(is_right, weights=sample_weight))
 
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
+        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        classifier = super().load(folder, encoder=encoder)
+        classifier.names_ = classifier.names == "always"
+        return classifier
+
+    def stored_parts(self) -> ClassifierParts:
+        """All that was learnt, for a file."""
+        parts = super().stored_parts()
+        names = "always" if self.names_ else None
+        return parts._replace(params={**parts.params, "names": names})
+
     def _check_options(self) -> None:
         super()._check_options()
+        if self.names not in (None, *NAMES):
+            raise ValueError(
+                f"names is None, {' or '.join(map(repr, NAMES))}. Received: {self.names!r}."
+            )
         if self.kind not in (ANY_KIND, *KINDS_OF_ENCODING):
             raise ValueError(
                 f"kind is one of {', '.join((ANY_KIND, *KINDS_OF_ENCODING))}. Received: "

@@ -12,6 +12,7 @@ from convert_tf.intents.data import (
     checked_texts,
     checked_weights,
 )
+from convert_tf.intents.names import names_of
 
 OUTSIDE = -1  # number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
@@ -27,6 +28,7 @@ class IntentExamples(NamedTuple):
       weights: float `[n]`, positive; None for equal ones.
       outside_texts: m examples without an intent.
       outside: their encodings, float32 `[m, dim]`.
+      is_name: bool `[n]`, which are names of intents: they train, and nothing is judged on them.
     """
 
     texts: list[str]
@@ -35,6 +37,7 @@ class IntentExamples(NamedTuple):
     weights: np.ndarray | None
     outside_texts: list[str]
     outside: np.ndarray
+    is_name: np.ndarray
 
     def encoded(self, encode: Encode) -> "IntentExamples":
         """The same with other encodings."""
@@ -51,7 +54,35 @@ class IntentExamples(NamedTuple):
             None if self.weights is None else self.weights[chosen],
             [],
             self.outside[:0],
+            self.is_name[chosen],
         )
+
+    def with_names(self, classes: Iterable[Any], encode: Encode) -> "IntentExamples":
+        """These, and behind them the names of intents, each as much as a mean example.
+
+        Args:
+          classes: the intents, sorted.
+          encode: what `encodings` are by.
+        """
+        names = names_of(classes)
+        if not names.texts:
+            return self
+        weights = self.weights
+        if weights is not None:
+            weights = np.append(weights, np.full(len(names.texts), weights.mean()))
+        return self._replace(
+            texts=[*self.texts, *names.texts],
+            encodings=np.concatenate([self.encodings, encode(names.texts)]),
+            labels=np.append(self.labels, names.labels),
+            weights=weights,
+            is_name=np.append(self.is_name, np.ones(len(names.texts), bool)),
+        )
+
+    def spread(self, chosen: np.ndarray) -> np.ndarray:
+        """What was chosen of those that are no names, as bool `[n]`."""
+        found = np.zeros(len(self.texts), bool)
+        found[~self.is_name] = chosen
+        return found
 
 
 class Validated(NamedTuple):
@@ -112,10 +143,11 @@ def examples_of(
     encodings = encode([*in_texts, *out_texts])
     outer = encodings[len(inside) :]
     weighted = own if is_weighted else None
-    return (
-        IntentExamples(in_texts, encodings[: len(inside)], numbers, weighted, out_texts, outer),
-        classes,
+    no_names = np.zeros(len(inside), bool)
+    found_examples = IntentExamples(
+        in_texts, encodings[: len(inside)], numbers, weighted, out_texts, outer, no_names
     )
+    return found_examples, classes
 
 
 def validated(

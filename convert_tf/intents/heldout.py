@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.examples import OUTSIDE, IntentExamples
-from convert_tf.intents.head import Head, softmax
+from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples, Validated
+from convert_tf.intents.head import LOGISTIC_C, Head, softmax
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
 from convert_tf.intents.tuning import train_head
 
 LEXICAL = ("auto",)
 _FOLDS = 5
+_FEW_FOLDS = 3  # to compare what is trained on
 _MANY = 3_000  # examples, of which one fold is enough
+_QUICK = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 _LEAST = 1e-12
@@ -105,10 +107,11 @@ def train_parts(
       **validation: see `train_head`.
     """
     encodings, labels, weights = examples.encodings, examples.labels, examples.weights
+    own = ~examples.is_name
     return Parts(
         train_head(options, encodings, labels, weights=weights, **validation),
         train_lexical(examples.texts, labels, weights) if has_lexical else None,
-        centroids_of(encodings, labels),
+        centroids_of(encodings[own], labels[own]),
     )
 
 
@@ -133,21 +136,22 @@ def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) ->
     """Folds of an encoder that no example was trained on; arguments as in `held_parts`."""
     return [
         Fold(is_held, examples.encodings, examples.outside)
-        for is_held in held_parts(examples.labels, seed=seed, folds=folds)
+        for is_held in held_parts(examples, seed=seed, folds=folds)
     ]
 
 
-def held_parts(labels: np.ndarray, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
+def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
     """What folds hold out, bool `[n]` each: a part of each intent, but never its only example.
 
     Args:
-      labels: int `[n]`.
+      examples: of which names are never held out.
       seed: of the parts.
       folds: how many; of more than 3,000 examples the first alone is held out.
     """
+    labels = examples.labels[~examples.is_name]
     numbers = fold_numbers(labels.tolist(), folds, seed=seed)
     parts = [numbers == number for number in range(1 if len(labels) > _MANY else folds)]
-    return [part for part in parts if part.any()]
+    return [examples.spread(part) for part in parts if part.any()]
 
 
 def held_out_answers(
@@ -195,6 +199,44 @@ def held_out_answers(
         np.concatenate(lexical) if has_lexical else None,
         np.concatenate(nearest),
     )
+
+
+def with_helpful_names(
+    examples: IntentExamples,
+    classes: Iterable[Any],
+    encode: Encode,
+    names: str | None,
+    checked: Validated | None,
+    *,
+    seed: int,
+) -> IntentExamples:
+    """Examples, and the names of intents among them where that is asked for or helps.
+
+    It helps where logistic regression on encodings is right more often with them.
+
+    Args:
+      examples: without names.
+      classes: the intents, sorted.
+      encode: what the encodings are by.
+      names: as in `IntentClassifier`.
+      checked: what is judged on; None holds parts out.
+      seed: of the parts.
+    """
+    named = examples if names is None else examples.with_names(classes, encode)
+    if names == "always" or not named.is_name.any():
+        return named
+    accuracies = []
+    for own in (examples, named):
+        answers: Answers | None
+        if checked is None:
+            folds = frozen_folds(own, seed=seed, folds=_FEW_FOLDS)
+            answers = held_out_answers(_QUICK, own, folds, has_lexical=False)
+        else:
+            answers = answers_of(train_parts(_QUICK, own, has_lexical=False), *checked)
+        if answers is None:
+            return examples
+        accuracies.append(accuracy_of_answers(answers))
+    return named if accuracies[1] > accuracies[0] else examples
 
 
 def mixtures(*, has_lexical: bool) -> list[Mixture]:

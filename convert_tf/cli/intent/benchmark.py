@@ -14,6 +14,7 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
+from convert_tf.intents.heldout import LEXICAL
 from convert_tf.intents.tuning import HEADS
 
 
@@ -36,6 +37,12 @@ def define_flags(define: Define) -> None:
     define("heads", ["network"], f"Some of {', '.join(HEADS)}.")
     define("out_of_scope_label", "oos", "Label of examples without an intent.")
     define("lexical", False, "Whether each head also has a row where words count.")
+    define(
+        "names",
+        False,
+        "Whether each head also has a row where names of intents are examples where that helps, "
+        "with --lexical beside words.",
+    )
     define(
         "finetune",
         [],
@@ -148,9 +155,12 @@ def _rows(values: Any, data: Any) -> list[Any]:
         kind = values.kind if encoder in modules else "sentence"
         kept = kept_encoder(encoder, parts, cache=values.cache, kind=kind)
         for head in values.heads:
-            rows.append(encoder_row(name, kept, head, lexical=None))
+            rows.append(encoder_row(name, kept, head, lexical=None, names=None))
             if values.lexical:
-                rows.append(encoder_row(name, kept, head))
+                rows.append(encoder_row(name, kept, head, names=None))
+            if values.names:
+                lexical = LEXICAL[0] if values.lexical else None
+                rows.append(encoder_row(name, kept, head, lexical=lexical))
     rows += [finetuned_row(path) for path in values.finetune]
     if not rows:
         raise ValueError(

@@ -21,6 +21,7 @@ from convert_tf.config.base import PRECISIONS
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import LEXICAL
+from convert_tf.intents.names import NAMES
 from convert_tf.intents.scope import KINDS
 from convert_tf.intents.tuning import GRIDS, HEADS, OPTIONS
 from convert_tf.storage.files import only_writer
@@ -32,7 +33,7 @@ _NETWORK = tuple(name for name in OPTIONS["network"] if name != "patience")
 # What a classifier of several intents has not.
 _OF_ONE_INTENT = (
     "head", *OPTIONS["network"], "tune", "validation", "out_of_scope", "out_of_scope_label",
-    "finetune", "checkpoint", "precision", "serving_module",
+    "finetune", "checkpoint", "precision", "serving_module", "names",
 )  # fmt: skip
 
 
@@ -90,6 +91,13 @@ def define_flags(define: Define) -> None:
         choices=(*LEXICAL, "none"),
     )
     define(
+        "names",
+        NAMES[0],
+        "Whether the intents' names in plain words are examples of them, too: where "
+        "cross-validation says so, always, or never.",
+        choices=(*NAMES, "none"),
+    )
+    define(
         "label_separator",
         None,
         "Texts may have several intents, or none, with this between them in --data, as + or |.",
@@ -145,6 +153,7 @@ def run(values: Any) -> None:
         "out_of_scope_label": values.out_of_scope_label,
         "random_state": values.seed,
         "kind": values.kind,
+        "names": None if values.names == "none" else values.names,
     }
     with only_writer(values.output):
         _train(values, params)
@@ -207,6 +216,7 @@ def _train(values: Any, params: dict[str, Any]) -> None:
         + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
         + (f", {classifier.kind_} encodings" if values.kind == ANY_KIND else "")
         + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
+        + (", names of intents are examples" if classifier.names_ else "")
         + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
     )
     if values.finetune:  # made of the module that is in --output

@@ -23,7 +23,9 @@ from convert_tf.intents.heldout import (
     held_out_answers,
     held_parts,
     train_parts,
+    with_helpful_names,
 )
+from convert_tf.intents.names import names_of
 from convert_tf.intents.tuning import quick_options
 from convert_tf.numerics.vectors import unit_rows
 
@@ -45,7 +47,8 @@ def finetuned_classifier(
 
     The fine-tuned encoder is kept where it is right more often than the frozen one, on `validation`
     or on parts of the examples that neither was trained on; else the frozen one is. Of both the
-    better head and kind of encodings count.
+    better head and kind of encodings count; names of intents are examples of their heads where the
+    frozen encoder is right more often with them.
 
     Args:
       checkpoint: model directory or module to fine-tune.
@@ -64,7 +67,8 @@ def finetuned_classifier(
     from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
-    texts = [*examples.texts, *(validation.texts if validation else [])]
+    names = [] if params["names"] is None else names_of({*examples.labels}).texts
+    texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
         checkpoint,
         list(dict.fromkeys(texts)),
@@ -75,7 +79,12 @@ def finetuned_classifier(
     facts = judged.facts
     is_better = facts["accuracy"] > facts["accuracy_frozen"]
     kept = "" if is_better else "_frozen"
-    params = {**params, "head": facts[f"head{kept}"], "kind": facts[f"kind{kept}"]}
+    params = {
+        **params,
+        "head": facts[f"head{kept}"],
+        "kind": facts[f"kind{kept}"],
+        "names": "always" if facts["has_names"] else None,
+    }
     print(
         f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
         f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
@@ -86,7 +95,7 @@ def finetuned_classifier(
     if is_better:
         folds = judged.folds
         if judged.folds is not None:  # the encoder of the last fold is the one there is
-            facts |= judged.train(np.ones(len(judged.examples.labels), bool))
+            facts |= judged.train(~judged.examples.is_name)
         print(
             f"{facts['trained_weights']:,} weights of the encoder moved by "
             f"{facts['relative_change']:.2%} of their length in {facts['steps']:,} steps. Its "
@@ -112,11 +121,14 @@ def finetuned_classifier(
 class _Judged:
     """Frozen and fine-tuned encodings, and how often answers from them are right.
 
+    Names of intents train heads alone: the encoder was not better with them.
+
     Attributes:
-      examples: with frozen encodings.
+      examples: with frozen encodings; names of intents among them where they help.
       folds: with fine-tuned ones; None where there is validation data.
       facts: `accuracy_frozen`, the `kind_frozen` of encodings and the `head_frozen` that it is
-        of, `accuracy`, `kind` and `head` likewise, `judged_examples`, and those of training.
+        of, `accuracy`, `kind` and `head` likewise, `has_names`, `judged_examples`, and those of
+        training.
 
     Raises:
       ValueError: the data are unusable, or the model has no encodings of that kind.
@@ -157,12 +169,17 @@ class _Judged:
         def encode(texts: list[str]) -> np.ndarray:
             return vectors[[self._places[text] for text in texts]]
 
+        self._seed = params["random_state"]
         self.examples, classes = examples_of(*examples, None, encode, outside)
+        checked = None
+        if validation is not None:
+            checked = validated(*validation, classes, encode, outside)
+        self.examples = with_helpful_names(
+            self.examples, classes, encode, params["names"], checked, seed=self._seed
+        )
         self.folds: list[Fold] | None = None
-        if validation is None:
-            frozen, tuned = self._by_folds(params["random_state"])
-        else:
-            frozen, tuned = self._by_validation(validated(*validation, classes, encode, outside))
+        frozen, tuned = self._by_folds() if checked is None else self._by_validation(checked)
+        self.facts["has_names"] = bool(self.examples.is_name.any())
         accuracies = [[accuracy_of_answers(each) for each in own] for own in (frozen, tuned)]
         places = [int(np.argmax(own)) for own in accuracies]
         for suffix, own, place in zip(("_frozen", ""), accuracies, places, strict=True):
@@ -191,10 +208,10 @@ class _Judged:
         """Encodings of a kind, of r of length 1."""
         return encodings if kind == "sentence" else unit_rows(encodings @ self._map)
 
-    def _by_folds(self, seed: int) -> tuple[list[Answers], list[Answers]]:
-        labels = self.examples.labels
-        parts = held_parts(labels, seed=seed, folds=_FOLDS)
-        if len(labels) > _FEW:
+    def _by_folds(self) -> tuple[list[Answers], list[Answers]]:
+        examples = self.examples
+        parts = held_parts(examples, seed=self._seed, folds=_FOLDS)
+        if (~examples.is_name).sum() > _FEW:
             parts = parts[: _FOLDS - 1]
         if not parts:
             raise ValueError(
@@ -203,10 +220,10 @@ class _Judged:
             )
         self.folds, self.facts = [], {}
         for part in parts:
-            self.facts = self.train(~part)
-            tuned = self._encoded(self.examples)
+            self.facts = self.train(~(part | examples.is_name))
+            tuned = self._encoded(examples)
             self.folds.append(Fold(part, tuned.encodings, tuned.outside))
-        frozen = [Fold(part, self.examples.encodings, self.examples.outside) for part in parts]
+        frozen = [Fold(part, examples.encodings, examples.outside) for part in parts]
         frozen_answers = self._held_out(frozen, None)
         return frozen_answers, self._held_out(self.folds, frozen_answers[0].lexical)
 
@@ -227,7 +244,7 @@ class _Judged:
 
     def _by_validation(self, checked: Validated) -> tuple[list[Answers], list[Answers]]:
         frozen = [self._answers(self.examples, checked, *variant) for variant in self._variants]
-        self.facts = self.train(np.ones(len(self.examples.labels), bool))
+        self.facts = self.train(~self.examples.is_name)
         vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
         encoded, checked = self._encoded(self.examples), checked._replace(encodings=vectors)
         return frozen, [self._answers(encoded, checked, *variant) for variant in self._variants]

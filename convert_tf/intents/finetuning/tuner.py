@@ -3,8 +3,11 @@
 What a text is below the trained blocks is computed once. Batches hold as many examples of each
 intent, so that each has others of its own to be close to: no pairs are made beforehand.
 
+The weights are then a mean of those before and after, by which they answer more texts right that
+were not trained on than by either.
+
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
-examples of intents).
+examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
 """
 
 import os
@@ -35,6 +38,7 @@ from convert_tf.storage.progress import Progress
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
+_SHARE = 0.75  # of its way that each weight keeps
 _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
@@ -130,6 +134,8 @@ class FewShotTuner:
                 loss = float(model.train_on_batch(inputs, labels[chosen].astype(np.int32)))
                 check_step(step, loss, _LEARNING_RATE)
                 progress.add(len(chosen))
+        for variable, values in zip(self._network.trainable_variables, before, strict=True):
+            variable.assign(values + _SHARE * (np.array(variable) - values))
         return {
             "steps": steps,
             "examples": len(labels),
