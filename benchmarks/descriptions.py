@@ -70,7 +70,8 @@ def main(argv: list[str]) -> None:
                 )
                 found["descriptions"].append(np.mean(both.predict(texts) == labels))
                 if few[0]:
-                    alone = IntentClassifier(look_up, random_state=seed, **options).fit(*few)
+                    alone = IntentClassifier(look_up, random_state=seed, names=None, **options)
+                    alone.fit(*few)
                     found["examples alone"].append(np.mean(alone.predict(texts) == labels))
             for what, accuracies in found.items():
                 if accuracies:

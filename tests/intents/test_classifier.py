@@ -63,7 +63,7 @@ def test_scikit_learn_can_clone_search_and_validate_it(encoder):
     assert search.best_params_ == {"epochs": 40}
     pipeline = make_pipeline(FunctionTransformer(lambda x: [t.lower() for t in x]), classifier)
     assert pipeline.fit(TEXTS, LABELS).predict(["HELLO Friend"]) == ["greet"]
-    assert set(encoder.texts) == {*TEXTS, "hello friend"}
+    assert set(encoder.texts) == {*TEXTS, "hello friend", *LABELS}  # names are texts, too
     assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
 
 
@@ -286,8 +286,88 @@ def test_a_clone_does_not_ask_again_which_kinds_there_are(monkeypatch):
 
 
 def test_folds_are_of_one_kind():
-    with pytest.raises(ValueError, match=r"Received: folds and kind='auto'\. Set kind to theirs"):
-        IntentClassifier(TwoKinds("similarity"), **QUICK).fit(TEXTS, LABELS, folds=[])
+    with pytest.raises(ValueError, match=r"kind='auto' and names=None\. Set both to theirs"):
+        IntentClassifier(TwoKinds("similarity"), names=None, **QUICK).fit(TEXTS, LABELS, folds=[])
+
+
+def test_folds_are_with_names_or_without(encoder):
+    with pytest.raises(ValueError, match="kind='sentence' and names='auto'"):
+        make(encoder, kind="sentence").fit(TEXTS, LABELS, folds=[])
+    with pytest.raises(ValueError, match=r"names is None, .auto. or .always.\. Received: .never."):
+        make(encoder, names="never").fit(TEXTS, LABELS)
+
+
+RENAMED = {"greet": "SayHello", "reset": "password_reset?", "order": "order/where-is-it"}
+# Examples of an intent have no word in common, but each has one with its name.
+SPARSE = ["say one", "hello two", "password three", "reset four", "order five", "where six"]
+SPARSE_LABELS = [RENAMED[name] for name in ("greet", "reset", "order") for _ in range(2)]
+
+
+@pytest.mark.parametrize("is_validated", [False, True])
+@pytest.mark.parametrize("head", ["network", "logistic"])
+def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validated, tmp_path):
+    known = ["say one", "password three", "order five"]
+    labels = [RENAMED[name] for name in ("greet", "reset", "order")]
+    validation = (["hello", "reset", "where"], labels) if is_validated else None
+    texts, own = (known, labels) if is_validated else (SPARSE, SPARSE_LABELS)
+    classifier = make(encoder, head, lexical=None).fit(texts, own, validation=validation)
+    assert classifier.names_
+    assert classifier.predict(["hello", "reset", "where is it"]).tolist() == labels
+    always = make(encoder, head, lexical=None, names="always")
+    always.fit(texts, own, validation=validation)
+    queries = [*known, "hello"]
+    expected = classifier.predict_proba(queries)
+    np.testing.assert_array_equal(always.predict_proba(queries), expected)
+    without = make(encoder, head, lexical=None, names=None).fit(texts, own, validation=validation)
+    assert not without.names_
+    assert np.abs(without.predict_proba(queries) - expected).max() > 0.01
+    # A mean encoding is that of examples.
+    np.testing.assert_array_equal(without.parts_.centroids, classifier.parts_.centroids)
+    classifier.save(tmp_path / "model")
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
+    assert (loaded.names, loaded.names_) == ("always", True)
+    without.save(tmp_path / "model", overwrite=True)
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
+    assert (loaded.names, loaded.names_) == (None, False)
+
+
+def test_names_that_mislead_are_no_examples(encoder):
+    other = {"greet": "my password order", "reset": "hello order", "order": "hello password reset"}
+    labels = [other[label] for label in LABELS]
+    classifier = make(encoder, "logistic").fit(TEXTS, labels)
+    assert not classifier.names_
+    plain = make(encoder, "logistic", names=None).fit(TEXTS, labels)
+    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), plain.predict_proba(QUERIES))
+
+
+def test_names_count_as_much_as_a_mean_example(encoder):
+    weights = np.linspace(1, 3, len(TEXTS))
+    classifier = make(encoder, "logistic", lexical=None, names="always")
+    classifier.fit(TEXTS, LABELS, weights)
+    names = sorted({*LABELS})
+    by_hand = make(encoder, "logistic", lexical=None, names=None)
+    by_hand.fit([*TEXTS, *names], [*LABELS, *names], [*weights, 2.0, 2.0, 2.0])
+    np.testing.assert_allclose(
+        classifier.predict_proba(QUERIES), by_hand.predict_proba(QUERIES), atol=1e-5
+    )
+
+
+def test_names_are_not_validated_on(encoder, monkeypatch):
+    """A grid's examples are drawn as without names."""
+    from convert_tf.intents import classifier as module
+
+    seen, best = [], module.best_options
+
+    def spied(options, grid, encodings, labels, validation, weights):
+        seen.append((len(labels), validation))
+        return best(options, grid, encodings, labels, validation, weights)
+
+    monkeypatch.setattr(module, "best_options", spied)
+    for names in (None, "always"):
+        make(encoder, "logistic", grid={"logistic_c": (1.0, 10.0)}, names=names).fit(TEXTS, LABELS)
+    (few, plain), (more, named) = seen
+    assert more == few + 3
+    np.testing.assert_array_equal(named[0], plain[0])
 
 
 def test_validation_data_have_intents(encoder):

@@ -142,6 +142,20 @@ def test_intents_move_apart_and_each_training_begins_anew(checkpoint, quick):
     np.testing.assert_allclose(encoder.encodings(), tuned, atol=1e-4)
 
 
+def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
+    def weights(share):
+        monkeypatch.setattr(tuner, "_SHARE", share)
+        encoder = make(checkpoint)
+        facts = encoder.train(Y, ALL)
+        return [np.array(own) for own in encoder._network.trainable_variables], facts
+
+    (first, still), (last, whole), (some, part) = map(weights, (0.0, 1.0, 0.75))
+    for start, end, between in zip(first, last, some, strict=True):
+        np.testing.assert_allclose(between, start + 0.75 * (end - start), atol=1e-5)
+    assert still["relative_change"] == 0 < whole["relative_change"]
+    assert part["relative_change"] == pytest.approx(0.75 * whole["relative_change"], rel=1e-3)
+
+
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
     monkeypatch.setattr(tuner, "_LEARNING_RATE", 1e30)
     with pytest.raises(ValueError, match=r"none at step \d+, with a learning rate of 1e\+30"):
@@ -255,8 +269,10 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
 
     monkeypatch.setattr(FewShotTuner, "train", spied_training)
     monkeypatch.setattr(finetuned, "held_out_answers", spied_answers)
-    _, facts = train(checkpoint, tmp_path)
+    classifier, facts = train(checkpoint, tmp_path, "--names=always")
+    assert classifier.names_
     assert facts["judged_examples"] == len(TEXTS)
+    assert facts["has_names"]  # --names=always
     *frozen, of_tuned = judged
     assert all(parts == of_tuned for parts in frozen)
     assert set.union(*of_tuned) == set(range(len(TEXTS)))

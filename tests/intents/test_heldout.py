@@ -70,11 +70,27 @@ def test_nothing_is_held_out_of_single_examples(examples):
     )
 
 
-def test_of_many_examples_one_part_is_enough():
-    labels = np.arange(4000) % 2
-    assert [part.sum() for part in held_parts(labels, seed=0)] == [800]
-    assert [part.sum() for part in held_parts(labels, seed=0, folds=4)] == [1000]
-    assert [part.sum() for part in held_parts(labels[:30], seed=0, folds=3)] == [10] * 3
+def test_of_many_examples_one_part_is_enough(examples):
+    def sizes(number, folds):
+        labels, is_name = np.arange(number) % 2, np.zeros(number, bool)
+        own = examples._replace(texts=[""] * number, labels=labels, is_name=is_name)
+        return [part.sum() for part in held_parts(own, seed=0, folds=folds)]
+
+    assert sizes(4000, 5) == [800]
+    assert sizes(4000, 4) == [1000]
+    assert sizes(30, 3) == [10] * 3
+
+
+def test_names_are_trained_on_and_never_held_out(examples):
+    encode = IntentEncodings(WordEncoder())
+    named = examples.with_names(sorted({*LABELS}), encode)
+    assert named.texts == [*TEXTS, "greet", "order", "reset"]
+    assert named.labels[-3:].tolist() == [0, 1, 2]
+    assert named.encoded(encode).encodings.tolist() == named.encodings.tolist()
+    parts, plain = held_parts(named, seed=0), held_parts(examples, seed=0)
+    for part, own in zip(parts, plain, strict=True):
+        assert part.tolist() == [*own, False, False, False]
+    assert named.kept(~parts[0]).texts[-3:] == ["greet", "order", "reset"]
 
 
 def test_the_temperature_is_found():
