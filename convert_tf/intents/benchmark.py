@@ -23,7 +23,7 @@ from convert_tf.intents.scope import ScopeScores, fit_threshold
 from convert_tf.storage.arrays import load_arrays
 
 FULL = "full"
-_CHOSEN = ("kind", "names")  # by a classifier, of which it has an attribute
+_CHOSEN = ("kind", "names")  # by a classifier: its `kind_` and `names_`
 
 Report = dict[str, Any]
 

@@ -84,8 +84,8 @@ class IntentClassifier(TextClassifier):
         which are shorter; or `"auto"`: of an encoder that has both, those from which more held-out
         examples are answered right, and those for similarity where none can be held out.
       names: `"auto"`: the names of the intents in plain words (`"card_arrival"`: card arrival) are
-        examples, too, where more held-out examples are answered right with them; `"always"`: they
-        are; None: they are not.
+        examples, too, where logistic regression on encodings answers more held-out examples right
+        with them; `"always"`: they are; None: they are not. That of `out_of_scope_label` never is.
 
     Attributes:
       classes_: the intents, sorted.
@@ -165,10 +165,10 @@ class IntentClassifier(TextClassifier):
           labels: the intent of each, or `out_of_scope_label`; likewise.
           sample_weight: how much each counts in training; None for equally much. Those of 0 are
             left out. Thresholds count the others alike.
-          validation: texts and labels that choose what `grid`, `patience`, words and thresholds
-            need; nothing else is learnt from them.
+          validation: texts and labels that choose what `grid`, `patience`, `kind`, `names`, words
+            and thresholds need; nothing else is learnt from them.
           folds: of the examples of intents, where the encoder was trained on them: others judge.
-            With `names="always"` these are behind them.
+            With `names="always"` each also has a row for each name, behind those of examples.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
@@ -191,7 +191,13 @@ class IntentClassifier(TextClassifier):
                 f"folds, kind={self.kind!r} and names={self.names!r}. Set both to theirs."
             )
         examples = with_helpful_names(
-            examples, self.classes_, encode, self.names, checked, seed=self.random_state
+            examples,
+            self.classes_,
+            encode,
+            self.names,
+            checked,
+            left_out=self.out_of_scope_label,
+            seed=self.random_state,
         )
         self.names_ = bool(examples.is_name.any())
         if len(kinds) > 1:

@@ -57,14 +57,17 @@ class IntentExamples(NamedTuple):
             self.is_name[chosen],
         )
 
-    def with_names(self, classes: Iterable[Any], encode: Encode) -> "IntentExamples":
+    def with_names(
+        self, classes: Iterable[Any], encode: Encode, *, left_out: Any
+    ) -> "IntentExamples":
         """These, and behind them the names of intents, each as much as a mean example.
 
         Args:
           classes: the intents, sorted.
           encode: what `encodings` are by.
+          left_out: one whose name is no example.
         """
-        names = names_of(classes)
+        names = names_of(classes, left_out=left_out, known=self.texts)
         if not names.texts:
             return self
         weights = self.weights
@@ -143,11 +146,10 @@ def examples_of(
     encodings = encode([*in_texts, *out_texts])
     outer = encodings[len(inside) :]
     weighted = own if is_weighted else None
-    no_names = np.zeros(len(inside), bool)
-    found_examples = IntentExamples(
-        in_texts, encodings[: len(inside)], numbers, weighted, out_texts, outer, no_names
-    )
-    return found_examples, classes
+    is_name = np.zeros(len(inside), bool)
+    inner = encodings[: len(inside)]
+    examples = IntentExamples(in_texts, inner, numbers, weighted, out_texts, outer, is_name)
+    return examples, classes
 
 
 def validated(

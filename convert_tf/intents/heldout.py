@@ -22,7 +22,7 @@ LEXICAL = ("auto",)
 _FOLDS = 5
 _FEW_FOLDS = 3  # to compare what is trained on
 _MANY = 3_000  # examples, of which one fold is enough
-_QUICK = {"head": "logistic", "logistic_c": LOGISTIC_C}
+_LOGISTIC = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 _LEAST = 1e-12
@@ -208,6 +208,7 @@ def with_helpful_names(
     names: str | None,
     checked: Validated | None,
     *,
+    left_out: Any,
     seed: int,
 ) -> IntentExamples:
     """Examples, and the names of intents among them where that is asked for or helps.
@@ -220,9 +221,12 @@ def with_helpful_names(
       encode: what the encodings are by.
       names: as in `IntentClassifier`.
       checked: what is judged on; None holds parts out.
+      left_out: an intent whose name is no example.
       seed: of the parts.
     """
-    named = examples if names is None else examples.with_names(classes, encode)
+    named = examples
+    if names is not None:
+        named = examples.with_names(classes, encode, left_out=left_out)
     if names == "always" or not named.is_name.any():
         return named
     accuracies = []
@@ -230,9 +234,9 @@ def with_helpful_names(
         answers: Answers | None
         if checked is None:
             folds = frozen_folds(own, seed=seed, folds=_FEW_FOLDS)
-            answers = held_out_answers(_QUICK, own, folds, has_lexical=False)
+            answers = held_out_answers(_LOGISTIC, own, folds, has_lexical=False)
         else:
-            answers = answers_of(train_parts(_QUICK, own, has_lexical=False), *checked)
+            answers = answers_of(train_parts(_LOGISTIC, own, has_lexical=False), *checked)
         if answers is None:
             return examples
         accuracies.append(accuracy_of_answers(answers))
@@ -265,11 +269,29 @@ def fit_mixture(answers: Answers) -> Mixture:
     return tried[int(np.argmax(values))]
 
 
-def accuracy_of_answers(answers: Answers) -> float:
-    """Share of the examples in scope that head and words together answer right."""
+def right_answers(answers: Answers) -> np.ndarray:
+    """Which of the examples in scope head and words together answer right: bool `[in scope]`."""
     is_in = answers.labels != OUTSIDE
     predicted = fit_mixture(answers).probabilities(answers.head, answers.lexical).argmax(axis=1)
-    return float((predicted == answers.labels)[is_in].mean())
+    return np.asarray((predicted == answers.labels)[is_in])
+
+
+def accuracy_of_answers(answers: Answers) -> float:
+    """Share of the examples in scope that head and words together answer right."""
+    return float(right_answers(answers).mean())
+
+
+def are_clearly_more(others: np.ndarray, own: np.ndarray) -> bool:
+    """Whether others are right more often, by more than a standard error of the difference.
+
+    Args:
+      others, own: which of the same examples they answer right, bool `[n]`.
+
+    Reference: McNemar, "Note on the sampling error of the difference between correlated proportions
+    or percentages", 1947.
+    """
+    gained, lost = np.sum(others & ~own), np.sum(own & ~others)
+    return bool(gained - lost > np.sqrt(gained + lost))
 
 
 def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:

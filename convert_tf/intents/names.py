@@ -3,15 +3,12 @@
 Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of classes too.
 """
 
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 NAMES = ("auto", "always")
-
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_BETWEEN = re.compile(r"[\W_]+")
 
 
 class IntentNames(NamedTuple):
@@ -30,17 +27,37 @@ def name_in_words(label: Any) -> str:
     """`"card_arrival"` and `"CardArrival"` → `"card arrival"`; `""` for what has no letter."""
     if not isinstance(label, str):
         return ""
-    words = _BETWEEN.sub(" ", _HUMP.sub(" ", label)).strip().lower()
+    text = unicodedata.normalize("NFC", label)
+    found = []
+    for before, character, behind in zip(f" {text}", text, f"{text[1:]} ", strict=False):
+        is_hump = before.islower() or before.isdigit() or (before.isupper() and behind.islower())
+        if character.isupper() and is_hump:
+            found.append(" ")
+        found.append(character if _is_of_words(character) else " ")
+    words = " ".join("".join(found).lower().split())
     return words if any(map(str.isalpha, words)) else ""
 
 
-def names_of(classes: Iterable[Any]) -> IntentNames:
+def names_of(
+    classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
+) -> IntentNames:
     """Names of intents, without those that say nothing or are those of several.
 
     Args:
       classes: the intents, in the order of their numbers.
+      left_out: one whose name is none, as that of texts without an intent.
+      known: examples; one that is a name would be trained on as a name where it is held out.
     """
-    words = [*map(name_in_words, classes)]
-    number = Counter(words)
-    labels = [label for label, name in enumerate(words) if name and number[name] == 1]
+    words = ["" if label == left_out else name_in_words(label) for label in classes]
+    number, left_out_words = Counter(words), {"", *known}
+    labels = [
+        label
+        for label, name in enumerate(words)
+        if number[name] == 1 and name not in left_out_words
+    ]
     return IntentNames(labels, [words[label] for label in labels])
+
+
+def _is_of_words(character: str) -> bool:
+    is_mark = unicodedata.category(character).startswith("M")  # as the vowels of Hindi
+    return character.isalnum() or is_mark or character in "'\u2019"

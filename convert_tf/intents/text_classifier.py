@@ -85,8 +85,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
             raise unusable(f"with {', '.join(unknown)}")
-        # Those who wrote none knew one.
-        classifier = cls(encoder, **{"kind": "sentence", **parts.params})
+        # What those did who did not write it.
+        before = {"kind": "sentence", "names": None}
+        before = {name: value for name, value in before.items() if name in cls._get_param_names()}
+        classifier = cls(encoder, **{**before, **parts.params})
         try:
             classifier._check_options()
         except (TypeError, OverflowError) as error:  # of values of other kinds

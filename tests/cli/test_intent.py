@@ -107,7 +107,7 @@ def test_a_training_that_diverges_writes_nothing(files):
 def test_words_can_be_left_out(files, capsys):
     train(files, "--head=logistic")
     assert "words count" in capsys.readouterr().out
-    train(files, "--head=logistic", "--lexical=none", output="other")
+    train(files, "--head=logistic", "--lexical=none", "--names=none", output="other")
     assert "words count" not in capsys.readouterr().out
 
 
@@ -234,12 +234,17 @@ def test_a_benchmark_compares_rows_and_adds_to_what_is_there(files, capsys):
         f"--validation={files / 'test.csv'}", "--shots=2,full", f"--output={files / 'results'}",
         f"--cache={files / 'cache'}", "--heads=logistic",
     )  # fmt: skip
-    call(*common, "--tfidf", "--lexical", f"--module={files / 'module'}", "--seeds=2")
-    call(*common, f"--vectors=words={files / 'vectors.npz'}", "--seeds=1")
+    call(*common, "--tfidf", "--lexical", "--names", f"--module={files / 'module'}", "--seeds=2")
+    # The file has no vectors of names, and needs none.
+    call(*common, "--names", f"--vectors=words={files / 'vectors.npz'}", "--seeds=1")
     printed = capsys.readouterr().out
     assert "2-shot" in printed
     report = json.loads((files / "results" / "benchmark.json").read_text())
-    tfidf, module, mixed, words = report["rows"]
+    tfidf, module, mixed, named, words = report["rows"]
+    assert named["name"] == f"{module['name']} + words + names"
+    assert isinstance(named["regimes"]["full"]["runs"][0]["names"], bool)
+    assert module["regimes"]["full"]["runs"][0]["names"] is False
+    assert "names" not in named["regimes"]["full"]["mean"]
     assert mixed["name"] == f"{module['name']} + words"
     assert mixed["regimes"]["full"]["runs"] != module["regimes"]["full"]["runs"]
     assert words["name"] == "words + logistic"

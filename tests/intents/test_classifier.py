@@ -1,5 +1,6 @@
 """`IntentClassifier` as a scikit-learn estimator, and out of scope."""
 
+import json
 import pickle
 import warnings
 from functools import partial
@@ -17,7 +18,9 @@ from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.encodings import MAX_TEXTS, PROBES, IntentEncodings
+from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
 from convert_tf.intents.heldout import WEIGHTS
+from convert_tf.storage.checksums import record_checksums
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
 QUERIES = ["hello friend", "password reset", "order today"]
@@ -329,6 +332,28 @@ def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validat
     without.save(tmp_path / "model", overwrite=True)
     loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
     assert (loaded.names, loaded.names_) == (None, False)
+
+
+def test_a_model_of_before_has_no_names(encoder, tmp_path):
+    make(encoder).fit(TEXTS, LABELS).save(tmp_path / "model")
+    path = tmp_path / "model" / MODEL_FILE
+    described = json.loads(path.read_text())
+    del described["params"]["names"]
+    path.write_text(json.dumps(described))
+    record_checksums(tmp_path / "model", [MODEL_FILE, HEAD_FILE])
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
+    assert (loaded.names, loaded.names_) == (None, False)
+
+
+def test_descriptions_take_the_place_of_names(encoder):
+    classifier = IntentClassifier.from_descriptions({"a": "hello", "b": "password"}, encoder)
+    assert (classifier.names, classifier.names_) == (None, False)
+
+
+def test_what_has_no_intent_has_no_name(encoder):
+    texts, labels = [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)]
+    make(encoder, "logistic", names="always").fit(texts, labels)
+    assert "oos" not in encoder.texts
 
 
 def test_names_that_mislead_are_no_examples(encoder):

@@ -12,6 +12,7 @@ from convert_tf.intents.heldout import (
     Answers,
     Mixture,
     answers_of,
+    are_clearly_more,
     calibration_error,
     fit_mixture,
     frozen_folds,
@@ -81,16 +82,29 @@ def test_of_many_examples_one_part_is_enough(examples):
     assert sizes(30, 3) == [10] * 3
 
 
+@pytest.mark.parametrize(
+    ("gained", "lost", "is_clear"),
+    [(0, 0, False), (1, 0, False), (2, 0, True), (5, 2, True), (4, 2, False), (2, 4, False)],
+)
+def test_a_lead_is_clear_beyond_its_standard_error(gained, lost, is_clear):
+    own = np.arange(20) < 10
+    others = own.copy()
+    others[10 : 10 + gained], others[:lost] = True, False
+    assert are_clearly_more(others, own) == is_clear
+
+
 def test_names_are_trained_on_and_never_held_out(examples):
     encode = IntentEncodings(WordEncoder())
-    named = examples.with_names(sorted({*LABELS}), encode)
-    assert named.texts == [*TEXTS, "greet", "order", "reset"]
-    assert named.labels[-3:].tolist() == [0, 1, 2]
+    named = examples.with_names(["greet", "7", "reset"], encode, left_out=None)
+    assert named.texts == [*TEXTS, "greet", "reset"]
+    assert named.labels[-2:].tolist() == [0, 2]
+    only = examples.with_names(["greet", "order", "hello_there"], encode, left_out="greet")
+    assert only.texts == [*TEXTS, "order"]  # "hello there" is an example
     assert named.encoded(encode).encodings.tolist() == named.encodings.tolist()
     parts, plain = held_parts(named, seed=0), held_parts(examples, seed=0)
     for part, own in zip(parts, plain, strict=True):
-        assert part.tolist() == [*own, False, False, False]
-    assert named.kept(~parts[0]).texts[-3:] == ["greet", "order", "reset"]
+        assert part.tolist() == [*own, False, False]
+    assert named.kept(~parts[0]).texts[-2:] == ["greet", "reset"]
 
 
 def test_the_temperature_is_found():

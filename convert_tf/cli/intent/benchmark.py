@@ -40,8 +40,8 @@ def define_flags(define: Define) -> None:
     define(
         "names",
         False,
-        "Whether each head also has a row where names of intents are examples where that helps, "
-        "with --lexical beside words.",
+        "Whether each head on a --module also has a row where names of intents are examples where "
+        "that helps, with --lexical beside words.",
     )
     define(
         "finetune",
@@ -158,7 +158,7 @@ def _rows(values: Any, data: Any) -> list[Any]:
             rows.append(encoder_row(name, kept, head, lexical=None, names=None))
             if values.lexical:
                 rows.append(encoder_row(name, kept, head, names=None))
-            if values.names:
+            if values.names and encoder in modules:  # a file has no vectors of names
                 lexical = LEXICAL[0] if values.lexical else None
                 rows.append(encoder_row(name, kept, head, lexical=lexical))
     rows += [finetuned_row(path) for path in values.finetune]

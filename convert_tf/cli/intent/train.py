@@ -55,7 +55,8 @@ def define_flags(define: Define) -> None:
     define(
         "validation",
         [],
-        "Files that choose --tune, --patience and the threshold; a tenth of the data by default.",
+        "Files that choose --tune, --patience, --kind, --names and the threshold; parts of the "
+        "data by default.",
     )
     define("output", NEEDED, "Folder of the model.")
     define("overwrite", False, "Whether a model of that name is replaced.")
@@ -93,8 +94,8 @@ def define_flags(define: Define) -> None:
     define(
         "names",
         NAMES[0],
-        "Whether the intents' names in plain words are examples of them, too: where "
-        "cross-validation says so, always, or never.",
+        "Whether the intents' names in plain words are examples of them, too: where more held-out "
+        "or --validation examples are answered right with them, always, or never.",
         choices=(*NAMES, "none"),
     )
     define(

@@ -18,14 +18,15 @@ from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
-    accuracy_of_answers,
     answers_of,
+    are_clearly_more,
     held_out_answers,
     held_parts,
+    right_answers,
     train_parts,
     with_helpful_names,
 )
-from convert_tf.intents.names import names_of
+from convert_tf.intents.names import name_in_words
 from convert_tf.intents.tuning import quick_options
 from convert_tf.numerics.vectors import unit_rows
 
@@ -46,9 +47,9 @@ def finetuned_classifier(
     """Trains a classifier and its encoder, whose module is written beside its head.
 
     The fine-tuned encoder is kept where it is right more often than the frozen one, on `validation`
-    or on parts of the examples that neither was trained on; else the frozen one is. Of both the
-    better head and kind of encodings count; names of intents are examples of their heads where the
-    frozen encoder is right more often with them.
+    or on parts of the examples that neither was trained on, and by more than a standard error of
+    that difference; else the frozen one is. Of both the better head and kind of encodings count;
+    names of intents are examples of their heads as in `IntentClassifier`, judged on the frozen one.
 
     Args:
       checkpoint: model directory or module to fine-tune.
@@ -67,7 +68,7 @@ def finetuned_classifier(
     from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
-    names = [] if params["names"] is None else names_of({*examples.labels}).texts
+    names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
         checkpoint,
@@ -77,7 +78,7 @@ def finetuned_classifier(
     )
     judged = _Judged(tuner, examples, validation, params)
     facts = judged.facts
-    is_better = facts["accuracy"] > facts["accuracy_frozen"]
+    is_better = facts["is_finetuned"]
     kept = "" if is_better else "_frozen"
     params = {
         **params,
@@ -102,7 +103,6 @@ def finetuned_classifier(
             "context and response encodings were not trained along: use the original module to "
             "rank responses."
         )
-    facts["is_finetuned"] = is_better
     with tempfile.TemporaryDirectory() as scratch:
         module = os.path.join(scratch, "module")
         if is_better:
@@ -127,8 +127,8 @@ class _Judged:
       examples: with frozen encodings; names of intents among them where they help.
       folds: with fine-tuned ones; None where there is validation data.
       facts: `accuracy_frozen`, the `kind_frozen` of encodings and the `head_frozen` that it is
-        of, `accuracy`, `kind` and `head` likewise, `has_names`, `judged_examples`, and those of
-        training.
+        of, `accuracy`, `kind` and `head` likewise, `is_finetuned` (which one is better),
+        `has_names`, `judged_examples`, and those of training.
 
     Raises:
       ValueError: the data are unusable, or the model has no encodings of that kind.
@@ -175,20 +175,30 @@ class _Judged:
         if validation is not None:
             checked = validated(*validation, classes, encode, outside)
         self.examples = with_helpful_names(
-            self.examples, classes, encode, params["names"], checked, seed=self._seed
+            self.examples,
+            classes,
+            encode,
+            params["names"],
+            checked,
+            left_out=params["out_of_scope_label"],
+            seed=self._seed,
         )
         self.folds: list[Fold] | None = None
         frozen, tuned = self._by_folds() if checked is None else self._by_validation(checked)
         self.facts["has_names"] = bool(self.examples.is_name.any())
-        accuracies = [[accuracy_of_answers(each) for each in own] for own in (frozen, tuned)]
-        places = [int(np.argmax(own)) for own in accuracies]
-        for suffix, own, place in zip(("_frozen", ""), accuracies, places, strict=True):
+        best = []
+        for suffix, answers in (("_frozen", frozen), ("", tuned)):
+            right = [right_answers(each) for each in answers]
+            place = int(np.argmax([own.mean() for own in right]))
             kind, head = self._variants[place]
             self.facts |= {
-                f"accuracy{suffix}": own[place],
+                f"accuracy{suffix}": float(right[place].mean()),
                 f"kind{suffix}": kind,
                 f"head{suffix}": head,
             }
+            best.append(right[place])
+        of_frozen, of_tuned = best
+        self.facts["is_finetuned"] = are_clearly_more(of_tuned, of_frozen)
         self.facts["judged_examples"] = int((frozen[0].labels != OUTSIDE).sum())
         if self.folds is not None:
             self.folds = [

@@ -11,7 +11,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
 from convert_tf.models.trunk import segments_of
 
-# The recipe: docs/decisions.md says how little it was compared.
+# The recipe; docs/decisions.md says what it was compared with.
 _TRAINED_BLOCKS = 3  # the upper ones
 _HEAD_SPEED = 10  # the head learns so many times faster
 _ENCODING_DROPOUT = 0.5

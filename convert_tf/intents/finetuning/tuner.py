@@ -3,8 +3,8 @@
 What a text is below the trained blocks is computed once. Batches hold as many examples of each
 intent, so that each has others of its own to be close to: no pairs are made beforehand.
 
-The weights are then a mean of those before and after, by which they answer more texts right that
-were not trained on than by either.
+The weights are then a mean of those before and after, from which logistic regression was mostly
+right about as often as from those after or more often.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -34,7 +34,7 @@ from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
-# The recipe: docs/decisions.md says how little it was compared.
+# The recipe; docs/decisions.md says what it was compared with.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
