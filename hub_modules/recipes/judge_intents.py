@@ -48,7 +48,10 @@ def accuracy(vectors: dict[str, np.ndarray], data: LabelledTexts, seed: int) -> 
     drawn = set(few.texts)
     tested = [i for i, text in enumerate(data.texts) if text not in drawn]
     classifier = IntentClassifier(
-        lambda texts: np.stack([vectors[text] for text in texts]), head="logistic", lexical=None
+        lambda texts: np.stack([vectors[text] for text in texts]),
+        head="logistic",
+        lexical=None,
+        names=None,
     ).fit(*few)
     return float(
         classifier.score([data.texts[i] for i in tested], [data.labels[i] for i in tested])
