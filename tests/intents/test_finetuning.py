@@ -187,13 +187,14 @@ def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys
     found = iter([0.5, 0.4, 0.55, 0.6])  # of both heads on the frozen encoder, then on the tuned
     monkeypatch.setattr(finetuned, "right_answers", lambda answers: right(next(found)))
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
-    classifier, facts = train(checkpoint, tmp_path, *arguments)
+    classifier, facts = train(checkpoint, tmp_path, "--names=always", *arguments)
     printed = capsys.readouterr().out
+    assert classifier.names_
     assert "50.00% with the frozen encoder and the network head, 60.00%" in printed
     assert "with the fine-tuned one and the logistic head" in printed
     assert "weights of the encoder moved by" in printed
     assert facts["is_finetuned"]
-    assert facts["examples"] == 12
+    assert facts["examples"] == 12  # names train the head alone
     assert classifier.head == "logistic"
     own = unit_encodings(checkpoint)
     assert np.abs(classifier.encode(TEXTS) - own).max() > 0.01
