@@ -1,10 +1,14 @@
 """Teachers, where their packages are installed."""
 
+import itertools
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from convert_tf.training import teacher as teachers
 from convert_tf.training.teacher import Teacher
 
 WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
@@ -52,6 +56,27 @@ def test_vectors_are_means_of_each_text_alone(folder):
     cosines = np.sum(vectors.astype(np.float32) * np.array(expected), axis=1)
     assert cosines.min() > 0.995  # bfloat16
     assert teacher([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("has_instructions", [False, None])
+def test_without_known_instructions_bfloat16_is_not_tried(monkeypatch, has_instructions):
+    monkeypatch.setattr(teachers, "multiplies_bfloat16", lambda: has_instructions)
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import would fail
+    assert teachers._bfloat16_is_faster.__wrapped__() is False
+
+
+@pytest.mark.parametrize("bfloat16_seconds", [1, 3])
+def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, bfloat16_seconds):
+    import torch
+
+    monkeypatch.setattr(teachers, "multiplies_bfloat16", lambda: True)
+    times = itertools.chain.from_iterable((0, 2, 0, bfloat16_seconds) for _ in range(4))
+    monkeypatch.setattr(teachers, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    is_faster = teachers._bfloat16_is_faster.__wrapped__()
+    assert is_faster == (bfloat16_seconds < 2)
+    monkeypatch.setattr(teachers, "_bfloat16_is_faster", lambda: is_faster)
+    dtypes = {each.dtype for each in Teacher(str(folder))._model.parameters()}
+    assert dtypes == {torch.bfloat16 if is_faster else torch.float32}
 
 
 def test_folders_that_are_no_teachers_are_named(folder, tmp_path):
