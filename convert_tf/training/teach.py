@@ -39,6 +39,7 @@ from convert_tf.training.teacher import Encode
 
 CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
+_EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
 _WORK_VERSION = 2  # 1: teachers ran in 8 bits, whose vectors are others
 
@@ -168,25 +169,29 @@ def _write(
     subwords = _subword_texts(folder)
     has_sides = isinstance(teacher, Mapping)
     of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
-    vectors = np.asarray(of_side[PAIR[0]](subwords), DTYPE)
+    encode = of_side[PAIR[0]]
+    some = np.asarray(encode(subwords[::_EVERY_SUBWORD]), DTYPE)
+    dim = int(some.shape[1])
     settings = {
         "version": _WORK_VERSION,
         "data": data and os.path.realpath(data),
         "teacher": name,
-        "dim": int(vectors.shape[1]),
+        "dim": dim,
         "has_sides": has_sides,
         "splits": texts,
     }
-    done = _read_done(work, settings, vectors)
-    np.save(work / SUBWORDS_FILE, vectors)
+    done = _read_done(work, settings, some)
+    if done is None:
+        done = {"settings": settings, "done": {}}
+        (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
+        np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, subwords))
+        write_file(work / _DONE_FILE, json.dumps(done))
     for split, (own, read) in opened.items():
-        _encode_split(
-            read, split, own, wanted[split], work, of_side, done=done, dim=vectors.shape[1]
-        )
+        _encode_split(read, split, own, wanted[split], work, of_side, done=done, dim=dim)
     facts = {
         "version": FORMAT_VERSION,
         "teacher": name,
-        "dim": int(vectors.shape[1]),
+        "dim": dim,
         "dtype": DTYPE,
         **({"has_sides": True} if has_sides else {}),
         "splits": {split: {**own, "taught": wanted[split]} for split, own in texts.items()},
@@ -279,18 +284,31 @@ def _encode_split(
             write_file(work / _DONE_FILE, json.dumps(done))
 
 
-def _read_done(work: Path, settings: dict[str, Any], subwords: np.ndarray) -> dict[str, Any]:
-    """How far an earlier run with the same settings came.
+def _read_done(
+    work: Path, settings: dict[str, Any], some_subwords: np.ndarray
+) -> dict[str, Any] | None:
+    """How far an earlier run with the same settings came; None without one.
 
-    Two teachers may share a name; `subwords`, float `[vocab_size, dim]`, tell them apart.
+    Two teachers may share a name; `some_subwords`, float `[n, dim]`, tell them apart.
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
         if done["settings"] == settings:
-            before = load_array(work / SUBWORDS_FILE)
-            if np.allclose(before, subwords, atol=_SAME_VECTORS):
+            before = load_array(work / SUBWORDS_FILE)[::_EVERY_SUBWORD]
+            if np.allclose(before, some_subwords, atol=_SAME_VECTORS):
                 return dict(done)
-    return {"settings": settings, "done": {}}
+    return None
+
+
+def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
+    """float16 `[vocab_size, dim]`."""
+    vectors = []
+    with Progress("subwords", total=len(subwords)) as progress:
+        for start in range(0, len(subwords), CHUNK):
+            some = subwords[start : start + CHUNK]
+            vectors.append(np.asarray(encode(some), DTYPE))
+            progress.add(len(some))
+    return np.concatenate(vectors)
 
 
 def _subword_texts(folder: ArrayFolder) -> list[str]:

@@ -25,7 +25,7 @@ from convert_tf.storage.json_text import json_file
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
-_BATCH_SIZE = 64
+_BATCH_TOKENS = 1_024  # of a batch, with its padding
 _NEEDED = "Run `pip install 'convert_tf[teach]'`."
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.DUAL_ENCODER)
 
@@ -125,23 +125,27 @@ class Teacher:
         self._model = AutoModel.from_pretrained(folder).to(dtype).eval()
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._tokenizer.enable_padding()
+        self._tokenizer.no_padding()
         self.dim: int = self._model.config.hidden_size
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float16 `[len(texts), dim]`."""
         import torch
 
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
+        lengths = np.array([len(ids) for ids in tokens], np.int64)
+        order = np.argsort(-lengths, kind="stable")
         vectors = np.empty((len(texts), self.dim), np.float16)
-        for start in range(0, len(order), _BATCH_SIZE):
-            batch = order[start : start + _BATCH_SIZE]
-            encoded = self._tokenizer.encode_batch([texts[i] for i in batch])
-            ids = torch.tensor([each.ids for each in encoded])
-            mask = torch.tensor([each.attention_mask for each in encoded])
+        while len(order):
+            longest = max(lengths[order[0]], 1)
+            batch, order = np.split(order, [max(_BATCH_TOKENS // longest, 1)])
+            ids = np.zeros((len(batch), longest), np.int64)
+            for row, place in zip(ids, batch, strict=True):
+                row[: lengths[place]] = tokens[place]
+            mask = torch.from_numpy(np.arange(longest) < lengths[batch, None]).long()
             with torch.inference_mode():
-                outputs = self._model(input_ids=ids, attention_mask=mask)[0].float()
-                sums = torch.sum(outputs * mask[..., None], dim=1)
+                outputs = self._model(input_ids=torch.from_numpy(ids), attention_mask=mask)[0]
+                sums = torch.sum(outputs.float() * mask[..., None], dim=1)
                 vectors[batch] = torch.nn.functional.normalize(sums).numpy()
         return vectors
 

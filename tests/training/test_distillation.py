@@ -253,11 +253,12 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, mo
     monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
     output = tmp_path / "vectors"
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(letters_teacher, after=3))
+        write_vectors(corpus, output, _interrupted(letters_teacher, after=5))
     assert not output.exists()
     read = []
     write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
-    assert len(read) == 1 + 3  # the vocabulary, and three of five chunks
+    assert read[0] <= 2  # some of the vocabulary, by which the teacher is known again
+    assert len(read) == 1 + 3  # three of five chunks
     for name in ("context", "response"):
         np.testing.assert_array_equal(
             np.load(output / vectors_file("train", name)),
@@ -273,7 +274,7 @@ def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, monkeypatch,
     monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
     output, expected = tmp_path / "vectors", tmp_path / "expected"
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(letters_teacher, after=3))
+        write_vectors(corpus, output, _interrupted(letters_teacher, after=5))
     write_vectors(corpus, output, other)
     write_vectors(corpus, expected, other)
     for name in ("context", "response"):
@@ -476,8 +477,7 @@ def test_equal_texts_are_encoded_once(corpus, tmp_path, monkeypatch):
 
     output = tmp_path / "vectors"
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(counting, after=3))
-    del seen[: ArrayFolder(corpus.arrays).vocab_size]  # which the second call reads again
+        write_vectors(corpus, output, _interrupted(counting, after=5))
     write_vectors(corpus, output, counting)
     chunks = list(_with_repeats(corpus.records, "train", 0))
     texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
