@@ -75,8 +75,14 @@ mean convert_part3_mean convert_part3 convert_part2 0.4 first
 train_with_texts convert_part4 convert_part3_mean second "$@"
 train_with_texts convert convert_part4 second "$@"
 mean convert_mean convert convert_part3_mean 0.4 second
-train_with_texts convert_small convert_small_part1 second "$@"
-mean convert_small_mean convert_small convert_small_part1 0.4 second
+train_with_texts convert_small_part2 convert_small_part1 second "$@"
+mean convert_small_part2_mean convert_small_part2 convert_small_part1 0.4 second
+train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
+# How `convert` ranks the pairs that `convert_small` learns that from.
+[ -d "$work/ranking" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
+    --teacher "$work/runs/convert_mean" --sides --max_examples 350000 --output "$work/ranking"
+train_with_texts convert_small convert_small_part3 second --ranking_teacher "$work/ranking" "$@"
+mean convert_small_mean convert_small convert_small_part2_mean 0.5 second
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"
 [ -d "$work/runs/convert_multi_context_start" ] || python $recipes/with_history.py \
     "$work/runs/convert_mean" "$work/runs/convert_multi_context_part1" \
