@@ -12,7 +12,7 @@ def multiplies_bfloat16(cpuinfo: str | os.PathLike[str] = _TOLD_BY_LINUX) -> boo
     """Whether there are instructions that multiply in bfloat16; None where nothing tells.
 
     Without them each number is made float32 first, so that no timing is needed to know what is
-    faster, and a busy machine cannot make it come out wrong.
+    faster, and a busy machine cannot make it come out wrong. With them bfloat16 may yet be slower.
 
     Args:
       cpuinfo: Linux's file about its processors.

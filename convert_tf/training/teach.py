@@ -180,7 +180,7 @@ def _write(
         "has_sides": has_sides,
         "splits": texts,
     }
-    done = _read_done(work, settings, some)
+    done = _read_done(work, settings, some, len(subwords))
     if done is None:
         done = {"settings": settings, "done": {}}
         (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
@@ -285,7 +285,7 @@ def _encode_split(
 
 
 def _read_done(
-    work: Path, settings: dict[str, Any], some_subwords: np.ndarray
+    work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
 ) -> dict[str, Any] | None:
     """How far an earlier run with the same settings came; None without one.
 
@@ -294,8 +294,10 @@ def _read_done(
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
         if done["settings"] == settings:
-            before = load_array(work / SUBWORDS_FILE)[::_EVERY_SUBWORD]
-            if np.allclose(before, some_subwords, atol=_SAME_VECTORS):
+            before = load_array(work / SUBWORDS_FILE)
+            is_of_vocabulary = len(before) == num_subwords
+            before = before[::_EVERY_SUBWORD]
+            if is_of_vocabulary and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
                 return dict(done)
     return None
 

@@ -16,7 +16,12 @@ from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.record_examples import read_texts
-from convert_tf.data.teacher_vectors import FACTS_FILE, TeacherVectors, vectors_file
+from convert_tf.data.teacher_vectors import (
+    FACTS_FILE,
+    SUBWORDS_FILE,
+    TeacherVectors,
+    vectors_file,
+)
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
@@ -264,6 +269,25 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, mo
             np.load(output / vectors_file("train", name)),
             np.load(f"{teacher}/{vectors_file('train', name)}"),
         )
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_what_was_interrupted_twice_is_as_if_it_never_was(
+    corpus, teacher, tmp_path, monkeypatch, after
+):
+    """In the vocabulary or behind it, and by a teacher of the same name in its vocabulary."""
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    output = tmp_path / "vectors"
+    for teach, calls in ((backwards, 5), (letters_teacher, after)):
+        with pytest.raises(KeyboardInterrupt):
+            write_vectors(corpus, output, _interrupted(teach, after=calls))
+    write_vectors(corpus, output, letters_teacher)
+    for name in (
+        vectors_file("train", "context"),
+        vectors_file("train", "response"),
+        SUBWORDS_FILE,
+    ):
+        np.testing.assert_array_equal(np.load(output / name), np.load(f"{teacher}/{name}"))
 
 
 @pytest.mark.parametrize(

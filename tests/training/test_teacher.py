@@ -43,6 +43,7 @@ def test_vectors_are_means_of_each_text_alone(folder):
 
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS[2:], rng.integers(1, 120))) for _ in range(150)]
+    shapes = []
     model = AutoModel.from_pretrained(folder).eval()
     expected = []
     for text in texts:
@@ -51,11 +52,18 @@ def test_vectors_are_means_of_each_text_alone(folder):
             mean = model(input_ids=ids)[0][0].mean(dim=0).numpy()
         expected.append(mean / np.linalg.norm(mean))
     teacher = Teacher(str(folder))
+    teacher._model.register_forward_pre_hook(
+        lambda _, __, inputs: shapes.append((*inputs["input_ids"].shape,)), with_kwargs=True
+    )
     vectors = teacher(texts)
+    tokens = sum(min(len(text.split()), 96) for text in texts)
+    assert max(rows * longest for rows, longest in shapes) <= 1024
+    assert sum(rows * longest for rows, longest in shapes) < 1.2 * tokens  # the rest is padding
     assert (vectors.dtype, vectors.shape, teacher.dim) == (np.float16, (150, 16), 16)
     cosines = np.sum(vectors.astype(np.float32) * np.array(expected), axis=1)
     assert cosines.min() > 0.995  # bfloat16
     assert teacher([]).shape == (0, 16)
+    assert np.isfinite(teacher(["a", "", "b a"])).all()
 
 
 @pytest.mark.parametrize("has_instructions", [False, None])
