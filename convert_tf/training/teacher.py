@@ -9,7 +9,6 @@ have a mean cosine of 0.87 to those of float32.
 import functools
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.processor import multiplies_bfloat16
+from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.json_text import json_file
 
 # Texts to float `[texts, dim]`, of length 1.
@@ -205,23 +205,18 @@ def _bfloat16_is_faster() -> bool:
     """Whether PyTorch multiplies matrices faster in bfloat16 than in float32 here.
 
     Instructions for it do not tell: on an Intel Xeon with AVX-512's, and without AMX, it takes
-    twice as long. Some hundredths of a second of both in turns, of which the shortest count: other
-    programs may be running.
+    twice as long.
     """
     if not multiplies_bfloat16():
         return False
     import torch
 
-    layers = [torch.nn.Linear(768, 3072, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
-    seconds = []
-    with torch.inference_mode():
-        for _ in range(4):
-            for layer in layers:
-                rows = torch.ones(512, 768, dtype=layer.weight.dtype)
-                start = time.perf_counter()
-                layer(rows)
-                seconds.append(time.perf_counter() - start)
-    return min(seconds[2::2]) > min(seconds[3::2])
+    def product(dtype: torch.dtype) -> Callable[[], torch.Tensor]:
+        rows, kernel = torch.ones(512, 768, dtype=dtype), torch.ones(768, 3072, dtype=dtype)
+        return lambda: rows @ kernel
+
+    in_float32, in_bfloat16 = shortest_seconds([product(torch.float32), product(torch.bfloat16)])
+    return in_bfloat16 < in_float32
 
 
 def _bare(name: str) -> str:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import time
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.processor import multiplies_bfloat16
+from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.folders import put_aside
 
@@ -132,10 +132,11 @@ def bfloat16_is_faster() -> bool:
     if multiplies_bfloat16() is False:
         return False
     kernels = [tf.ones([512, 2048], dtype) for dtype in (tf.float32, tf.bfloat16)]
-    seconds = []
-    for _ in range(4):
-        for kernel in kernels:
-            start = time.perf_counter()
-            tf.matmul(kernel, kernel, transpose_b=True).numpy()
-            seconds.append(time.perf_counter() - start)
-    return min(seconds[2::2]) >= SPEED_UP_THAT_COUNTS * min(seconds[3::2])
+    in_float32, in_bfloat16 = shortest_seconds(
+        [functools.partial(_product, kernel) for kernel in kernels]
+    )
+    return in_float32 >= SPEED_UP_THAT_COUNTS * in_bfloat16
+
+
+def _product(kernel: tf.Tensor) -> np.ndarray:
+    return tf.matmul(kernel, kernel, transpose_b=True).numpy()
