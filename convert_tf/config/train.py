@@ -5,6 +5,7 @@ Reference: arXiv 1911.03688 §3.1.
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from convert_tf.config.base import PRECISIONS, Config, check
@@ -157,6 +158,26 @@ class TrainConfig(Config):
         return self.batch_size // self.micro_batch if self.micro_batch else 1
 
 
+def shares_of_sources(items: Sequence[str]) -> dict[str, float]:
+    """`["forum=0.5"]` as `{"forum": 0.5}`: of which sources only some examples are wanted.
+
+    Raises:
+      ValueError: an item is none, or a source is named twice.
+    """
+    shares: dict[str, float] = {}
+    for item in items:
+        name, _, share = item.rpartition("=")
+        is_share = re.fullmatch(r"0|1|[01]?\.\d+", share) and 0 <= float(share) <= 1
+        check(
+            bool(name and is_share),
+            "source_shares must be names of sources with numbers from 0 to 1, as forum=0.5.",
+            item,
+        )
+        check(name not in shares, "source_shares must name a source once.", list(items))
+        shares[name] = float(share)
+    return shares
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Config):
     """What is trained on.
@@ -212,16 +233,7 @@ class DataConfig(Config):
     def __post_init__(self) -> None:
         for name in ("train_examples", "first_train_example"):
             check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
-        names = [item.rpartition("=")[0] for item in self.source_shares]
-        check(len(set(names)) == len(names), "source_shares must name a source once.", names)
-        for item in self.source_shares:
-            name, _, share = item.rpartition("=")
-            is_share = re.fullmatch(r"0|1|[01]?\.\d+", share) and 0 <= float(share) <= 1
-            check(
-                bool(name and is_share),
-                "source_shares must be names of sources with numbers from 0 to 1, as forum=0.5.",
-                item,
-            )
+        shares_of_sources(self.source_shares)
         check(self.utterances_per_pair >= 1, "utterances_per_pair must be at least 1.",
               self.utterances_per_pair)  # fmt: skip
         check(self.shuffle_buffer >= 1, "shuffle_buffer must be at least 1.", self.shuffle_buffer)

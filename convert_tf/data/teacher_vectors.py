@@ -4,15 +4,20 @@ A folder that `convert-tf teach` wrote holds
 
 - `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
   and of each of the `splits` its number of `examples`, how many of them are `taught`, the first
-  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`); where contexts and
-  responses were encoded each in their way, `has_sides`;
+  ones, or those that a run with `source_shares` draws of the first `of_first`, and the SHA-256 of
+  the token ids of their texts (`texts_sha256`); where contexts and responses were encoded each in
+  their way, `has_sides`; where several teachers are joined in pairs of some sources alone,
+  `joined_sources`;
 - for each split and each of `context` and `response`, or of single texts `text`,
   `{split}-{name}-vectors.npy`, float16 `[examples, dim]`, of length 1, in the order of the token
-  ids; zeros where there is no vector. Those of several teachers are joined to one;
+  ids; zeros where there is no vector. Those of several teachers are joined to one, or where the
+  first is alone followed by zeros;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
 """
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +50,17 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
 
 
+def taught_numbers(examples: ArrayExamples, facts: Mapping[str, Any]) -> np.ndarray:
+    """Which examples of a split have vectors by what `teacher.json` says of it: int64 `[taught]`.
+
+    Raises:
+      ValueError: a source is not one of the split.
+    """
+    if "source_shares" in facts:
+        return examples.thinned(facts["source_shares"], 0, facts["of_first"]).numbers
+    return np.arange(facts["taught"])
+
+
 class TeacherVectors:
     """What a teacher makes of a split of token ids.
 
@@ -59,7 +75,8 @@ class TeacherVectors:
     Attributes:
       teacher: its name.
       dim: width of its vectors.
-      num_taught: how many examples have vectors, from the first on.
+      joined_sources: sources in which several teachers are joined, where not in all.
+      numbers: int64 `[taught]`, the examples that have vectors, rising.
 
     Raises:
       ValueError: the folder is incomplete, damaged, or of other token ids, or a text has two
@@ -86,9 +103,11 @@ class TeacherVectors:
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
+        self.joined_sources: list[str] = facts.get("joined_sources", [])
         own = facts["splits"].get(split) or {}
         found = own.get("examples"), own.get("texts_sha256")
-        is_complete = isinstance(own.get("taught"), int)
+        counts = ["taught", *(["of_first"] if "source_shares" in own else [])]
+        is_complete = all(isinstance(own.get(name), int) for name in counts)
         names = taught_names(examples)
         if not is_complete or found != (examples.num_examples, examples.checksum(names)):
             raise ValueError(
@@ -96,7 +115,7 @@ class TeacherVectors:
                 f"{str(folder)!r}, which has those of other texts than {split}, or none for "
                 f"{split}. {_AGAIN}"
             )
-        self.num_taught: int = own["taught"]
+        self.numbers = taught_numbers(examples, own)
 
         def mapped(name: str, rows: int) -> MappedFile:
             return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))

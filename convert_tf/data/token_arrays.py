@@ -300,19 +300,28 @@ class ArrayExamples:
         Raises:
           ValueError: there is no such source, or the file of sources is missing or damaged.
         """
-        unknown = sorted(shares.keys() - set(self._source_names))
-        if unknown:
-            raise ValueError(
-                "Shares are those of sources that the token ids have. Received: "
-                f"{', '.join(map(repr, unknown))}. The sources are "
-                f"{', '.join(map(repr, sorted(self._source_names))) or 'not stored'}; {_AGAIN}"
-            )
+        self._check_sources(shares)
         places = self.sources()[start:stop]
         kept = np.ones(len(places), bool)
         for name, share in shares.items():
             own = np.flatnonzero(places == self._source_names.index(name))
             kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
         return SelectedExamples(self, start + np.flatnonzero(kept))
+
+    def of_sources(self, names: Iterable[str]) -> np.ndarray:
+        """Which examples are of some sources: bool `[examples]`; errors as of `thinned`."""
+        names = [*names]
+        self._check_sources(names)
+        return np.isin(self.sources(), [self._source_names.index(name) for name in names])
+
+    def _check_sources(self, names: Iterable[str]) -> None:
+        unknown = sorted(set(names) - set(self._source_names))
+        if unknown:
+            raise ValueError(
+                "Sources are those that the token ids have. Received: "
+                f"{', '.join(map(repr, unknown))}. The sources are "
+                f"{', '.join(map(repr, sorted(self._source_names))) or 'not stored'}; {_AGAIN}"
+            )
 
     def sources(self) -> np.ndarray:
         """Of each example the place of its source in the folder's `sources`, int32 `[examples]`.

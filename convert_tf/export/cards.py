@@ -271,7 +271,10 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
     if train.get("distillation") and facts.get("teacher"):
         rows.append(("distilled from", f"`{Path(facts['teacher']).name}`"))
     if facts.get("ranking_teacher"):
-        rows.append(("ranking learnt from", f"`{Path(facts['ranking_teacher']).name}`"))
+        shown = f"`{Path(facts['ranking_teacher']).name}`"
+        if sources := facts.get("ranking_joined_sources"):
+            shown += f", of which the first alone but in {', '.join(sources)}"
+        rows.append(("ranking learnt from", shown))
     if fitted := facts.get("similarity"):
         shown = f"`{fitted['teacher']}`, from {fitted['texts']:,} texts"
         rows.append(("vectors for similarity fitted to", shown))

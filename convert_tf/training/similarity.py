@@ -15,10 +15,10 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
-from convert_tf.data.batches import EvaluationBatches, ExampleRange
+from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import SIMILARITY_DIM, fitted_map, similarity_map
 from convert_tf.models.encoder import DualEncoder
@@ -89,13 +89,14 @@ def fit_similarity(
     opens = folder.open_utterances if folder.holds_utterances else folder.open
     examples = opens(split, max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
     vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
-    number = min(vectors.num_taught, max_examples or vectors.num_taught)
-    reduced, taught = _encoded(encoder, examples, vectors, number)
+    numbers = vectors.numbers[:max_examples]
+    chosen = SelectedExamples(examples, numbers)
+    reduced, taught = _encoded(encoder, chosen, vectors, examples.max_tokens)
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
             "A map is fitted to thousands of texts. Received: "
-            f"{number} examples of {split} with vectors in {teacher!r}. Write more with "
+            f"{len(numbers)} examples of {split} with vectors in {teacher!r}. Write more with "
             "`convert-tf teach`."
         )
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
@@ -117,23 +118,23 @@ def fit_similarity(
 
 
 def _encoded(
-    encoder: DualEncoder, examples: ArrayExamples, vectors: TeacherVectors, number: int
+    encoder: DualEncoder, examples: SelectedExamples, vectors: TeacherVectors, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """r of the texts of the first examples, and the teacher's vectors of them.
+    """r of the texts of examples, and the teacher's vectors of them.
 
     Returns:
       float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
       another.
     """
     batches = EvaluationBatches(
-        ExampleRange(examples, 0, number),
-        max_examples=number,
-        row_tokens=max(ROW_TOKENS, examples.max_tokens),
+        examples,
+        max_examples=examples.num_examples,
+        row_tokens=max(ROW_TOKENS, max_tokens),
         row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
     )
     reduced: list[np.ndarray] = []
     taught: list[np.ndarray] = []
-    with Progress("examples", total=number) as progress:
+    with Progress("examples", total=examples.num_examples) as progress:
         for encodings, columns in taught_texts(encoder, batches, vectors):
             for found, own in ((reduced, encodings), (taught, columns)):
                 found.append(own.swapaxes(0, 1).reshape(-1, own.shape[-1]))

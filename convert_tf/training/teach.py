@@ -4,11 +4,12 @@
 """
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +24,7 @@ from convert_tf.data.teacher_vectors import (
     FORMAT_VERSION,
     SUBWORDS_FILE,
     taught_names,
+    taught_numbers,
     vectors_file,
 )
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
@@ -35,16 +37,17 @@ from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
-from convert_tf.training.teacher import Encode
+from convert_tf.training.teacher import Encode, JoinedTeachers
 
 CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
-_WORK_VERSION = 2  # 1: teachers ran in 8 bits, whose vectors are others
+_WORK_VERSION = 3  # 1: teachers ran in 8 bits, whose vectors are others; 2: without shares
 
-# From the number of an example on: its texts and those of the next ones, by name.
+# Texts of some examples, by name.
 Columns = Sequence[list[bytes]]
+# From the number of an example on: its texts and those of the next ones.
 ReadTexts = Callable[[int], Iterator[Columns]]
 
 
@@ -65,8 +68,26 @@ def _single_texts(utterances: Utterances, skip: int) -> Iterator[Columns]:
         yield (utterances.texts(start, min(start + CHUNK, number)),)
 
 
+def _texts_of(read: ReadTexts, numbers: np.ndarray) -> ReadTexts:
+    """What reads the texts of examples `numbers`, int64 `[n]`, rising: the first is number 0."""
+
+    def chosen(skip: int) -> Iterator[Columns]:
+        if skip >= len(numbers):
+            return
+        start = int(numbers[skip])
+        for texts in read(start):
+            stop = start + len(texts[0])
+            own = numbers[slice(*np.searchsorted(numbers, (start, stop)))] - start
+            yield [[column[place] for place in own.tolist()] for column in texts]
+            if stop > numbers[-1]:
+                return
+            start = stop
+
+    return chosen
+
+
 def _first_places(
-    read: ReadTexts, columns: int, wanted: int, *, across_columns: bool
+    read: ReadTexts, columns: int, is_alone: np.ndarray, *, across_columns: bool
 ) -> np.ndarray:
     """Where each text comes for the first time; a turn is often a response and then a context.
 
@@ -75,26 +96,25 @@ def _first_places(
     Args:
       read: the texts.
       columns: texts of an example.
-      wanted: so many examples, from the first on.
+      is_alone: bool `[examples]`; texts of these and of others are not the same.
       across_columns: whether texts of different columns may be the same.
 
     Returns:
-      int64 `[columns × wanted]`: of text c of example e, at place `columns · e + c`, the first
+      int64 `[columns × examples]`: of text c of example e, at place `columns · e + c`, the first
       place of the same text.
     """
-    digests = []
+    digests, number = [], 0
     for texts in read(0):
         rows = zip(*texts, strict=True)
         digests.append(
             b"".join(
-                short_digest(text if across_columns else b"%d\n%b" % (column, text))
-                for row in rows
+                short_digest(b"%d%d\n%b" % (0 if across_columns else column, alone, text))
+                for row, alone in zip(rows, is_alone[number:].tolist(), strict=False)
                 for column, text in enumerate(row)
             )
         )
-        if len(digests) * CHUNK >= wanted:
-            break
-    every = np.frombuffer(b"".join(digests), np.uint64)[: columns * wanted]
+        number += len(texts[0])
+    every = np.frombuffer(b"".join(digests), np.uint64)
     _, first, kinds = np.unique(every, return_index=True, return_inverse=True)
     return first[kinds]
 
@@ -108,6 +128,8 @@ def write_teacher_vectors(
     name: str,
     splits: Sequence[str] = ("train",),
     max_examples: int | None = None,
+    source_shares: Mapping[str, float] | None = None,
+    joined_sources: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Encodes the texts of splits, equal ones once, and each entry of the vocabulary.
 
@@ -122,13 +144,18 @@ def write_teacher_vectors(
       splits: which splits.
       max_examples: how many examples of a split get vectors, from the first on; the others have
         zeros.
+      source_shares: of which sources only some of these examples get vectors, and what share, as a
+        run with the same shares draws them from the first example on.
+      joined_sources: where not empty, in pairs of other sources the first of `JoinedTeachers` is
+        the teacher, and its vectors are followed by zeros.
 
     Returns:
       What `teacher.json` says.
 
     Raises:
-      ValueError: the token ids are of other records, `output` exists, or another process writes
-        it.
+      ValueError: the token ids are of other records, or have no such source; single texts have
+        shares or joined sources; one teacher is joined in sources; no example of a split is drawn;
+        `output` exists, or another process writes it.
       OSError: a file cannot be read or written.
     """
     if os.path.exists(output):
@@ -138,8 +165,34 @@ def write_teacher_vectors(
         )
     with only_writer(output):
         return _write(
-            data, ArrayFolder(token_ids), output, teacher, name, splits, max_examples=max_examples
+            data,
+            ArrayFolder(token_ids),
+            output,
+            teacher,
+            name,
+            splits,
+            max_examples=max_examples,
+            source_shares=source_shares or {},
+            joined_sources=joined_sources,
         )
+
+
+class _Split(NamedTuple):
+    """The examples of a split that get vectors.
+
+    Attributes:
+      examples: all of the split.
+      read: the texts of those of `numbers`, the first of which is number 0.
+      numbers: int64 `[taught]`, rising.
+      is_alone: bool `[taught]`, whether the first of joined teachers is the teacher.
+      facts: of `teacher.json`.
+    """
+
+    examples: ArrayExamples
+    read: ReadTexts
+    numbers: np.ndarray
+    is_alone: np.ndarray
+    facts: dict[str, Any]
 
 
 def _write(
@@ -151,34 +204,48 @@ def _write(
     splits: Sequence[str],
     *,
     max_examples: int | None,
+    source_shares: Mapping[str, float],
+    joined_sources: Sequence[str],
 ) -> dict[str, Any]:
-    opened = {split: _open(folder, data, split) for split in splits}
-    texts = {
-        split: {
-            "examples": own.num_examples,
-            "texts_sha256": own.checksum(taught_names(own)),
-        }
-        for split, (own, _) in opened.items()
-    }
-    wanted = {
-        split: min(own.num_examples, max_examples or own.num_examples)
-        for split, (own, _) in opened.items()
+    has_sides = isinstance(teacher, Mapping)
+    of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
+    if data is None and (has_sides or source_shares or joined_sources):
+        raise ValueError(
+            "Pairs have sides and sources whose shares are drawn. Received: no records, with "
+            f"source_shares {dict(source_shares)}, joined_sources {list(joined_sources)}"
+            f"{' and a teacher of either side' if has_sides else ''}. Pass the records, or leave "
+            "these away."
+        )
+    if joined_sources and not all(
+        isinstance(own, JoinedTeachers) and len(own.teachers) > 1 for own in of_side.values()
+    ):
+        raise ValueError(
+            "Several teachers are joined in pairs of some sources. Received: one, and "
+            f"joined_sources {', '.join(joined_sources)}. Name several, or leave joined_sources "
+            "away."
+        )
+    opened = {
+        split: _open(folder, data, split, max_examples, source_shares, joined_sources)
+        for split in splits
     }
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
     subwords = _subword_texts(folder)
-    has_sides = isinstance(teacher, Mapping)
-    of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
     encode = of_side[PAIR[0]]
     some = np.asarray(encode(subwords[::_EVERY_SUBWORD]), DTYPE)
     dim = int(some.shape[1])
+    options = {
+        **({"has_sides": True} if has_sides else {}),
+        **({"joined_sources": sorted(joined_sources)} if joined_sources else {}),
+    }
     settings = {
         "version": _WORK_VERSION,
         "data": data and os.path.realpath(data),
         "teacher": name,
         "dim": dim,
-        "has_sides": has_sides,
-        "splits": texts,
+        "source_shares": dict(source_shares),
+        "texts": {split: own.facts["texts_sha256"] for split, own in opened.items()},
+        **options,
     }
     done = _read_done(work, settings, some, len(subwords))
     if done is None:
@@ -186,15 +253,15 @@ def _write(
         (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
         np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, subwords))
         write_file(work / _DONE_FILE, json.dumps(done))
-    for split, (own, read) in opened.items():
-        _encode_split(read, split, own, wanted[split], work, of_side, done=done, dim=dim)
+    for split, own in opened.items():
+        _encode_split(split, own, work, of_side, done=done, dim=dim)
     facts = {
         "version": FORMAT_VERSION,
         "teacher": name,
         "dim": dim,
         "dtype": DTYPE,
-        **({"has_sides": True} if has_sides else {}),
-        "splits": {split: {**own, "taught": wanted[split]} for split, own in texts.items()},
+        **options,
+        "splits": {split: own.facts for split, own in opened.items()},
     }
     write_file(work / FACTS_FILE, written_json(facts))
     (work / _DONE_FILE).unlink()
@@ -202,86 +269,123 @@ def _write(
     return facts
 
 
-def _open(folder: ArrayFolder, data: str | None, split: str) -> tuple[ArrayExamples, ReadTexts]:
-    """The token ids of a split, and what reads their texts."""
+def _open(
+    folder: ArrayFolder,
+    data: str | None,
+    split: str,
+    max_examples: int | None,
+    source_shares: Mapping[str, float],
+    joined_sources: Sequence[str],
+) -> _Split:
     if folder.holds_utterances != (data is None):
         raise ValueError(
             "Token ids of pairs are taught with the records that they were written from, those of "
             f"single texts without. Received: data {data!r} for {str(folder.folder)!r}. "
             f"{'Leave --data away' if data else 'Pass --data'}."
         )
+    read: ReadTexts
     if data is None:
         utterances = Utterances(folder, split, max_tokens=1)
-        return utterances.examples, lambda skip: _single_texts(utterances, skip)
-    own = folder.open(split, max_tokens=1)
-    found = RecordIndex(list_shards(data, split)).num_records
-    if found != own.num_examples:
+        own, read = utterances.examples, functools.partial(_single_texts, utterances)
+    else:
+        own, read = folder.open(split, max_tokens=1), functools.partial(_texts, data, split)
+        found = RecordIndex(list_shards(data, split)).num_records
+        if found != own.num_examples:
+            raise ValueError(
+                "Token ids must be those of the records. Received: "
+                f"{found} records of {split} in {data!r} for {own.num_examples} examples of "
+                f"{str(folder.folder)!r}. Write the token ids again with `convert-tf tokenize`."
+            )
+    wanted = min(own.num_examples, max_examples or own.num_examples)
+    facts = {"examples": own.num_examples, "texts_sha256": own.checksum(taught_names(own))}
+    facts |= {"taught": wanted}
+    if source_shares:
+        facts |= {"source_shares": dict(source_shares), "of_first": wanted}
+    numbers = taught_numbers(own, facts)
+    if not len(numbers):
         raise ValueError(
-            "Token ids must be those of the records. Received: "
-            f"{found} records of {split} in {data!r} for {own.num_examples} examples of "
-            f"{str(folder.folder)!r}. Write the token ids again with `convert-tf tokenize`."
+            f"Some examples get vectors. Received: none of {split} with source_shares "
+            f"{dict(source_shares)}. Raise the shares."
         )
-    return own, lambda skip: _texts(data, split, skip)
+    is_alone = np.zeros(len(numbers), bool)
+    if joined_sources:
+        is_alone = ~own.of_sources(joined_sources)[numbers]
+    facts["taught"] = len(numbers)
+    return _Split(own, _texts_of(read, numbers), numbers, is_alone, facts)
 
 
 def _encode_split(
-    read: ReadTexts,
     split: str,
-    examples: ArrayExamples,
-    wanted: int,
+    own: _Split,
     work: Path,
     of_side: Mapping[str, Encode],
     *,
     done: dict[str, Any],
     dim: int,
 ) -> None:
-    start = done["done"].get(split, 0)
+    start, wanted = done["done"].get(split, 0), len(own.numbers)
     if start >= wanted:
         return
-    names = taught_names(examples)
+    names = taught_names(own.examples)
     width = len(names)
     arrays = [
         np.lib.format.open_memmap(
             work / vectors_file(split, name),
             mode="r+" if start else "w+",
             dtype=DTYPE,
-            shape=(examples.num_examples, dim),
+            shape=(own.examples.num_examples, dim),
         )
         for name in names
     ]
     is_one = len({id(of_side[name]) for name in names}) == 1
-    first_places = _first_places(read, width, wanted, across_columns=is_one)
+    first_places = _first_places(own.read, width, own.is_alone, across_columns=is_one)
+    # By which of a side's teachers, all joined or the first alone, and of which side.
+    encoders = np.repeat(own.is_alone, width) * width
+    if not is_one:
+        encoders += np.tile(np.arange(width), wanted)
     left = first_places[width * start :] >= np.arange(width * start, width * wanted)
     with Progress("different texts", total=int(left.sum())) as progress:
-        for texts in read(start):
-            if start >= wanted:
-                break
-            stop = min(start + len(texts[0]), wanted)
+        for texts in own.read(start):
+            stop = start + len(texts[0])
             places = np.arange(width * start, width * stop)
             first = first_places[width * start : width * stop]
             new = places[first == places]
             # All of one teacher at once: the more texts, the more of them have like lengths.
-            for own in [new] if is_one else [new[new % width == kind] for kind in range(width)]:
-                if len(own):
-                    vectors = of_side[names[own[0] % width]](
-                        [
-                            texts[i % width][i // width - start].decode("utf-8", "replace")
-                            for i in own.tolist()
-                        ]
-                    )
-                    for kind, array in enumerate(arrays):
-                        array[own[own % width == kind] // width] = vectors[own % width == kind]
+            for encoder in np.unique(encoders[new]).tolist():
+                some = new[encoders[new] == encoder]
+                vectors = _encoded(
+                    of_side[names[encoder % width]],
+                    [
+                        texts[i % width][i // width - start].decode("utf-8", "replace")
+                        for i in some.tolist()
+                    ],
+                    first_alone=encoder >= width,
+                    dim=dim,
+                )
+                for kind, array in enumerate(arrays):
+                    is_kind = some % width == kind
+                    array[own.numbers[some[is_kind] // width]] = vectors[is_kind]
             for kind, array in enumerate(arrays):
                 for first_kind, other in enumerate(arrays):
                     known = (
                         (first < places) & (places % width == kind) & (first % width == first_kind)
                     )
-                    array[places[known] // width] = other[first[known] // width]
+                    rows = own.numbers[places[known] // width]
+                    array[rows] = other[own.numbers[first[known] // width]]
             for array in arrays:
                 array.flush()
             progress.add(len(new))
             start = done["done"][split] = stop
             write_file(work / _DONE_FILE, json.dumps(done))
+
+
+def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:
+    """A teacher's vectors `[texts, dim]`, or those of the first of its teachers and then zeros."""
+    if not first_alone:
+        return np.asarray(teacher(texts))
+    assert isinstance(teacher, JoinedTeachers)
+    vectors = np.asarray(teacher.teachers[0](texts))
+    return np.pad(vectors, ((0, 0), (0, dim - vectors.shape[1])))
 
 
 def _read_done(

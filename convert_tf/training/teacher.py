@@ -16,6 +16,7 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
+from convert_tf.data.batches import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.numerics.timing import shortest_seconds
@@ -48,22 +49,34 @@ def open_teacher(name: str) -> Encode:
     return encoder.encode_similarity
 
 
-def open_sides(name: str) -> dict[str, Encode]:
-    """A teacher of what answers what: a dual encoder's `context` and `response` encodings.
+def open_sides(names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Encode]:
+    """A teacher of what answers what: its encodings of a `context`, and of a `response`.
 
     Args:
-      name: a released module's, or the path of a module, an `.onnx` file or a run.
+      names: the first is a dual encoder, by a released module's name, or the path of a module, an
+        `.onnx` file or a run. Further ones are such, too, or as of `Teacher`, which reads both
+        sides alike; all are joined.
+      weights: see `JoinedTeachers`.
 
     Raises:
-      ValueError: it is none of these.
+      ValueError: the first is no dual encoder, weights are wrong, or as of `Teacher`.
     """
-    path = model_path(name)
-    if kind_of(path) not in _OWN_KINDS:
+    if not names or kind_of(model_path(names[0])) not in _OWN_KINDS:
         raise ValueError(
             "Contexts and responses are encoded each in their way by a dual encoder. Received: "
-            f"{name!r}. Name a released module, the path of a module, an .onnx file or a run, or "
-            "leave --sides away."
+            f"{', '.join(names) or 'no teacher'!r}. Name a released module, the path of a module, "
+            "an .onnx file or a run first, or leave --sides away."
         )
+    opened = [_sides(name) for name in names]
+    if len(opened) == 1 and weights is None:
+        return opened[0]
+    return {side: JoinedTeachers([own[side] for own in opened], weights) for side in PAIR}
+
+
+def _sides(name: str) -> dict[str, Encode]:
+    path = model_path(name)
+    if kind_of(path) not in _OWN_KINDS:
+        return dict.fromkeys(PAIR, Teacher(name))
     encoder = SentenceEncoder(path)
     return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
 
@@ -159,6 +172,9 @@ class JoinedTeachers:
       teachers: each encodes texts: float `[texts, dim]`, of length 1.
       weights: of each in that mean; 1 each by default.
 
+    Attributes:
+      teachers: as given.
+
     Raises:
       ValueError: there is no teacher, or not a positive weight for each.
 
@@ -177,14 +193,14 @@ class JoinedTeachers:
                 "Each teacher has a weight above 0. Received: "
                 f"{len(teachers)} teachers and weights {list(weights)}. Pass as many weights."
             )
-        self._teachers = list(teachers)
+        self.teachers = list(teachers)
         self._factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float16 `[len(texts), sum of dims]`."""
         vectors = [
             np.asarray(teacher(texts), np.float32) * factor
-            for teacher, factor in zip(self._teachers, self._factors, strict=True)
+            for teacher, factor in zip(self.teachers, self._factors, strict=True)
         ]
         return np.concatenate(vectors, axis=1).astype(np.float16)
 

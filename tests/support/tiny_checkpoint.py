@@ -21,6 +21,8 @@ FACTS = {
         "source_shares": ["chat=0.5", "forum=0.1"],
     },
     "initial_weights": "/home/someone/smaller",
+    "ranking_teacher": "1 larger + 0.5 letters",
+    "ranking_joined_sources": ["chat", "forum"],
     "precision": "float32",
     "parameters": {"embedding": 12, "network": 34},
     "train": {"batch_size": 512, "optimizer": "adam", "steps": 900},

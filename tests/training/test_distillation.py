@@ -1,5 +1,6 @@
 """Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -30,12 +31,13 @@ from convert_tf.models.losses import (
     in_batch_softmax_losses,
     taught_ranking_losses,
 )
+from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.files import only_writer
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
-from convert_tf.training.teacher import open_sides
+from convert_tf.training.teacher import JoinedTeachers, open_sides
 
 DIM = 12
 MODEL = model_preset(
@@ -66,6 +68,10 @@ def letters_teacher(texts):
 
 def backwards(texts):
     return letters_teacher(texts)[:, ::-1]
+
+
+def half_letters(texts):
+    return unit_rows(letters_teacher(texts)[:, : DIM // 2])
 
 
 SIDES = {"context": letters_teacher, "response": backwards}
@@ -327,10 +333,130 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatc
     columns = opened(corpus, output).columns(np.array([99, 100]))
     assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
     with pytest.raises(
-        ValueError, match=r"first 100 in .* up to number 210\. Set --train_examples"
+        ValueError, match=r"110 of 210 without, .* number 101, .* has 100\. Set --train_examples"
     ):
         run(corpus, tmp_path / "run", output, distillation=1.0)
     run(corpus, tmp_path / "run", output, start_from_teacher=True)
+
+
+def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
+    calls = []
+
+    def teach(texts):
+        calls.append(texts)
+        return letters_teacher(texts)
+
+    def write(output, shares, teach=teach, **options):
+        write_teacher_vectors(
+            corpus.records, corpus.arrays, str(tmp_path / output), teacher=teach, name="letters",
+            source_shares=shares, **options,
+        )  # fmt: skip
+
+    shares = {"forum": 0.3, "chat": 0.0}
+    write("whole", shares, max_examples=160)
+    whole, calls = calls, []
+    with pytest.raises(KeyboardInterrupt):
+        write("some", shares, _interrupted(teach, after=4), max_examples=160)
+    write("some", shares, max_examples=160)
+    assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
+    write_vectors(corpus, tmp_path / "all", letters_teacher)
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    drawn = own.thinned(shares, 0, 160).numbers
+    assert 0 < len(drawn) < 120
+    texts = [
+        [text.decode() for chunk in _with_repeats(corpus.records, "train", 0) for text in chunk[i]]
+        for i in range(2)
+    ]
+    wanted = {column[number] for column in texts for number in drawn}
+    taught = {text for some in calls for text in some}
+    assert wanted <= taught
+    # All others are subwords.
+    assert not {t for column in texts for t in column if " " in t} - wanted & taught - wanted
+    for name in PAIR:
+        some, again, everything = (
+            np.load(tmp_path / folder / vectors_file("train", name))
+            for folder in ("some", "whole", "all")
+        )
+        np.testing.assert_array_equal(some, again)
+        np.testing.assert_array_equal(some[drawn], everything[drawn])
+        assert not np.delete(some, drawn, axis=0).any()
+    facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
+    assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
+    with pytest.raises(ValueError, match=r"that the token ids have\. Received: 'nowhere'"):
+        write("more", {"nowhere": 0.5})
+    with pytest.raises(ValueError, match="none of train with source_shares"):
+        write("more", dict.fromkeys(("forum", "chat", ""), 0.0))
+
+
+def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
+        name="letters", source_shares={"forum": 0.3, "chat": 0.0}, max_examples=140,
+    )  # fmt: skip
+    config = changed(CONFIG, distillation=1.0, batch_size=4, steps=1)
+    data = DataConfig(
+        data=corpus.arrays, teacher=str(tmp_path / "vectors"), train_examples=140,
+        source_shares=("forum=0.3", "chat=0"), shuffle_buffer=64,
+    )  # fmt: skip
+    train(MODEL, config, data, output=str(tmp_path / "run"))
+    for other in ({"source_shares": ()}, {"first_train_example": 1}, {"train_examples": 0}):
+        with pytest.raises(ValueError, match=r"without, the first .* from the first example on"):
+            train(MODEL, config, dataclasses.replace(data, **other), output=str(tmp_path / "other"))
+
+
+def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(
+    corpus, tmp_path, monkeypatch
+):
+    """Also where the work is interrupted, and where a text is in examples of several sources."""
+    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
+
+    def joined(**changes):
+        first = {**SIDES, **changes}
+        return {
+            side: JoinedTeachers([own, half_letters], [1.0, 3.0]) for side, own in first.items()
+        }
+
+    def write(output, teacher, **options):
+        write_teacher_vectors(
+            corpus.records, corpus.arrays, str(tmp_path / output), teacher=teacher, name="letters",
+            **options,
+        )  # fmt: skip
+
+    write("first", SIDES)
+    write("joined", joined())
+    with pytest.raises(KeyboardInterrupt):
+        write("some", joined(response=_interrupted(backwards, after=3)), joined_sources=["forum"])
+    write("some", joined(), joined_sources=["forum"])
+    is_joined = ArrayFolder(corpus.arrays).open("train", max_tokens=60).of_sources(["forum"])
+    assert 0 < is_joined.sum() < len(is_joined)
+    for name in PAIR:
+        first, both, some = (
+            np.load(tmp_path / folder / vectors_file("train", name))
+            for folder in ("first", "joined", "some")
+        )
+        np.testing.assert_array_equal(some[is_joined], both[is_joined])
+        np.testing.assert_array_equal(some[~is_joined, :DIM], first[~is_joined])
+        assert not some[~is_joined, DIM:].any()
+
+
+def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
+    def write(match, data=corpus.records, teacher=SIDES, **options):
+        with pytest.raises(ValueError, match=match):
+            write_teacher_vectors(
+                data, corpus.arrays, str(tmp_path / "vectors"), teacher=teacher, name="letters",
+                **options,
+            )  # fmt: skip
+
+    alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
+    two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
+    write("Received: one, and joined_sources forum", joined_sources=["forum"])
+    write("Received: one, and joined_sources forum", teacher=alone, joined_sources=["forum"])
+    write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
+    write("no records, with .* and a teacher of either side", data=None)
+    write(r"no records, .* \{'forum': 0.5\}", None, letters_teacher, source_shares={"forum": 0.5})
 
 
 @pytest.mark.slow
@@ -350,7 +476,7 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
     """From a trained teacher alone, without any pair's own answer."""
     fields = {"steps": 60, "eval_every": 60, "checkpoint_every": 60}
     guide = run(corpus, tmp_path / "guide", "", **fields)
-    write_vectors(corpus, tmp_path / "vectors", open_sides(str(guide)))
+    write_vectors(corpus, tmp_path / "vectors", open_sides([str(guide)]))
     untaught = run(corpus, tmp_path / "untaught", "", **{**fields, "steps": 1})
     taught = run(
         corpus, tmp_path / "taught", "", ranking_teacher=str(tmp_path / "vectors"),
@@ -360,7 +486,7 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
     columns = [[text.decode() for text in texts[name][:50]] for name in PAIR]
 
     def cosines(folder):
-        encode = open_sides(str(folder))
+        encode = open_sides([str(folder)])
         return encode["context"](columns[0]) @ encode["response"](columns[1]).T
 
     errors = [np.abs(cosines(folder) - cosines(guide)).mean() for folder in (taught, untaught)]

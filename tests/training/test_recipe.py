@@ -16,7 +16,8 @@ from support.token_corpus import write_corpus
 from convert_tf import SentenceEncoder
 from convert_tf.data.utterances import read_utterances
 
-SINGLE_TEXTS = ROOT / "hub_modules" / "recipes" / "single_texts.py"
+RECIPES = ROOT / "hub_modules" / "recipes"
+SINGLE_TEXTS = RECIPES / "single_texts.py"
 MODULES = ("convert_small", "convert", "convert_multi_context")
 # A teacher needs torch, which is not always there: this one counts letters.
 PROGRAM = """#!{python}
@@ -81,6 +82,7 @@ def make(sample):
         "TEACHER": "one",
         "TEXT_TEACHERS": "one,other",
         "TEXT_TEACHER_WEIGHTS": "1,2",
+        "SOURCE_SHARES": "",
     }
     done = subprocess.run(
         [
@@ -165,6 +167,20 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
     assert [name for name, _ in found] == ["bank.csv", "left away"]
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
+
+
+def test_a_ranking_is_that_of_the_pairs_that_the_run_draws():
+    """The script reads the flags of the run, which it must find."""
+    script = (RECIPES / "train.sh").read_text()
+    function = re.search(r"^flag\(\) \{.*?^\}$", script, re.MULTILINE | re.DOTALL)
+    assert function is not None
+    for flag in ("train_examples", "source_shares"):
+        found = subprocess.run(
+            ["sh", "-c", f"{function[0]}\nflag {flag} convert_small"],
+            env={**own_environment(), "recipes": str(RECIPES)}, capture_output=True, text=True,
+        )  # fmt: skip
+        lines = (RECIPES / "convert_small.flags").read_text().splitlines()
+        assert [f"--{flag}={found.stdout.strip()}"] == [x for x in lines if f"--{flag}=" in x]
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ class DistillationData:
 
 def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> DistillationTargets:
     """Some texts of all sources, in random order: they lie source by source."""
-    drawn = np.random.default_rng(0).permutation(vectors.num_taught)[:_FITTED_EXAMPLES]
+    drawn = np.random.default_rng(0).permutation(vectors.numbers)[:_FITTED_EXAMPLES]
     return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
 
 
@@ -198,14 +198,16 @@ def _open_ranking_teacher(
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
-    """Refuses vectors of fewer examples than those that are trained on."""
-    last = trained_on.load(*np.array([[trained_on.num_examples - 1], [trained_on.num_examples]]))
-    if last[0] >= teacher.num_taught:
+    """Refuses vectors that some of the examples that are trained on do not have."""
+    numbers = trained_on.load(*np.array([[0], [trained_on.num_examples]]))
+    missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
+    if len(missing):
         raise ValueError(
-            "All examples that are trained on must have the teacher's vectors. Received: those of "
-            f"the first {teacher.num_taught:,} in {name!r}, for examples up to number "
-            f"{last[0] + 1:,}. Set --train_examples, or write vectors of more of them with "
-            "`convert-tf teach`."
+            "All examples that are trained on must have the teacher's vectors. Received: "
+            f"{len(missing):,} of {len(numbers):,} without, the first of them number "
+            f"{missing[0] + 1:,}, in {name!r}, which has {len(teacher.numbers):,}. Set "
+            "--train_examples or --source_shares as they were for `convert-tf teach`, from the "
+            "first example on, or write vectors of more of them."
         )
 
 
@@ -259,7 +261,7 @@ def _open_utterance_teacher(
             f"{pairs.teacher!r} and {vectors.teacher!r}. Write one of the two again with "
             "`convert-tf teach`, or leave --teacher away."
         )
-    missing = own.num_examples - vectors.num_taught
+    missing = own.num_examples - len(vectors.numbers)
     if missing > 0:
         print(f"{missing:,} of {own.num_examples:,} single texts have no vector")
     return vectors

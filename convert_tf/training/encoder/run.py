@@ -194,6 +194,7 @@ class EncoderRun(RunKind[ResponseRanking]):
             teacher_dim = self.distilled.targets.vectors.dim
         if self.distilled.ranking is not None:
             self.facts["ranking_teacher"] = self.distilled.ranking.teacher
+            self.facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
         return make_ranking_model(
             encoder, config, precision=self.precision, teacher_dim=teacher_dim
         )

@@ -8,7 +8,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import DataConfig, TrainConfig, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import ROW_MULTIPLE, padding_share, partly_compiled_row_multiple
@@ -196,8 +196,7 @@ def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) 
         is_whole = (first, stop) == (0, examples.num_examples)
         return examples if is_whole else ExampleRange(examples, first, stop)
     examples = as_token_ids(examples, data, "Sources are told apart in", "--source_shares")
-    shares = dict(item.rsplit("=", 1) for item in data.source_shares)
-    some = examples.thinned({name: float(share) for name, share in shares.items()}, first, stop)
+    some = examples.thinned(shares_of_sources(data.source_shares), first, stop)
     if some.num_examples < config.batch_size:
         raise ValueError(
             f"Training needs at least {config.batch_size} examples. Received: {some.num_examples} "
