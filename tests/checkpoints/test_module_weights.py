@@ -150,6 +150,7 @@ def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
     facts, own = training_facts(checkpoint), training_facts(module)
     assert own["train"] == facts["train"]
     assert own["vocabulary_sha256"] == facts["vocabulary_sha256"]
+    assert own["ranking_joined_sources"] == facts["ranking_joined_sources"]
     assert "someone" not in (module / "training.json").read_text()
 
 

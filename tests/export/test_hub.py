@@ -287,7 +287,7 @@ def test_module_card(folder, reference):
         "| training examples | the first 500 behind the first 1,000 |",
         "| shares of sources | chat=0.5, forum=0.1 |",
         "| initial weights | those of `smaller` |",
-        "| `1 larger + 0.5 letters`, of which the first alone but in chat, forum |",
+        "| `1 larger + 0.5 letters`, joined in chat, forum, elsewhere the first alone |",
         "| pairs | 409,600 |",
         "| CPU hours | 1.51 |",
         "| dev R100@1 | 0.4321 |",

@@ -1,7 +1,6 @@
 """Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
 
 import dataclasses
-import itertools
 import json
 import shutil
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from support.letter_teachers import DIM, SIDES, letters_teacher, unit, write_vectors
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints.facts import training_facts
@@ -19,7 +19,6 @@ from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, Train
 from convert_tf.data.record_examples import read_texts
 from convert_tf.data.teacher_vectors import (
     FACTS_FILE,
-    SUBWORDS_FILE,
     TeacherVectors,
     vectors_file,
 )
@@ -31,15 +30,12 @@ from convert_tf.models.losses import (
     in_batch_softmax_losses,
     taught_ranking_losses,
 )
-from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage.files import only_writer
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
-from convert_tf.training.teacher import JoinedTeachers, open_sides
+from convert_tf.training.teacher import open_sides
 
-DIM = 12
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     num_oov_buckets=NUM_OOV_BUCKETS,
@@ -54,29 +50,6 @@ def changed(config, **fields):
     return type(config).from_dict({**config.to_dict(), **fields})
 
 
-def unit(shape, seed=0):
-    x = np.random.default_rng(seed).standard_normal(shape).astype("float32")
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def letters_teacher(texts):
-    """Normalised counts of letters, turned: equal texts have equal vectors."""
-    counts = np.array([[1 + text.count(chr(97 + i)) for i in range(26)] for text in texts])
-    turned = counts @ unit((26, DIM), seed=3)
-    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
-
-
-def backwards(texts):
-    return letters_teacher(texts)[:, ::-1]
-
-
-def half_letters(texts):
-    return unit_rows(letters_teacher(texts)[:, : DIM // 2])
-
-
-SIDES = {"context": letters_teacher, "response": backwards}
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
@@ -87,10 +60,6 @@ def teacher(corpus, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
     write_vectors(corpus, folder, letters_teacher)
     return folder
-
-
-def write_vectors(corpus, output, teach):
-    write_teacher_vectors(corpus.records, corpus.arrays, str(output), teacher=teach, name="letters")
 
 
 def opened(corpus, folder, split="train"):
@@ -197,20 +166,6 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
     assert len(vectors.subwords) == ArrayFolder(corpus.arrays).vocab_size
 
 
-def test_each_side_has_the_vectors_of_its_own_teacher(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
-    folder = str(tmp_path / "vectors")
-    write_vectors(corpus, folder, SIDES)
-    whole = np.load(f"{folder}/{vectors_file('train', 'context')}")
-    turned = np.load(f"{folder}/{vectors_file('train', 'response')}")
-    chunks = zip(*_with_repeats(corpus.records, "train", 0), strict=True)
-    contexts, responses = (list(itertools.chain(*side)) for side in chunks)
-    assert set(contexts) & set(responses)
-    for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
-        np.testing.assert_allclose(found, teach([t.decode() for t in texts]), atol=1e-3)
-
-
 def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     """By cosines times the scale, without equal responses, of the pairs of a batch."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
@@ -260,58 +215,6 @@ def test_a_ranking_teacher_without_weight_and_a_weight_without_teacher_are_refus
         )
 
 
-def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path, monkeypatch):
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    output = tmp_path / "vectors"
-    with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(letters_teacher, after=5))
-    assert not output.exists()
-    read = []
-    write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
-    assert read[0] <= 2  # some of the vocabulary, by which the teacher is known again
-    assert len(read) == 1 + 3  # three of five chunks
-    for name in ("context", "response"):
-        np.testing.assert_array_equal(
-            np.load(output / vectors_file("train", name)),
-            np.load(f"{teacher}/{vectors_file('train', name)}"),
-        )
-
-
-@pytest.mark.parametrize("after", [1, 2, 4])
-def test_what_was_interrupted_twice_is_as_if_it_never_was(
-    corpus, teacher, tmp_path, monkeypatch, after
-):
-    """In the vocabulary or behind it, and by a teacher of the same name in its vocabulary."""
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    output = tmp_path / "vectors"
-    for teach, calls in ((backwards, 5), (letters_teacher, after)):
-        with pytest.raises(KeyboardInterrupt):
-            write_vectors(corpus, output, _interrupted(teach, after=calls))
-    write_vectors(corpus, output, letters_teacher)
-    for name in (
-        vectors_file("train", "context"),
-        vectors_file("train", "response"),
-        SUBWORDS_FILE,
-    ):
-        np.testing.assert_array_equal(np.load(output / name), np.load(f"{teacher}/{name}"))
-
-
-@pytest.mark.parametrize(
-    "other", [SIDES, backwards, lambda texts: np.ones((len(texts), 1))], ids=["sides", "same", "1"]
-)
-def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, monkeypatch, other):
-    """All of one name."""
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    output, expected = tmp_path / "vectors", tmp_path / "expected"
-    with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(letters_teacher, after=5))
-    write_vectors(corpus, output, other)
-    write_vectors(corpus, expected, other)
-    for name in ("context", "response"):
-        found, wanted = (np.load(own / vectors_file("train", name)) for own in (output, expected))
-        np.testing.assert_array_equal(found, wanted)
-
-
 def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     folder = str(tmp_path / "sides")
     write_vectors(corpus, folder, SIDES)
@@ -323,8 +226,7 @@ def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     assert training_facts(output)["ranking_teacher"] == "letters"
 
 
-def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
+def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
     output = str(tmp_path / "vectors")
     write_teacher_vectors(
         corpus.records, corpus.arrays, output,
@@ -339,57 +241,6 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path, monkeypatc
     run(corpus, tmp_path / "run", output, start_from_teacher=True)
 
 
-def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
-    calls = []
-
-    def teach(texts):
-        calls.append(texts)
-        return letters_teacher(texts)
-
-    def write(output, shares, teach=teach, **options):
-        write_teacher_vectors(
-            corpus.records, corpus.arrays, str(tmp_path / output), teacher=teach, name="letters",
-            source_shares=shares, **options,
-        )  # fmt: skip
-
-    shares = {"forum": 0.3, "chat": 0.0}
-    write("whole", shares, max_examples=160)
-    whole, calls = calls, []
-    with pytest.raises(KeyboardInterrupt):
-        write("some", shares, _interrupted(teach, after=4), max_examples=160)
-    write("some", shares, max_examples=160)
-    assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
-    write_vectors(corpus, tmp_path / "all", letters_teacher)
-    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
-    drawn = own.thinned(shares, 0, 160).numbers
-    assert 0 < len(drawn) < 120
-    texts = [
-        [text.decode() for chunk in _with_repeats(corpus.records, "train", 0) for text in chunk[i]]
-        for i in range(2)
-    ]
-    wanted = {column[number] for column in texts for number in drawn}
-    taught = {text for some in calls for text in some}
-    assert wanted <= taught
-    # All others are subwords.
-    assert not {t for column in texts for t in column if " " in t} - wanted & taught - wanted
-    for name in PAIR:
-        some, again, everything = (
-            np.load(tmp_path / folder / vectors_file("train", name))
-            for folder in ("some", "whole", "all")
-        )
-        np.testing.assert_array_equal(some, again)
-        np.testing.assert_array_equal(some[drawn], everything[drawn])
-        assert not np.delete(some, drawn, axis=0).any()
-    facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
-    assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
-    with pytest.raises(ValueError, match=r"that the token ids have\. Received: 'nowhere'"):
-        write("more", {"nowhere": 0.5})
-    with pytest.raises(ValueError, match="none of train with source_shares"):
-        write("more", dict.fromkeys(("forum", "chat", ""), 0.0))
-
-
 def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
     write_teacher_vectors(
         corpus.records, corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
@@ -402,61 +253,8 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
     )  # fmt: skip
     train(MODEL, config, data, output=str(tmp_path / "run"))
     for other in ({"source_shares": ()}, {"first_train_example": 1}, {"train_examples": 0}):
-        with pytest.raises(ValueError, match=r"without, the first .* from the first example on"):
+        with pytest.raises(ValueError, match=r"without, the first .* the same --source_shares"):
             train(MODEL, config, dataclasses.replace(data, **other), output=str(tmp_path / "other"))
-
-
-def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(
-    corpus, tmp_path, monkeypatch
-):
-    """Also where the work is interrupted, and where a text is in examples of several sources."""
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
-
-    def joined(**changes):
-        first = {**SIDES, **changes}
-        return {
-            side: JoinedTeachers([own, half_letters], [1.0, 3.0]) for side, own in first.items()
-        }
-
-    def write(output, teacher, **options):
-        write_teacher_vectors(
-            corpus.records, corpus.arrays, str(tmp_path / output), teacher=teacher, name="letters",
-            **options,
-        )  # fmt: skip
-
-    write("first", SIDES)
-    write("joined", joined())
-    with pytest.raises(KeyboardInterrupt):
-        write("some", joined(response=_interrupted(backwards, after=3)), joined_sources=["forum"])
-    write("some", joined(), joined_sources=["forum"])
-    is_joined = ArrayFolder(corpus.arrays).open("train", max_tokens=60).of_sources(["forum"])
-    assert 0 < is_joined.sum() < len(is_joined)
-    for name in PAIR:
-        first, both, some = (
-            np.load(tmp_path / folder / vectors_file("train", name))
-            for folder in ("first", "joined", "some")
-        )
-        np.testing.assert_array_equal(some[is_joined], both[is_joined])
-        np.testing.assert_array_equal(some[~is_joined, :DIM], first[~is_joined])
-        assert not some[~is_joined, DIM:].any()
-
-
-def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
-    def write(match, data=corpus.records, teacher=SIDES, **options):
-        with pytest.raises(ValueError, match=match):
-            write_teacher_vectors(
-                data, corpus.arrays, str(tmp_path / "vectors"), teacher=teacher, name="letters",
-                **options,
-            )  # fmt: skip
-
-    alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
-    two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
-    write("Received: one, and joined_sources forum", joined_sources=["forum"])
-    write("Received: one, and joined_sources forum", teacher=alone, joined_sources=["forum"])
-    write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
-    write("no records, with .* and a teacher of either side", data=None)
-    write(r"no records, .* \{'forum': 0.5\}", None, letters_teacher, source_shares={"forum": 0.5})
 
 
 @pytest.mark.slow
@@ -616,48 +414,6 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_equal_texts_are_encoded_once(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("convert_tf.training.teach.CHUNK", 50)
-    monkeypatch.setattr("convert_tf.training.teach._texts", _with_repeats)
-    seen = []
-
-    def counting(texts):
-        seen.extend(texts)
-        return letters_teacher(texts)
-
-    output = tmp_path / "vectors"
-    with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, _interrupted(counting, after=5))
-    write_vectors(corpus, output, counting)
-    chunks = list(_with_repeats(corpus.records, "train", 0))
-    texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
-    subwords = {chr(97 + i) for i in range(26)}
-    assert sorted(text for text in seen if text not in subwords) == sorted({*texts[0], *texts[1]})
-    for name, own in zip(PAIR, texts, strict=True):
-        vectors = np.load(output / vectors_file("train", name))
-        np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
-
-
-def _interrupted(teach, *, after):
-    calls = itertools.count()
-
-    def interrupted(texts):
-        if next(calls) == after:
-            raise KeyboardInterrupt
-        return teach(texts)
-
-    return interrupted
-
-
-def _with_repeats(data, split, skip):
-    """Chunks of 50 in which each response is the context of the next, and each tenth text one."""
-    stored = read_texts(data, split)["context"]
-    texts = [text if i % 10 else stored[0] for i, text in enumerate([*stored, b"last"])]
-    for start in range(skip, len(stored), 50):
-        stop = min(start + 50, len(stored))
-        yield texts[start:stop], texts[start + 1 : stop + 1]
-
-
 def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
     with pytest.raises(ValueError, match="go with token ids"):
         train(
@@ -669,21 +425,6 @@ def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
         )
     with pytest.raises(ValueError, match="those of the token ids"):
         opened(corpus, teacher, split="dev")
-
-
-def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
-    output = tmp_path / "vectors"
-    with only_writer(output), pytest.raises(ValueError, match="One process writes"):
-        write_vectors(corpus, output, letters_teacher)
-    write_vectors(corpus, output, letters_teacher)
-
-
-def test_records_of_other_token_ids_are_refused(corpus, tmp_path):
-    other = write_corpus(tmp_path, num_train=211)
-    with pytest.raises(ValueError, match=r"210 records of train .* for 211 examples"):
-        write_teacher_vectors(
-            corpus.records, other.arrays, str(tmp_path / "v"), teacher=letters_teacher, name="x"
-        )
 
 
 def test_vectors_that_are_cut_while_they_are_read_are_named(corpus, teacher, tmp_path):

@@ -82,7 +82,6 @@ def make(sample):
         "TEACHER": "one",
         "TEXT_TEACHERS": "one,other",
         "TEXT_TEACHER_WEIGHTS": "1,2",
-        "SOURCE_SHARES": "",
     }
     done = subprocess.run(
         [
@@ -94,7 +93,8 @@ def make(sample):
             f"{sample}/work",
             *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2"),
             *("--eval_examples=100", "--checkpoint_every=1", "--shuffle_buffer=100"),
-            *("--train_examples=1000", "--first_train_example=0", "--source_shares="),
+            *("--train_examples=1000", "--first_train_example=0"),
+            "--source_shares=self_dialogue=0.5",
         ],
         cwd=ROOT,
         env=environment,
@@ -169,18 +169,27 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
 
 
-def test_a_ranking_is_that_of_the_pairs_that_the_run_draws():
-    """The script reads the flags of the run, which it must find."""
+def test_a_flag_is_that_of_the_run_or_of_the_call():
+    """As the ranking that `convert_small` learns is that of the pairs that it draws."""
     script = (RECIPES / "train.sh").read_text()
     function = re.search(r"^flag\(\) \{.*?^\}$", script, re.MULTILINE | re.DOTALL)
     assert function is not None
-    for flag in ("train_examples", "source_shares"):
+
+    def value(*arguments):
         found = subprocess.run(
-            ["sh", "-c", f"{function[0]}\nflag {flag} convert_small"],
+            ["sh", "-uc", f'{function[0]}\nflag "$@"', "sh", *arguments],
             env={**own_environment(), "recipes": str(RECIPES)}, capture_output=True, text=True,
         )  # fmt: skip
-        lines = (RECIPES / "convert_small.flags").read_text().splitlines()
-        assert [f"--{flag}={found.stdout.strip()}"] == [x for x in lines if f"--{flag}=" in x]
+        return found.stdout.removesuffix("\n")
+
+    lines = (RECIPES / "convert_small.flags").read_text().splitlines()
+    shares = value("source_shares", "convert_small")
+    assert f"--source_shares={shares}" in lines and "reddit=" in shares
+    call = ("--source_shares=a=0.1,b=0.2", "--train_examples=5", "--steps=2", "--source_shares=c=1")
+    assert value("source_shares", "convert_small", *call) == "c=1"
+    assert value("source_shares", "convert_small", "--source_shares=") == ""
+    assert value("train_examples", "convert_small", *call) == "5"
+    assert f"--train_examples={value('train_examples', 'convert_small', '--steps=2')}" in lines
 
 
 @pytest.mark.slow
@@ -189,6 +198,9 @@ def test_one_script_makes_everything_from_dumps_to_modules(sample):
     work = sample / "work"
     facts = json.loads((work / "text_teacher_second" / "teacher.json").read_text())
     assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
+    ranking = json.loads((work / "ranking" / "teacher.json").read_text())
+    of_pairs = ranking["splits"]["train"]
+    assert (of_pairs["of_first"], of_pairs["source_shares"]) == (1000, {"self_dialogue": 0.5})
     texts = ["where is my card?", "a fish", "a fish"]
     for name in MODULES:
         encoder = SentenceEncoder(work / "hub_modules" / name / "1")

@@ -11,6 +11,7 @@ from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.record_examples import read_texts
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import fitted_map, similarity_map
@@ -111,16 +112,25 @@ def test_a_run_without_a_teacher_has_none(plain):
     assert load_similarity_map(plain) is None
 
 
-def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
-    plain, corpus, teacher, tmp_path
-):
-    found = fit_similarity(plain, corpus.arrays, teacher, tmp_path / "similar", dim=8)
+@pytest.mark.parametrize("shares", [{}, {"forum": 0.5}], ids=["all", "some"])
+def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(plain, corpus, tmp_path, shares):
+    """Of the examples that have vectors."""
+    vectors = str(tmp_path / "vectors")
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, vectors, teacher=letters_teacher, name="letters",
+        source_shares=shares,
+    )  # fmt: skip
+    numbers = (
+        ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300).numbers
+    )
+    assert (len(numbers) == 300) == (not shares)
+    found = fit_similarity(plain, corpus.arrays, vectors, tmp_path / "similar", dim=8)
     texts = read_texts(corpus.records, "train")
     encoder = SentenceEncoder(plain, compute_dtype="float32")
-    columns = [[text.decode() for text in texts[name]] for name in ("context", "response")]
+    columns = [[texts[name][i].decode() for i in numbers] for name in ("context", "response")]
     reduced = [encoder.encode(column) for column in columns]
     taught = [letters_teacher(column).astype("float16") for column in columns]
-    fit = [i for i in range(300) if i % 20]
+    fit = [i for i in range(len(numbers)) if i % 20]
     both = [
         np.stack([each[i] for i in fit for each in own]).astype("float32")
         for own in (reduced, taught)
@@ -135,11 +145,11 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     own = np.concatenate([each[::20] for each in taught])
     cosine = np.mean([h @ t / np.linalg.norm(h) for h, t in zip(held_out, own, strict=True)])
     assert found["texts"] == 2 * len(fit)
-    assert found["held_out"]["texts"] == 30
+    assert found["held_out"]["texts"] == 2 * (len(numbers) - len(fit))
     assert found["held_out"]["cosine"] == pytest.approx(cosine, abs=1e-3)
     assert found["held_out"]["spearman"]["8"] > 0.3
     report = similarity_report(found)
-    assert "570 texts" in report
+    assert f"{2 * len(fit)} texts" in report
     assert f"{cosine:.3f}" in report
     facts = json.loads((tmp_path / "similar" / "training.json").read_text())
     assert facts["similarity"] == found

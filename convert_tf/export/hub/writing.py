@@ -125,7 +125,10 @@ def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     So a module that is made of this one has the same card.
     """
-    names = ("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256")
+    names = (
+        *("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256"),
+        "ranking_joined_sources",
+    )
     found = {name: facts[name] for name in names if name in facts}
     for role in ("teacher", "ranking_teacher"):
         if facts.get(role):

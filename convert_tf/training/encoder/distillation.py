@@ -206,8 +206,8 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
             "All examples that are trained on must have the teacher's vectors. Received: "
             f"{len(missing):,} of {len(numbers):,} without, the first of them number "
             f"{missing[0] + 1:,}, in {name!r}, which has {len(teacher.numbers):,}. Set "
-            "--train_examples or --source_shares as they were for `convert-tf teach`, from the "
-            "first example on, or write vectors of more of them."
+            "--train_examples to at most the --max_examples of `convert-tf teach`, the same "
+            "--source_shares and no --first_train_example, or write vectors of more of them."
         )
 
 

@@ -194,7 +194,8 @@ class EncoderRun(RunKind[ResponseRanking]):
             teacher_dim = self.distilled.targets.vectors.dim
         if self.distilled.ranking is not None:
             self.facts["ranking_teacher"] = self.distilled.ranking.teacher
-            self.facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
+            if self.distilled.ranking.joined_sources:
+                self.facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
         return make_ranking_model(
             encoder, config, precision=self.precision, teacher_dim=teacher_dim
         )

@@ -1,0 +1,51 @@
+"""Teachers of letters, and folders of their vectors."""
+
+import itertools
+
+import numpy as np
+
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.training.teach import write_teacher_vectors
+
+DIM = 12
+
+
+def unit(shape, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape).astype("float32")
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def letters_teacher(texts):
+    """Normalised counts of letters, turned: equal texts have equal vectors."""
+    counts = np.array([[1 + text.count(chr(97 + i)) for i in range(26)] for text in texts])
+    turned = counts @ unit((26, DIM), seed=3)
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+def backwards(texts):
+    return letters_teacher(texts)[:, ::-1]
+
+
+def half_letters(texts):
+    return unit_rows(letters_teacher(texts)[:, : DIM // 2])
+
+
+SIDES = {"context": letters_teacher, "response": backwards}
+
+
+def interrupted(teach, *, after):
+    """As `teach`, but a call that is killed behind so many ones."""
+    calls = itertools.count()
+
+    def stopping(texts):
+        if next(calls) == after:
+            raise KeyboardInterrupt
+        return teach(texts)
+
+    return stopping
+
+
+def write_vectors(corpus, output, teach, **options):
+    write_teacher_vectors(
+        corpus.records, corpus.arrays, str(output), teacher=teach, name="letters", **options
+    )

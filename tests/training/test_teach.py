@@ -1,0 +1,339 @@
+"""Vectors of teachers: which texts get them, and work that is killed."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.letter_teachers import (
+    DIM,
+    SIDES,
+    backwards,
+    half_letters,
+    interrupted,
+    letters_teacher,
+    write_vectors,
+)
+from support.token_corpus import write_corpus
+
+from convert_tf.data.batches import PAIR
+from convert_tf.data.record_examples import read_texts
+from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
+from convert_tf.data.token_arrays import ArrayFolder, sources_file
+from convert_tf.storage.files import only_writer
+from convert_tf.training.teach import write_teacher_vectors
+from convert_tf.training.teacher import JoinedTeachers
+
+SHARES = {"forum": 0.3, "chat": 0.0}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher") / "vectors"
+    write_vectors(corpus, folder, letters_teacher)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def chunks(monkeypatch):
+    """Notes of how far the work is are frequent."""
+    for module in ("teach", "texts_to_teach"):
+        monkeypatch.setattr(f"convert_tf.training.{module}.CHUNK", 50)
+
+
+@pytest.fixture
+def repeats(monkeypatch):
+    """Texts are in several examples, and on both sides."""
+    monkeypatch.setattr("convert_tf.training.teach.pair_texts", with_repeats)
+
+
+def with_repeats(data, split, skip):
+    """Chunks of 50 in which each response is the context of the next, and each tenth text one."""
+    stored = read_texts(data, split)["context"]
+    texts = [text if i % 10 else stored[0] for i, text in enumerate([*stored, b"last"])]
+    for start in range(skip, len(stored), 50):
+        stop = min(start + 50, len(stored))
+        yield texts[start:stop], texts[start + 1 : stop + 1]
+
+
+@pytest.mark.usefixtures("repeats")
+def test_each_side_has_the_vectors_of_its_own_teacher(corpus, tmp_path):
+    folder = str(tmp_path / "vectors")
+    write_vectors(corpus, folder, SIDES)
+    whole = np.load(f"{folder}/{vectors_file('train', 'context')}")
+    turned = np.load(f"{folder}/{vectors_file('train', 'response')}")
+    chunks = zip(*with_repeats(corpus.records, "train", 0), strict=True)
+    contexts, responses = (list(itertools.chain(*side)) for side in chunks)
+    assert set(contexts) & set(responses)
+    for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
+        np.testing.assert_allclose(found, teach([t.decode() for t in texts]), atol=1e-3)
+
+
+def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
+    output = tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, interrupted(letters_teacher, after=5))
+    assert not output.exists()
+    read = []
+    write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
+    assert read[0] <= 2  # some of the vocabulary, by which the teacher is known again
+    assert len(read) == 1 + 3  # three of five chunks
+    for name in ("context", "response"):
+        np.testing.assert_array_equal(
+            np.load(output / vectors_file("train", name)),
+            np.load(teacher / vectors_file("train", name)),
+        )
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_path, after):
+    """In the vocabulary or behind it, and by a teacher of the same name in its vocabulary."""
+    output = tmp_path / "vectors"
+    for teach, calls in ((backwards, 5), (letters_teacher, after)):
+        with pytest.raises(KeyboardInterrupt):
+            write_vectors(corpus, output, interrupted(teach, after=calls))
+    write_vectors(corpus, output, letters_teacher)
+    for name in (
+        vectors_file("train", "context"),
+        vectors_file("train", "response"),
+        SUBWORDS_FILE,
+    ):
+        np.testing.assert_array_equal(np.load(output / name), np.load(teacher / name))
+
+
+@pytest.mark.parametrize(
+    "other", [SIDES, backwards, lambda texts: np.ones((len(texts), 1))], ids=["sides", "same", "1"]
+)
+def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, other):
+    """All of one name."""
+    output, expected = tmp_path / "vectors", tmp_path / "expected"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, interrupted(letters_teacher, after=5))
+    write_vectors(corpus, output, other)
+    write_vectors(corpus, expected, other)
+    for name in ("context", "response"):
+        found, wanted = (np.load(own / vectors_file("train", name)) for own in (output, expected))
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("other", [{}, {"source_shares": SHARES}, {"joined_sources": ["forum"]}])
+def test_what_other_options_began_is_begun_anew(corpus, tmp_path, other):
+    options = [{"source_shares": {"forum": 0.5}}, other]
+    output, expected = tmp_path / "vectors", tmp_path / "expected"
+
+    def write(folder, options, first=letters_teacher):
+        write_vectors(corpus, folder, JoinedTeachers([first, half_letters]), **options)
+
+    for began, goes_on in (options, options[::-1]):
+        for folder in (output, expected):
+            shutil.rmtree(folder, ignore_errors=True)
+        with pytest.raises(KeyboardInterrupt):
+            write(output, began, interrupted(letters_teacher, after=5))
+        write(output, goes_on)
+        write(expected, goes_on)
+        assert vectors_of(output) == vectors_of(expected)
+
+
+def vectors_of(folder):
+    """The bytes of the vectors of a split."""
+    return [np.load(folder / vectors_file("train", name)).tobytes() for name in PAIR]
+
+
+@pytest.mark.parametrize("shares", [{}, SHARES])
+def test_another_number_of_examples_may_be_wanted_than_when_it_was_killed(corpus, tmp_path, shares):
+    """Fewer, where the others have zeros again, and then more."""
+    calls = []
+
+    def teach(texts):
+        calls.append(texts)
+        return letters_teacher(texts)
+
+    def write(output, number, teach):
+        options = {"source_shares": shares, "max_examples": number, "splits": ("train", "dev")}
+        write_vectors(corpus, tmp_path / output, teach, **options)
+
+    for number in (60, 180):
+        write(f"expected_{number}", number, letters_teacher)
+    with pytest.raises(KeyboardInterrupt):  # behind three calls for subwords and three chunks
+        write("fewer", 200, interrupted(letters_teacher, after=6))
+    shutil.copytree(tmp_path / "fewer.partial", tmp_path / "more.partial")
+    write("fewer", 60, teach)
+    assert len(calls) == 1 + 2  # some subwords, and dev
+    assert vectors_of(tmp_path / "fewer") == vectors_of(tmp_path / "expected_60")
+    with pytest.raises(KeyboardInterrupt):  # in dev
+        write("more", 60, interrupted(letters_teacher, after=1))
+    write("more", 180, teach)
+    assert vectors_of(tmp_path / "more") == vectors_of(tmp_path / "expected_180")
+
+
+@pytest.mark.usefixtures("repeats")
+def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path):
+    calls = []
+
+    def teach(texts):
+        calls.append(texts)
+        return letters_teacher(texts)
+
+    def write(output, shares, teach=teach, **options):
+        write_vectors(corpus, tmp_path / output, teach, source_shares=shares, **options)
+
+    write("whole", SHARES, max_examples=160)
+    whole, calls = calls, []
+    with pytest.raises(KeyboardInterrupt):
+        write("some", SHARES, interrupted(teach, after=4), max_examples=160)
+    write("some", SHARES, max_examples=160)
+    assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
+    write_vectors(corpus, tmp_path / "all", letters_teacher)
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    drawn = own.thinned(SHARES, 0, 160).numbers
+    assert 0 < len(drawn) < 120
+    texts = [
+        [text.decode() for chunk in with_repeats(corpus.records, "train", 0) for text in chunk[i]]
+        for i in range(2)
+    ]
+    wanted = {column[number] for column in texts for number in drawn}
+    others = {text for column in texts for text in column} - wanted
+    taught = {text for some in calls for text in some}
+    assert wanted <= taught
+    subwords = {chr(97 + i) for i in range(26)}
+    assert not others & taught - subwords
+    for name in PAIR:
+        some, again, everything = (
+            np.load(tmp_path / folder / vectors_file("train", name))
+            for folder in ("some", "whole", "all")
+        )
+        np.testing.assert_array_equal(some, again)
+        np.testing.assert_array_equal(some[drawn], everything[drawn])
+        assert not np.delete(some, drawn, axis=0).any()
+    facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
+    assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
+    with pytest.raises(ValueError, match=r"that the token ids have\. Received: 'nowhere'"):
+        write("more", {"nowhere": 0.5})
+    with pytest.raises(ValueError, match="none of train with source_shares"):
+        write("more", dict.fromkeys(("forum", "chat", ""), 0.0))
+
+
+def opened(arrays, folder, **options):
+    ids = ArrayFolder(arrays)
+    examples = ids.open("train", max_tokens=60)
+    return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size, **options)
+
+
+def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_path):
+    """Of equal texts: of other sources other examples would be drawn, some without vectors."""
+    other = tmp_path / "ids"
+    shutil.copytree(corpus.arrays, other)
+    places = np.load(other / sources_file("train"))
+    np.save(other / sources_file("train"), places[::-1])
+    write_vectors(corpus, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
+    opened(corpus.arrays, tmp_path / "vectors")
+    with pytest.raises(ValueError, match="shares are those of other sources of train"):
+        opened(other, tmp_path / "vectors")
+    expected = tmp_path / "expected"
+    options = {"teacher": letters_teacher, "name": "letters", "source_shares": SHARES}
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(
+            corpus, tmp_path / "again", interrupted(letters_teacher, after=5), source_shares=SHARES
+        )
+    for folder in (tmp_path / "again", expected):
+        write_teacher_vectors(corpus.records, str(other), str(folder), **options)
+    assert vectors_of(tmp_path / "again") == vectors_of(expected)
+
+
+@pytest.mark.usefixtures("repeats")
+def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(corpus, tmp_path):
+    """Also where the work is interrupted, and where a text is in examples of several sources."""
+
+    def joined(**changes):
+        first = {**SIDES, **changes}
+        return {
+            side: JoinedTeachers([own, half_letters], [1.0, 3.0]) for side, own in first.items()
+        }
+
+    def write(output, teacher, **options):
+        write_vectors(corpus, tmp_path / output, teacher, **options)
+
+    write("first", SIDES)
+    write("joined", joined())
+    with pytest.raises(KeyboardInterrupt):
+        write("some", joined(response=interrupted(backwards, after=3)), joined_sources=["forum"])
+    write("some", joined(), joined_sources=["forum"])
+    is_joined = ArrayFolder(corpus.arrays).open("train", max_tokens=60).of_sources(["forum"])
+    assert 0 < is_joined.sum() < len(is_joined)
+    for name in PAIR:
+        first, both, some = (
+            np.load(tmp_path / folder / vectors_file("train", name))
+            for folder in ("first", "joined", "some")
+        )
+        np.testing.assert_array_equal(some[is_joined], both[is_joined])
+        np.testing.assert_array_equal(some[~is_joined, :DIM], first[~is_joined])
+        assert not some[~is_joined, DIM:].any()
+
+
+def test_what_is_joined_in_some_sources_is_no_vector_of_a_text(corpus, tmp_path):
+    """A text of two sources has two."""
+    joined = JoinedTeachers([letters_teacher, half_letters])
+    write_vectors(corpus, tmp_path / "vectors", joined, joined_sources=["forum"])
+    with pytest.raises(ValueError, match="one of all teachers and, in another source, one of"):
+        opened(corpus.arrays, tmp_path / "vectors")
+    assert opened(corpus.arrays, tmp_path / "vectors", of_ranking=True).joined_sources == ["forum"]
+
+
+def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
+    def write(match, data=corpus.records, teacher=SIDES, **options):
+        with pytest.raises(ValueError, match=match):
+            write_teacher_vectors(
+                data, corpus.arrays, str(tmp_path / "vectors"), teacher=teacher, name="letters",
+                **options,
+            )  # fmt: skip
+
+    alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
+    two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
+    write("Received: one, and joined_sources forum", joined_sources=["forum"])
+    write("Received: one, and joined_sources forum", teacher=alone, joined_sources=["forum"])
+    write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
+    write("no records, and a teacher of either side. Pass", data=None)
+    write(r"records, and source_shares \{'forum': 0.5\}. Pass", None, letters_teacher,
+          source_shares={"forum": 0.5})  # fmt: skip
+
+
+@pytest.mark.usefixtures("repeats")
+def test_equal_texts_are_encoded_once(corpus, tmp_path):
+    seen = []
+
+    def counting(texts):
+        seen.extend(texts)
+        return letters_teacher(texts)
+
+    output = tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus, output, interrupted(counting, after=5))
+    write_vectors(corpus, output, counting)
+    chunks = list(with_repeats(corpus.records, "train", 0))
+    texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
+    subwords = {chr(97 + i) for i in range(26)}
+    assert sorted(text for text in seen if text not in subwords) == sorted({*texts[0], *texts[1]})
+    for name, own in zip(PAIR, texts, strict=True):
+        vectors = np.load(output / vectors_file("train", name))
+        np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
+
+
+def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
+    output = tmp_path / "vectors"
+    with only_writer(output), pytest.raises(ValueError, match="One process writes"):
+        write_vectors(corpus, output, letters_teacher)
+    write_vectors(corpus, output, letters_teacher)
+
+
+def test_records_of_other_token_ids_are_refused(corpus, tmp_path):
+    other = write_corpus(tmp_path, num_train=211)
+    with pytest.raises(ValueError, match=r"210 records of train .* for 211 examples"):
+        write_teacher_vectors(
+            corpus.records, other.arrays, str(tmp_path / "v"), teacher=letters_teacher, name="x"
+        )
