@@ -10,7 +10,7 @@ import numpy as np
 from convert_tf.encoding.backends.protocol import Backend
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.encoding.sentence_encoder import SentenceEncoder, Texts
-from convert_tf.encoding.text_batches import rows_of, text_bytes
+from convert_tf.encoding.text_batches import is_count, rows_of, text_bytes
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -86,10 +86,11 @@ class EncoderClient:
         *,
         compute_dtype: str = "auto",
     ):
-        if min(cache_size, max_extra_contexts) < 0:
+        if not all(number == 0 or is_count(number) for number in (cache_size, max_extra_contexts)):
             raise ValueError(
                 "cache_size and max_extra_contexts are 0, for none, or more. Received: "
-                f"cache_size={cache_size}, max_extra_contexts={max_extra_contexts}."
+                f"cache_size={cache_size!r}, max_extra_contexts={max_extra_contexts!r}. Pass whole "
+                "numbers."
             )
         self._encoder = encoder = SentenceEncoder(
             uri, batch_size=internal_batch_size, compute_dtype=compute_dtype

@@ -199,7 +199,7 @@ class SentenceEncoder(SentenceTransformerMethods):
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Vectors of length 1 whose dot products say how alike texts are.
+        """Vectors of length 1, of an empty text 0, whose dot products say how alike texts are.
 
         For duplicates, and for questions like a question: both texts are in one space, which
         contexts and responses are not.
@@ -216,7 +216,7 @@ class SentenceEncoder(SentenceTransformerMethods):
         Raises:
           ValueError: one of them is no text, or the model has no such vectors, or shorter ones.
         """
-        if dim is not None and (not isinstance(dim, int) or dim < 1):
+        if dim is not None and not is_count(dim):
             raise ValueError(
                 f"A vector has a number or more. Received: dim={dim!r}. Pass 256, 128 or 64; None "
                 "for all."
@@ -398,15 +398,16 @@ class SentenceEncoder(SentenceTransformerMethods):
         with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
             on_batch = progress.add if progress else lambda number: None
             for columns in pieces:
-                yield encode_columns(
+                vectors = encode_columns(
                     columns,
                     run,
                     batch_size=batch_size,
                     on_batch=on_batch,
                     concurrent_batches=getattr(self._model, "concurrent_batches", 1),
                 )
+                yield np.require(vectors, requirements="W")  # TensorFlow's own may not be changed
         if columns is None:
-            yield self._run(kind, [[]])
+            yield np.require(self._run(kind, [[]]), requirements="W")
 
     def _run(self, kind: str, columns: Columns) -> np.ndarray:
         if kind == "context" and self.reads_history and len(columns) == 1:

@@ -125,8 +125,7 @@ def converted(
     with needs("", "convert_to_tensor or convert_to_numpy=False", package="torch"):
         import torch
 
-    # A module's vectors may not be changed, a tensor always may.
-    tensor = torch.from_numpy(np.require(vectors, requirements="W"))
+    tensor = torch.from_numpy(vectors)
     return tensor if convert_to_tensor or vectors.ndim == 1 else list(tensor)
 
 
@@ -146,9 +145,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         allowed = _WITHOUT_EFFECT[name]
         # A device may be a torch.device, which is named by its str.
         if not any(value is each or str(value) == each for each in allowed):
+            reason = (
+                "a model computes where its runtime does, and in one process"
+                if name in ("device", "pool", "chunk_size")
+                else "these models have no prompts, and give whole float32 vectors of texts"
+            )
             raise ValueError(
-                f"{name} is {' or '.join(map(repr, allowed))}: these models have no prompts, and "
-                f"give whole float32 vectors of texts. Received: {name}={value!r}. Leave it out."
+                f"{name} is {' or '.join(map(repr, allowed))}: {reason}. Received: "
+                f"{name}={value!r}. Leave it out."
             )
 
 
@@ -160,6 +164,11 @@ def _arrays(*embeddings: Any) -> tuple[list[np.ndarray], Callable[[np.ndarray], 
         parts = each if isinstance(each, list | tuple) else [each]
         has_tensors = has_tensors or any(map(_is_tensor, parts))
         arrays = [np.atleast_2d(_array(part)) for part in parts]
+        if not arrays:
+            raise ValueError(
+                "Vectors are compared. Received: an empty list. Pass what `encode` returns, which "
+                "has a width also for no text."
+            )
         rows.append(unit_rows(np.concatenate(arrays)))
     if has_tensors:
         import torch

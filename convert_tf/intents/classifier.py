@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intents.data import checked_texts, held_out
+from convert_tf.intents.data import (
+    checked_labels,
+    checked_texts,
+    checked_weights,
+    held_out,
+)
 from convert_tf.intents.encodings import (
     ANY_KIND,
     KINDS_OF_ENCODING,
@@ -16,7 +21,7 @@ from convert_tf.intents.encodings import (
     encodes_similarity,
 )
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.head import LOGISTIC_C, check_logistic, check_network
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -174,11 +179,18 @@ class IntentClassifier(TextClassifier):
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
             of range, or training ended in weights that are no numbers.
         """
-        self._check_options()
+        self.check_options()
         outside = None if self.out_of_scope is None else self.out_of_scope_label
         kinds = self._kinds()
         encode = self._encodings(kinds[0])
         examples, self.classes_ = examples_of(texts, labels, sample_weight, encode, outside)
+        if examples.outside_texts and self.threshold is not None:
+            warnings.warn(
+                f"Examples of {self.out_of_scope_label!r} fit thresholds: the "
+                f"{len(examples.outside_texts):,} given are not used, as a threshold of "
+                f"{self.threshold:g} is given, too. Leave one of them out.",
+                stacklevel=2,
+            )
         checked = None
         if validation is not None:
             checked = validated(*validation, self.classes_, encode, outside)
@@ -256,7 +268,7 @@ class IntentClassifier(TextClassifier):
         Raises:
           ValueError: see `fit`.
         """
-        texts, labels = (list(each) for each in examples)
+        texts, labels = checked_texts(examples[0]), checked_labels(examples[1]).tolist()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Intents with one example")
             return cls(encoder, **{"names": None, **params}).fit(
@@ -385,8 +397,14 @@ class IntentClassifier(TextClassifier):
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
         """Accuracy; `out_of_scope_label` is right for examples that have it."""
-        is_right = [a == b for a, b in zip(self.predict(texts), labels, strict=True)]
-        return float(np.average(is_right, weights=sample_weight))
+        found, expected = self.predict(texts), checked_labels(labels)
+        if found.shape != expected.shape:
+            raise ValueError(
+                f"Each text has one label. Received: {len(found)} texts and labels of shape "
+                f"{expected.shape}."
+            )
+        is_right = [a == b for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+        return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
@@ -401,8 +419,9 @@ class IntentClassifier(TextClassifier):
         names = "always" if self.names_ else None
         return parts._replace(params={**parts.params, "names": names})
 
-    def _check_options(self) -> None:
-        super()._check_options()
+    def check_options(self) -> None:
+        """Refuses options that are unknown or out of range, as `fit` does at first."""
+        super().check_options()
         if self.names not in (None, *NAMES):
             raise ValueError(
                 f"names is None, {' or '.join(map(repr, NAMES))}. Received: {self.names!r}."
@@ -414,6 +433,10 @@ class IntentClassifier(TextClassifier):
             )
         if self.head not in HEADS:
             raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
+        if self.head == "network":
+            check_network(**{name: getattr(self, name) for name in OPTIONS[self.head]})
+        else:
+            check_logistic(self.logistic_c)
         if self.out_of_scope not in (None, *KINDS):
             raise ValueError(
                 f"out_of_scope is None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."

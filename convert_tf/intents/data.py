@@ -1,6 +1,5 @@
 """Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
 
-import codecs
 import csv
 import io
 import os
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.storage.lines import wide_encoding
 from convert_tf.storage.messages import shortened
 
 TEXT, LABEL = "text", "label"
@@ -42,21 +42,15 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
       OSError: it cannot be read.
     """
     path = os.fspath(path)
+    with open(path, "rb") as file:
+        read = file.read()
+    if name := wide_encoding(read):
+        raise _no_utf_8(path, f"which is {name}", name)
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            content = file.read()
+        content = read.decode()
     except UnicodeDecodeError as error:
-        is_utf_16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        name = "UTF-16" if is_utf_16 else "WINDOWS-1252"
-        found = (
-            "which is UTF-16"
-            if is_utf_16
-            else f"whose byte {error.start:,} is {error.object[error.start]:#04x}"
-        )
-        raise ValueError(
-            f"Labelled texts are read as UTF-8. Received: {path!r}, {found}. Convert it: iconv -f "
-            f"{name} -t UTF-8."
-        ) from error
+        found = f"whose byte {error.start:,} is {error.object[error.start]:#04x}"
+        raise _no_utf_8(path, found, "WINDOWS-1252") from error
     if path.endswith(_YAML):
         from convert_tf.intents.rasa import read_nlu
 
@@ -75,6 +69,13 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
             f"{_more(len(empty))}. Fill them in, or remove these rows."
         )
     return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
+
+
+def _no_utf_8(path: str, found: str, name: str) -> ValueError:
+    return ValueError(
+        f"Labelled texts are read as UTF-8. Received: {path!r}, {found}. Convert it: iconv -f "
+        f"{name} -t UTF-8."
+    )
 
 
 def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
@@ -146,9 +147,7 @@ def checked_texts(texts: Any) -> list[str]:
       ValueError: it is one text or several columns, or a text is none or an empty one; the message
         says which.
     """
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
-    found = _column(texts, "Texts")
+    found = listed_texts(texts)
     for index, text in enumerate(found):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(
@@ -158,8 +157,26 @@ def checked_texts(texts: Any) -> list[str]:
     return [str(text) for text in found]
 
 
-def _column(values: Any, what: str) -> list[Any]:
-    """A list, an array or a table of one column as a list."""
+def listed_texts(texts: Any) -> list[Any]:
+    """Texts of any container as a list, of which any may be empty.
+
+    Args:
+      texts: a list, an array or a table (as pandas has it) of one column.
+
+    Raises:
+      ValueError: it is one text, none, or several columns.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
+    return column(texts, "Texts")
+
+
+def column(values: Any, what: str) -> list[Any]:
+    """A list, an array or a table of one column as a list.
+
+    Raises:
+      ValueError: the table has several; `what` names what it holds.
+    """
     shape: tuple[int, ...] = tuple(getattr(values, "shape", ()))
     if len(shape) < 2:
         return list(values)
@@ -183,7 +200,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
     """
     if weights is None:
         return np.ones(number)
-    found = np.asarray(_column(weights, "Weights"), np.float64)
+    found = np.asarray(column(weights, "Weights"), np.float64)
     if found.shape != (number,):
         raise ValueError(
             f"Each text has one weight. Received: {number} texts and weights of shape "
@@ -201,22 +218,52 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
 def checked_labels(labels: Iterable[Any]) -> np.ndarray:
     """Labels of any container, or of a table of one column, as an array.
 
+    Returns:
+      `[labels]`; of objects where some are texts and others are not.
+
     Raises:
-      ValueError: one of them is missing (None, or NaN as tables have it), or there are several
-        columns.
+      ValueError: one of them is missing (None, or NaN, NA or NaT as tables have it), or there are
+        several columns.
     """
-    found = _column(labels, "Labels")
-    missing = [
-        index
-        for index, label in enumerate(found)
-        if label is None or (isinstance(label, float | np.floating) and np.isnan(label))
-    ]
+    found = column(labels, "Labels")
+    missing = [index for index, label in enumerate(found) if _is_missing(label)]
     if missing:
         raise ValueError(
             f"Each text has a label. Received: {found[missing[0]]} at position {missing[0]}. Fill "
             "it in, or leave the text out."
         )
-    return np.asarray(found)
+    if len({isinstance(label, str) for label in found}) < 2:
+        return np.asarray(found)
+    mixed = np.empty(len(found), object)  # an array of its own kind has numbers as texts
+    mixed[:] = found
+    return mixed
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)  # NaN and NaT
+    except TypeError:  # NA is neither equal nor not
+        return True
+
+
+def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """What `checked_labels` returned, or a part of it, as labels that can be sorted.
+
+    Raises:
+      ValueError: some are texts and others are not.
+    """
+    if labels.dtype != object:
+        return labels
+    texts, others = ([own for own in labels if isinstance(own, str) is is_text]
+                     for is_text in (True, False))  # fmt: skip
+    if texts and others:
+        raise ValueError(
+            f"Intents are all texts, or all numbers. Received: {texts[0]!r} and {others[0]!r}. "
+            "Make them one."
+        )
+    return np.asarray(texts or others)
 
 
 def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:

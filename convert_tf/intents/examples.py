@@ -11,6 +11,7 @@ from convert_tf.intents.data import (
     checked_labels,
     checked_texts,
     checked_weights,
+    labels_of_one_kind,
 )
 from convert_tf.intents.names import names_of
 
@@ -138,9 +139,10 @@ def examples_of(
     is_in = _in_scope(names, len(found), outside)
     inside, others = np.flatnonzero(is_in & (counts > 0)), np.flatnonzero(~is_in & (counts > 0))
     in_texts, out_texts = ([found[place] for place in own] for own in (inside, others))
-    for message in check_intents(in_texts, names[inside].tolist()):
+    intents = labels_of_one_kind(names[inside])
+    for message in check_intents(in_texts, intents.tolist()):
         warnings.warn(message, stacklevel=3)
-    classes, numbers = np.unique(names[inside], return_inverse=True)
+    classes, numbers = np.unique(intents, return_inverse=True)
     own = counts[inside]
     is_weighted = np.ptp(own) > 0  # equal weights draw as none do
     encodings = encode([*in_texts, *out_texts])
@@ -166,7 +168,8 @@ def validated(
     """
     found, names = checked_texts(texts), checked_labels(labels)
     is_in = _in_scope(names, len(found), outside)
-    unseen = sorted({*names[is_in].tolist()} - {*classes.tolist()})
+    intents = labels_of_one_kind(names[is_in])
+    unseen = sorted({*intents.tolist()} - {*classes.tolist()})
     if unseen:
         raise ValueError(
             "Validation examples have intents that are trained. Received: "
@@ -179,7 +182,7 @@ def validated(
             f"{len(found)} without. Add some with intents, or leave the validation data out."
         )
     numbers = np.full(len(found), OUTSIDE)
-    numbers[is_in] = np.searchsorted(classes, names[is_in])
+    numbers[is_in] = np.searchsorted(classes, intents)
     return Validated(found, encode(found), numbers)
 
 

@@ -143,14 +143,14 @@ def train_network(
 
     Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has `patience` 5.
     """
-    least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
-    if not 0 <= dropout < 1 or least < 1 or not 0 < learning_rate < np.inf:
-        raise ValueError(
-            "A network has 0 <= dropout < 1, hidden_dim, epochs, batch_size and patience of 1 or "
-            f"more and a positive, finite learning_rate. Received: {dropout=}, {hidden_dim=}, "
-            f"{epochs=}, "
-            f"{batch_size=}, {patience=}, {learning_rate=}."
-        )
+    check_network(
+        hidden_dim=hidden_dim,
+        dropout=dropout,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        batch_size=batch_size,
+        patience=patience,
+    )
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept, best, best_accuracy, waited = np.float32(1 - dropout), head, -1.0, 0
@@ -182,6 +182,25 @@ def train_network(
     if not all(np.isfinite(array).all() for layer in best.layers for array in layer):
         check_step(epochs * steps, np.nan, learning_rate)
     return best
+
+
+def check_network(
+    *,
+    hidden_dim: int,
+    dropout: float,
+    learning_rate: float,
+    epochs: int,
+    batch_size: int,
+    patience: int | None,
+) -> None:
+    """Raises `ValueError` for options of `train_network` that are out of range."""
+    least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
+    if not 0 <= dropout < 1 or least < 1 or not 0 < learning_rate < np.inf:
+        raise ValueError(
+            "A network has 0 <= dropout < 1, hidden_dim, epochs, batch_size and patience of 1 or "
+            f"more and a positive, finite learning_rate. Received: {dropout=}, {hidden_dim=}, "
+            f"{epochs=}, {batch_size=}, {patience=}, {learning_rate=}."
+        )
 
 
 def _drawn(
@@ -226,7 +245,7 @@ def train_logistic(
     """
     from sklearn.linear_model import LogisticRegression
 
-    _check_c(c)
+    check_logistic(c)
     with _one_blas_thread(), warnings.catch_warnings():
         # One or two examples of an intent are no regression problem.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
@@ -237,7 +256,8 @@ def train_logistic(
     return Head([DenseLayer(kernel, bias)])
 
 
-def _check_c(c: float) -> None:
+def check_logistic(c: float) -> None:
+    """Raises `ValueError` for a `logistic_c` that is not positive and finite."""
     if not 0 < c < np.inf:
         raise ValueError(
             f"Logistic regression has a positive, finite logistic_c. Received: {c}. A small one, "
@@ -269,7 +289,7 @@ def train_binary(
     """
     from sklearn.linear_model import LogisticRegression
 
-    _check_c(c)
+    check_logistic(c)
     kernel = np.zeros((encodings.shape[1], truth.shape[1]), np.float32)
     bias = np.zeros(truth.shape[1], np.float32)
     with _one_blas_thread(), Progress("labels", total=truth.shape[1]) as progress:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.head import LOGISTIC_C, train_binary
+from convert_tf.intents.head import LOGISTIC_C, check_logistic, train_binary
 from convert_tf.intents.heldout import Mixture, Parts, mixtures
 from convert_tf.intents.lexical import train_lexical
 from convert_tf.intents.text_classifier import TextClassifier
@@ -89,7 +89,7 @@ class MultiIntentClassifier(TextClassifier):
           ValueError: a text is empty, there are fewer than two intents, or an option is out of
             range.
         """
-        self._check_options()
+        self.check_options()
         found, sets = checked_texts(texts), label_sets(labels)
         if len(found) != len(sets):
             raise ValueError(
@@ -187,14 +187,30 @@ class MultiIntentClassifier(TextClassifier):
         sample_weight: Any = None,
     ) -> float:
         """The share of texts whose intents are all right, and no others."""
-        is_right = [
-            {*answer} == {*own}
-            for answer, own in zip(self.predict(texts), label_sets(labels), strict=True)
-        ]
-        return float(np.average(is_right, weights=sample_weight))
+        found, expected = self.predict(texts), label_sets(labels)
+        if len(found) != len(expected):
+            raise ValueError(
+                "Each text has a set of labels. Received: "
+                f"{len(found)} texts and {len(expected)} sets."
+            )
+        is_right = [{*answer} == {*own} for answer, own in zip(found, expected, strict=True)]
+        return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
 
-    def _check_options(self) -> None:
-        super()._check_options()
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # A classifier's folds are of one label a text, or of a matrix, and refuse lists of labels.
+        tags.estimator_type = None
+        return tags
+
+    def check_options(self) -> None:
+        """Refuses options that are unknown or out of range, as `fit` does at first."""
+        super().check_options()
+        check_logistic(self.logistic_c)
+        if not isinstance(self.label_separator, str) or not self.label_separator.strip():
+            raise ValueError(
+                "A label_separator is what stands between the intents of a text. Received: "
+                f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
+            )
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise ValueError(
                 f"A threshold is between 0 and 1. Received: {self.threshold}. None fits it."

@@ -5,6 +5,7 @@
 
 import collections
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -296,13 +297,20 @@ class _Document:
             self._add(fields["text"].start_mark.line + 1, text.strip("\n\r "), intent)
 
     def _add(self, line: int, text: str, intent: str) -> None:
-        for mark in _MARK.finditer(text):
-            inside = re.findall(r"\{([^}]+?)\}", mark["several"] or "")
+        marks = [*_marks(text)]
+        for mark in marks:
+            several = mark["several"] or ""
+            inside = re.findall(r"\{([^}]+?)\}", several[: several.rfind("}") + 1])
             for values in [mark["one"]] if mark["one"] else inside:
                 if not _is_mark(values):
                     reason = 'is no mark as [text]{"entity": "name"}'
                     self.faults.add((line, f"{shortened(mark[0], _MAX_TEXT)!r} {reason}"))
-        plain = _MARK.sub(lambda mark: mark["text"], text)
+        stops = [0, *(mark.end() for mark in marks)]
+        plain = "".join(
+            text[stop : mark.start()] + mark["text"]
+            for stop, mark in zip(stops, marks, strict=False)
+        )
+        plain += text[stops[-1] :]
         if not plain.strip():
             self.faults.add((line, "an example without text"))
         self.rows.append((line, plain, intent))
@@ -318,6 +326,21 @@ class _Document:
 
     def _fault(self, node: Any, reason: str) -> None:
         self.faults.add((node.start_mark.line + 1, reason))
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """What `_MARK.finditer` finds, in a time that grows as the text does.
+
+    All opening brackets before a closing one have that one: where it ends no mark for the first of
+    them, it ends none.
+    """
+    last = {opening: text.rfind(closing) for opening, closing in ("()", "{}", "[]")}
+    place = 0
+    while (start := text.find("[", place)) >= 0 and (end := text.find("]", start)) >= 0:
+        place = end + 1
+        if last.get(text[place : place + 1], -1) > place and (mark := _MARK.match(text, start)):
+            yield mark
+            place = mark.end()
 
 
 def _is_string(node: Any) -> bool:

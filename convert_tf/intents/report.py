@@ -200,6 +200,7 @@ def confusion_chart(report: Report) -> Any:
     cell = 0.17  # inches, in which a number of two digits can be read
     margin = 0.5 + 0.064 * max(map(len, labels))
     figure = Figure(figsize=(size * cell + margin, size * cell + margin + 0.4))
+    figure.set_layout_engine("none")  # the panel is placed here
     panel = figure.add_axes(
         (
             margin / (size * cell + margin + 0.1),

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from convert_tf.intents.data import listed_texts
 from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.heldout import LEXICAL, Mixture, Parts
@@ -34,8 +35,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     _encoded: tuple[Any, dict[str, IntentEncodings]]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """What the heads read: float32 `[texts, dim]`."""
-        return self._encodings()([*texts])
+        """What the heads read: float32 `[texts, dim]`.
+
+        Args:
+          texts: in a list, an array or a table of one column.
+        """
+        return self._encodings()(listed_texts(texts))
 
     def save(
         self,
@@ -90,7 +95,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         before = {name: value for name, value in before.items() if name in cls._get_param_names()}
         classifier = cls(encoder, **{**before, **parts.params})
         try:
-            classifier._check_options()
+            classifier.check_options()
         except (TypeError, OverflowError) as error:  # of values of other kinds
             raise unusable(error) from error
         classifier.kind_ = classifier.kind
@@ -100,7 +105,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
         return classifier
 
-    def _check_options(self) -> None:
+    def check_options(self) -> None:
+        """Raises `ValueError` for options that are unknown or out of range."""
         if self.lexical not in (None, *LEXICAL):
             raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
 

@@ -12,6 +12,30 @@ import numpy as np
 Turns = Sequence[str]
 
 
+def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
+    """Contexts as their turns: a text is one turn.
+
+    Raises:
+      ValueError: what is given is one text, or one of them is neither a text nor texts.
+    """
+    if isinstance(contexts, str | bytes):
+        raise ValueError(f"Contexts come in a list. Received: {contexts!r}. Pass [context].")
+    turns = [(context,) if isinstance(context, str) else context for context in contexts]
+    for each in turns:
+        if not are_texts(each):
+            raise ValueError(
+                "A context is a text or a list of its turns, the oldest first. "
+                f"Received: {each!r}. Pass str."
+            )
+    return turns
+
+
+def are_texts(value: Any) -> bool:
+    """Whether something is several texts in order."""
+    is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    return is_list and all(isinstance(text, str) for text in value)
+
+
 @runtime_checkable
 class TextRanker(Protocol):
     """Scores candidate texts for contexts: the higher, the better.

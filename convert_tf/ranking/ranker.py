@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.ranking.encoders import encoder_ranker, open_encoder
-from convert_tf.ranking.protocol import TextRanker, Turns
+from convert_tf.ranking.protocol import TextRanker, Turns, are_texts, checked_contexts
 
 if TYPE_CHECKING:
     from convert_tf.ranking.checkpoint import TrainedRanker
@@ -61,7 +61,7 @@ class Ranker:
           ValueError: there is no candidate, `top_k` is no positive whole number, or what is given
             is no text.
         """
-        if not _are_texts(candidates):
+        if not are_texts(candidates):
             raise ValueError(
                 f"Candidates are a list of str. Received: {candidates!r}. Put texts in a list."
             )
@@ -77,13 +77,13 @@ class Ranker:
 
     def scores(self, contexts: Sequence[str | Turns], candidates: Sequence[str]) -> np.ndarray:
         """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
-        return self._ranker.scores(_turns(contexts), candidates)
+        return self._ranker.scores(checked_contexts(contexts), candidates)
 
     def candidate_scores(
         self, contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
         """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
-        return self._ranker.candidate_scores(_turns(contexts), candidate_lists)
+        return self._ranker.candidate_scores(checked_contexts(contexts), candidate_lists)
 
 
 def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | ExportedRanker":
@@ -99,23 +99,6 @@ def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | Exported
     from convert_tf.ranking.module import ExportedRanker
 
     return ExportedRanker(path)
-
-
-def _turns(contexts: Sequence[str | Turns]) -> list[Turns]:
-    turns = [(context,) if isinstance(context, str) else context for context in contexts]
-    for each in turns:
-        if not _are_texts(each):
-            raise ValueError(
-                "A context is a text or a list of its turns, the oldest first. "
-                f"Received: {each!r}. Pass str."
-            )
-    return turns
-
-
-def _are_texts(value: Any) -> bool:
-    """Whether something is several texts in order."""
-    is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-    return is_list and all(isinstance(text, str) for text in value)
 
 
 def open_ranker(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.extras import needs
-from convert_tf.ranking.protocol import Turns
+from convert_tf.ranking.protocol import Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.protocol import BestCandidates, CandidateEncoder, checked_top_k
 from convert_tf.search.scoring import exact_scores
@@ -78,7 +78,7 @@ class FaissIndex:
         elif kind == "hnsw":
             self._index.hnsw.efSearch = search_width
 
-    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """The best candidates that the index finds; see `CandidateIndex.search`.
 
         Returns:
@@ -88,7 +88,7 @@ class FaissIndex:
         Raises:
           ValueError: `top_k` is not positive, or a context has several vectors.
         """
-        k = checked_top_k(top_k, self.cache)
+        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         if self.kind == "hnsw":
             self._index.hnsw.efSearch = max(self.search_width, k)
         found = [

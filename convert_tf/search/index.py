@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from convert_tf.ranking.protocol import Turns
+from convert_tf.ranking.protocol import Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.protocol import BestCandidates, CandidateEncoder, checked_top_k
 from convert_tf.search.scoring import best_candidates, exact_scores, real_vectors
@@ -51,20 +51,20 @@ class CandidateIndex:
         self.encoder = encoder
         self.buffer_bytes = buffer_bytes
 
-    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """The best candidates of each context.
 
         Args:
-          contexts: of each its turns, the oldest first.
+          contexts: of each its turns, the oldest first; or a text, which is one turn.
           top_k: how many candidates; all where there are fewer.
 
         Returns:
           ids int64 and scores float32, `[len(contexts), min(top_k, candidates)]`.
 
         Raises:
-          ValueError: `top_k` is not positive.
+          ValueError: `top_k` is not positive, or a context is neither.
         """
-        k = checked_top_k(top_k, self.cache)
+        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         found = [
             best_candidates(self.cache, block, k=k, buffer_bytes=self.buffer_bytes)
             for block in self._blocks(contexts)

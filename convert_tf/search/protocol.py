@@ -76,7 +76,7 @@ class Index(Protocol):
 
     cache: CandidateCache
 
-    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """The best candidates of each context."""
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from convert_tf.ranking.protocol import TextRanker, Turns
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
 from convert_tf.search.protocol import BestCandidates, CandidateScorer, Index, checked_top_k
 
 
@@ -40,12 +40,12 @@ class RerankedIndex:
         self.second = second
         self.top_n = top_n
 
-    def search(self, contexts: Sequence[Turns], *, top_k: int = 10) -> BestCandidates:
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """The best candidates of each context, by the second model; see `CandidateIndex`.
 
         Where the first index found fewer than that, ids are −1 and scores −∞ at the end.
         """
-        k = checked_top_k(top_k, self.cache)
+        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
         is_found = ids >= 0
         if isinstance(self.second, TextRanker):

@@ -135,7 +135,10 @@ class _Service:
         return await _answer(_ranked, contexts, responses, request.responses, top_k)
 
     async def classify(self, request: ClassifyRequest) -> Response:
-        """The intent of each text, null out of scope, with its confidence."""
+        """The intent of each text, null of an empty one, with its confidence.
+
+        Out of scope it is the label that the classifier has for that, `"oos"` by default.
+        """
         if self._model.classifier is None:
             raise RefusedError(
                 404,

@@ -1,5 +1,6 @@
 """The lines of a text file, a text a line."""
 
+import codecs
 import os
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,8 @@ class TextLines:
             self._plain_bytes += len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise self._unusable(f"longer than {MAX_LINE_BYTES:,} bytes")
+            if self.number == 1 and (name := wide_encoding(line)):
+                raise self._unusable(f"it is {name}; iconv -f {name} -t UTF-8 converts it")
             try:
                 text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -75,6 +78,28 @@ class TextLines:
             "Texts are the lines of a UTF-8 file, compressed or not. "
             f"Received: {self.name}, line {self.number:,} ({reason}). Repair or convert the file."
         )
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """UTF-16 or UTF-32, by iconv's name, where a text begins as it does in these; else None.
+
+    Without a mark of the order of bytes its first letters are taken for ASCII.
+    """
+    marks = {
+        "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+        "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),  # with which one of UTF-32 begins
+    }
+    for name, own in marks.items():
+        if start.startswith(own):
+            return name
+    zeros = [byte == 0 for byte in start[:4]]
+    unmarked = {
+        "UTF-16LE": [False, True, False, True],
+        "UTF-16BE": [True, False, True, False],
+        "UTF-32LE": [False, True, True, True],
+        "UTF-32BE": [True, True, True, False],
+    }
+    return next((name for name, own in unmarked.items() if zeros == own), None)
 
 
 def filled_lines(path: str | os.PathLike[str]) -> Iterator[str]:

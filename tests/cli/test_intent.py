@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -210,7 +211,9 @@ def test_scores_are_those_of_scikit_learn():
     text = report_text(report)
     assert "2 × a → b" in text
     assert "b → (out of scope)" not in text
-    assert confusion_chart(report).startswith(PNG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert confusion_chart(report).startswith(PNG)
 
 
 def test_the_chart_grows_with_the_intents():

@@ -21,7 +21,7 @@ from convert_tf.cli.main import COMMANDS, main
 PYTHON = [block for page in PAGES for block in blocks(page, language="python")]
 # Blocks that other tests run, because they look at what comes out.
 RUN_ELSEWHERE = {
-    (README, "Rank responses"): "tests/export/test_released_modules.py",
+    (README, "Rank responses"): "tests/encoding/test_released_encoders.py",
     ("docs/deployment.md", "Keras"): "tests/export/test_keras_modules.py",
     ("docs/service.md", "Clients of OpenAI"): "tests/service/test_application.py",
     ("docs/rankers.md", "Rankers as modules"): "tests/export/test_ranker_module.py",

@@ -39,8 +39,12 @@ def test_the_first_example_of_the_readme():
     names = run_block(block)
     rank, responses = names["encoder"].rank, names["responses"]
     questions = re.findall(r'rank\("(.*?)"', block.text)
-    found = [rank(question, responses, top_k=1)[0][0] for question in questions]
-    assert found == ["You can change it under Settings, Security.", "I had pasta with my sister."]
+    found = [rank(question, responses, top_k=1)[0] for question in questions]
+    texts, cosines = zip(*found, strict=True)
+    assert texts == ("You can change it under Settings, Security.", "I had pasta with my sister.")
+    told = re.search(r"cosines of (0\.\d\d) and (0\.\d\d)", (ROOT / README).read_text("utf-8"))
+    assert told is not None
+    assert [float(number) for number in told.groups()] == pytest.approx(cosines, abs=0.01)
 
 
 @pytest.mark.parametrize(

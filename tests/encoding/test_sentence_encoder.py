@@ -386,6 +386,21 @@ def test_the_cache():
     assert EncodingCache(encode, size=0)([1, 1]).shape == (2, 2)
 
 
+@pytest.mark.parametrize("texts", [[], ["a"], ["a", "b"], iter(["a"])])
+def test_vectors_may_be_changed(texts):
+    """Also those of a backend that keeps its own, as TensorFlow does."""
+
+    class ReadOnly(Stub):
+        def run(self, output, columns):
+            vectors = super().run(output, columns).astype(np.float32)
+            vectors.flags.writeable = False
+            return vectors
+
+    vectors = SentenceEncoder(ReadOnly()).encode(texts)
+    vectors /= 2
+    EncoderClient(ReadOnly()).encode_responses(["a"])[:] = 0
+
+
 def test_a_cache_of_nothing_computes_again():
     stub = Stub()
     client = EncoderClient(stub, cache_size=0)
@@ -409,8 +424,8 @@ def test_encoder_client():
         client.encode_contexts(["a"], [["b"]])
     with pytest.raises(ValueError, match="multi-context"):
         EncoderClient(stub, use_extra_context=True)
-    for number in ({"cache_size": -1}, {"max_extra_contexts": -1}):
-        with pytest.raises(ValueError, match="=-1"):
+    for number in ({"cache_size": -1}, {"max_extra_contexts": -1}, {"cache_size": None}):
+        with pytest.raises(ValueError, match=r"=(-1|None)"):
             EncoderClient(stub, **number)
     with pytest.raises(ValueError, match="Received: str"):
         client.encode_sentences("a text by itself")

@@ -67,6 +67,11 @@ def test_keywords_that_ask_for_what_there_is_not(encoder, option):
         encoder.encode_query(TEXTS, **option)
 
 
+def test_a_device_is_that_of_the_runtime(encoder):
+    with pytest.raises(ValueError, match="a model computes where its runtime does"):
+        encoder.encode(TEXTS, device="cuda")
+
+
 def test_unknown_keywords(encoder):
     with pytest.raises(TypeError, match="Received: bach_size, prompts"):
         encoder.encode(TEXTS, bach_size=3, prompts={})
@@ -91,6 +96,9 @@ def test_similarities(encoder):
         encoder.similarity_pairwise(first, second), np.diagonal(every), atol=1e-6
     )
     np.testing.assert_allclose(encoder.similarity(first[0], second), every[:1], atol=1e-6)
+    assert encoder.similarity(encoder.encode([]), second).shape == (0, len(TEXTS))
+    with pytest.raises(ValueError, match="Received: an empty list"):
+        encoder.similarity([], second)
 
 
 def test_metrics_are_kept(encoder):

@@ -81,6 +81,10 @@ def test_shorter_vectors_are_the_first_numbers(folders, expected):
     assert encoder.encode_similarity([], 8).shape == (0, 8)
     with pytest.raises(ValueError, match="dim=33 of vectors of 32"):
         encoder.encode_similarity(TEXTS, 33)
+    np.testing.assert_array_equal(encoder.encode_similarity(TEXTS, np.int64(4)),
+                                  encoder.encode_similarity(TEXTS, 4))  # fmt: skip
+    with pytest.raises(ValueError, match=r"dim=True\. Pass 256"):
+        encoder.encode_similarity(TEXTS, True)
     with pytest.raises(ValueError, match=r"dim=0\. Pass 256"):
         encoder.encode_similarity(TEXTS, 0)
 

@@ -439,10 +439,24 @@ def test_tables_of_one_column_are_read(encoder):
     for kind in (Table, lambda column: np.array(column)[:, None]):
         classifier = make(encoder).fit(kind(TEXTS), kind(LABELS))
         np.testing.assert_array_equal(classifier.predict_proba(kind(QUERIES)), plain)
+        weights = kind(np.arange(len(TEXTS)))
+        assert classifier.score(kind(TEXTS), kind(LABELS), weights) == 1
+        assert classifier.encode(kind(TEXTS)).shape == (len(TEXTS), DIM)
+        described = IntentClassifier.from_descriptions(
+            {"greet": "hello", "reset": "password", "order": "parcel"},
+            encoder, examples=(kind(TEXTS), kind(LABELS)), **QUICK,
+        )  # fmt: skip
+        assert {*described.classes_} == {*LABELS}
+        assert described.score(TEXTS, LABELS) == 1
     with pytest.raises(ValueError, match=r"Texts are one column.*\(12, 2\)"):
         make(encoder).fit(Table(TEXTS, LABELS), LABELS)
     with pytest.raises(ValueError, match="Labels are one column"):
         make(encoder).fit(TEXTS, Table(LABELS, LABELS))
+    with pytest.raises(ValueError, match=r"12 texts and labels of shape \(11,\)"):
+        classifier.score(TEXTS, LABELS[1:])
+    for one in ("where is it", None):
+        with pytest.raises(ValueError, match="Texts come in a list"):
+            classifier.encode(one)
 
 
 def test_a_grid_is_decided_on_validation_data(encoder):
@@ -500,6 +514,28 @@ def test_a_given_threshold_is_kept(encoder):
     assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
     assert classifier.thresholds_ is None
     assert make(encoder).fit(TEXTS, LABELS).threshold_ is None
+
+
+def test_examples_that_a_given_threshold_makes_useless_are_told(encoder):
+    labels = [*LABELS, *["oos"] * len(OUTSIDE)]
+    options = {"out_of_scope": "confidence", "threshold": 0.5}
+    with pytest.warns(UserWarning, match=f"the {len(OUTSIDE)} given are not used, as .* of 0.5"):
+        make(encoder, **options).fit([*TEXTS, *OUTSIDE], labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(encoder, **options).fit(TEXTS, LABELS)
+
+
+def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
+    numbers = [("greet", "reset", "order").index(name) for name in LABELS]
+    with pytest.raises(ValueError, match=r"all texts, or all numbers\. Received: 'greet' and 0"):
+        make(encoder).fit([*TEXTS, *TEXTS], [*numbers, *LABELS])
+    classifier = make(encoder, out_of_scope="confidence")
+    outside = ["oos"] * len(OUTSIDE)
+    classifier.fit([*TEXTS, *OUTSIDE], [*numbers, *outside])
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    right = classifier.predict([*TEXTS, *OUTSIDE]).tolist() == np.array([*numbers, *outside], "O")
+    assert classifier.score([*TEXTS, *OUTSIDE], [*numbers, *outside]) == right.mean()
 
 
 def test_the_label_of_texts_out_of_scope_may_be_any(encoder):

@@ -10,6 +10,7 @@ from support.intent_examples import LABELS, TEXTS, write_csv
 from convert_tf.intents.data import (
     LabelledTexts,
     check_intents,
+    checked_labels,
     checked_texts,
     few_shot,
     fold_numbers,
@@ -88,7 +89,10 @@ def test_rasas_file_is_read_without_its_annotations(tmp_path):
         ("a.csv", b"text,label\nwhere is it, please,order\n", "2 fields.*line 2 with 3.*in quotes"),
         ("a.yml", b"nlu: [\n", r"are YAML.*line 2: .*Repair"),
         ("a.csv", b"text,label,text\nhi,a,b\n", "'text' 2 times"),
-        ("a.csv", "text,label\nhi,a\n".encode("utf-16"), "which is UTF-16.*iconv -f UTF-16"),
+        ("a.csv", "text,label\nhi,a\n".encode("utf-16"), "which is UTF-16.*iconv -f UTF-16 "),
+        ("a.csv", "text,label\nhi,a\n".encode("utf-16-le"), "is UTF-16LE.*iconv -f UTF-16LE "),
+        ("a.yml", "nlu:\n- intent: a\n".encode("utf-16-be"), "is UTF-16BE.*iconv -f UTF-16BE "),
+        ("a.csv", "text,label\nhi,a\n".encode("utf-32"), "is UTF-32.*iconv -f UTF-32 "),
     ],
 )  # fmt: skip
 def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
@@ -112,6 +116,24 @@ def test_texts_are_strings_that_hold_something(texts, message):
 
 def test_texts_come_in_any_container():
     assert checked_texts(np.array(["a", "b"])) == checked_texts(("a", "b")) == ["a", "b"]
+
+
+class NotAvailable:
+    """As NA of pandas."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), NotAvailable()]
+)
+def test_each_text_has_a_label(missing):
+    with pytest.raises(ValueError, match=r"has a label\. Received: .* at position 1"):
+        checked_labels(["a", missing])
 
 
 def test_what_training_should_know_is_said():

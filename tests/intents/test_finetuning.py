@@ -296,6 +296,15 @@ def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp
         )  # fmt: skip
 
 
+def test_options_of_the_head_are_refused_before_anything_is_trained(tmp_path):
+    data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
+    with pytest.raises(SystemExit, match=r"epochs=500, .* learning_rate=nan"):
+        call_command(
+            "intent", "train", "--finetune", "--checkpoint=/nowhere", "--learning_rate=nan",
+            f"--data={data}", f"--output={tmp_path / 'model'}",
+        )  # fmt: skip
+
+
 def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS[::4], LABELS[::4])
     with pytest.raises(SystemExit, match="one example of each intent"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.metrics import f1_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from support.commands import call_command
 from support.intent_examples import EXAMPLES, WordEncoder
 
@@ -53,6 +54,13 @@ def test_one_several_and_no_intent(classifier):
     assert probabilities.shape == (len(TEXTS), 3)
     assert ((probabilities > 0) & (probabilities < 1)).all()
     assert classifier.score(TEXTS, SETS) > 0.9
+
+
+def test_scikit_learn_validates_and_searches_it(classifier):
+    scores = cross_val_score(classifier, TEXTS, SETS, cv=3)
+    assert np.isfinite(scores).all()
+    search = GridSearchCV(classifier, {"logistic_c": [0.01, 10.0]}, cv=3).fit(TEXTS, SETS)
+    assert search.best_params_ == {"logistic_c": 10.0}
 
 
 def test_labels_of_any_collection_in_any_order(classifier):
@@ -184,5 +192,9 @@ def test_labels_that_are_none_are_refused(classifier):
         MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"]])
     with pytest.raises(ValueError, match="two or more intents"):
         MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"], []])
+    with pytest.raises(ValueError, match=r"stands between .* Received: ''"):
+        MultiIntentClassifier(WordEncoder(), label_separator="").fit(TEXTS, SETS)
+    with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 sets"):
+        classifier.score(TEXTS, SETS[:1])
     with pytest.raises(ValueError, match=r"between 0 and 1\. Received: 2"):
         MultiIntentClassifier(WordEncoder(), threshold=2).fit(TEXTS, SETS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convert_tf.intents.rasa import read_nlu
+from convert_tf.intents.rasa import _MARK, _marks, read_nlu
 
 HEAD = "nlu:\n- intent: a\n  examples: |\n    - b\n"
 # Written by tests/clients/real/nlu_probe.py in Rasa's environment.
@@ -54,6 +54,18 @@ def test_each_row_has_the_number_of_its_line():
 def test_what_rasa_would_leave_out_is_refused_by_line(content, message):
     with pytest.raises(ValueError, match=message):
         read_nlu(content, "nlu.yml")
+
+
+@pytest.mark.parametrize("part", ["[a ", "[", "[a](", "[a](b:", "[a]{", "[a][{", "[]"])
+@pytest.mark.parametrize("end", ["", "]", ")", "}"])
+def test_brackets_that_are_no_marks_cost_no_more_than_their_number(part, end):
+    """And marks are what the expression for one finds, one behind the other."""
+    few = f"x {part * 9}{end} [b](c) [d]{{e}} y"
+    expected = [mark.span() for mark in _MARK.finditer(few)]
+    assert [mark.span() for mark in _marks(few)] == expected
+    started = time.monotonic()
+    assert len([*_marks(part * 50_000 + end)]) <= 1
+    assert time.monotonic() - started < 5
 
 
 def test_aliases_of_aliases_cost_no_more_than_their_lines():

@@ -40,6 +40,23 @@ def search(cache, encoder, contexts=CONTEXTS, top_k=10, buffer_bytes=2**20):
     return CandidateIndex(cache, encoder, buffer_bytes=buffer_bytes).search(contexts, top_k=top_k)
 
 
+def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):
+    cache = make_cache(tmp_path / "cache")
+    texts = [turns[-1] for turns in CONTEXTS]
+    for own, other in zip(
+        search(cache, StubEncoder(), texts),
+        search(cache, StubEncoder(), [(text,) for text in texts]),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(own, other)
+    for wrong, message in (
+        ("one text", "Contexts come in a list"), ([None], "its turns, .* Received: None"),
+        ([("a", 1)], "Received: .'a', 1."),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            search(cache, StubEncoder(), wrong)
+
+
 # One candidate, a prime number of them, more than there are.
 @pytest.mark.parametrize("buffer_bytes", [1, 17 * 4 * (2 * 6 * 5 + DIM), 2**24])
 @pytest.mark.parametrize(

@@ -25,6 +25,19 @@ def test_filled_lines_of_a_file(tmp_path):
         list(filled_lines(tmp_path / "latin"))
 
 
+@pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_wide_encodings_are_named(tmp_path, name):
+    (tmp_path / "wide").write_bytes("hi\nthere\n".encode(name))
+    iconv = name.upper().replace("-", "").replace("UTF", "UTF-")
+    with pytest.raises(ValueError, match=f"line 1 .it is {iconv}; iconv -f {iconv} -t UTF-8"):
+        list(filled_lines(tmp_path / "wide"))
+
+
+def test_texts_may_hold_nul(tmp_path):
+    (tmp_path / "texts").write_bytes(b"a\0b\n\0\0\0\0\n")
+    assert list(filled_lines(tmp_path / "texts")) == ["a\0b", "\0\0\0\0"]
+
+
 def test_lines_are_numbered_as_they_are_read(tmp_path):
     (tmp_path / "texts").write_bytes(b"a\n\nb")
     lines = TextLines(tmp_path / "texts")

@@ -48,7 +48,7 @@ def define_flags(define: Define) -> None:
         "kind",
         ANY_KIND,
         "Which encodings: sentence: r; similarity: those of encode_similarity; auto: those from "
-        "which more held-out examples are answered right.",
+        "which more held-out examples are answered right, and sentence with --label_separator.",
         choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
     define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
@@ -103,7 +103,7 @@ def define_flags(define: Define) -> None:
         None,
         "Texts may have several intents, or none, with this between them in --data, as + or |.",
     )
-    define("seed", 0, "Of weights, batches, dropout and folds.")
+    define("seed", 0, "Of weights, batches, dropout and folds.", lower_bound=0)
     define(
         "finetune",
         False,
@@ -178,8 +178,8 @@ def _train_several(values: Any) -> None:
     classifier.save(values.output, overwrite=values.overwrite)
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents, of which texts may have "
-        f"several, {len(examples.texts):,} examples, words count {classifier.mixture_.weight:.0%}, "
-        f"threshold {classifier.threshold_:.2f}"
+        f"several, {len(examples.texts):,} examples, {classifier.kind_} encodings, words count "
+        f"{classifier.mixture_.weight:.0%}, threshold {classifier.threshold_:.2f}"
     )
 
 

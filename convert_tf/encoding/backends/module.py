@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.checkpoints.facts import numbers_turns
+from convert_tf.checkpoints.released import RELEASED
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.float16 import quieten_float16
@@ -115,8 +116,8 @@ class ModuleBackend(OpenedFromPath):
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
             "A module is a folder that convert-tf export wrote. "
-            f"Received: {self.uri!r} ({reason}). Name such a folder, or export it again."
-            f"{put_aside(self.uri)}"
+            f"Received: {self.uri!r} ({reason}). Name such a folder, as hub_modules/convert/1, or "
+            f"one of {', '.join(RELEASED)}; or export it again.{put_aside(self.uri)}"
         )
 
 

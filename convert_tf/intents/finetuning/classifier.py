@@ -68,6 +68,7 @@ def finetuned_classifier(
     from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
+    IntentClassifier(checkpoint, **params).check_options()
     names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
