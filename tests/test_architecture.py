@@ -43,7 +43,7 @@ LIBRARIES = {
         "text.runs text.tokenizer text.wordpiece data.records data.record_examples "
         "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
-        "encoding.backends.module export.hub ranking.module training.teach "
+        "encoding.backends.module export.hub ranking.module training.texts_to_teach "
         "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu "
         "numerics.float16"
     ),

@@ -93,8 +93,8 @@ train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
 # How `convert` ranks the pairs that `convert_small` learns that from: those which it draws.
 [ -d "$work/ranking" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
     --teacher "$work/runs/convert_mean" --sides \
-    --max_examples "$(flag train_examples convert_small "$@")" \
-    --source_shares "$(flag source_shares convert_small "$@")" --output "$work/ranking"
+    --max_examples="$(flag train_examples convert_small "$@")" \
+    --source_shares="$(flag source_shares convert_small "$@")" --output "$work/ranking"
 train_with_texts convert_small convert_small_part3 second --ranking_teacher "$work/ranking" "$@"
 mean convert_small_mean convert_small convert_small_part2_mean 0.5 second
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"

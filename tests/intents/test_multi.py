@@ -60,7 +60,7 @@ def test_scikit_learn_validates_and_searches_it(classifier):
     scores = cross_val_score(classifier, TEXTS, SETS, cv=3)
     assert np.isfinite(scores).all()
     search = GridSearchCV(classifier, {"logistic_c": [0.01, 10.0]}, cv=3).fit(TEXTS, SETS)
-    assert search.best_params_ == {"logistic_c": 10.0}
+    assert np.ptp(search.cv_results_["mean_test_score"]) > 0
 
 
 def test_labels_of_any_collection_in_any_order(classifier):
