@@ -108,11 +108,12 @@ class TeacherVectors:
             )
         self.numbers = np.arange(own["taught"])
         if shares:
-            if own.get("sources_sha256") != examples.sources_checksum():
+            found_sources = own.get("sources_sha256")
+            if found_sources != examples.sources_checksum():
+                which = "of other sources" if found_sources else "not known of which sources"
                 raise ValueError(
                     "Teacher vectors must be of the sources of the token ids. Received: "
-                    f"{str(folder)!r}, in which shares are those of other sources of {split}. "
-                    f"{_AGAIN}"
+                    f"{str(folder)!r}, in which shares of {split} are {which}. {_AGAIN}"
                 )
             self.numbers = examples.thinned(shares, 0, own["of_first"]).numbers
 

@@ -12,6 +12,7 @@ from convert_tf.intents.data import (
     checked_labels,
     checked_texts,
     checked_weights,
+    column,
     held_out,
 )
 from convert_tf.intents.encodings import (
@@ -21,7 +22,7 @@ from convert_tf.intents.encodings import (
     encodes_similarity,
 )
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.head import LOGISTIC_C, check_logistic, check_network
+from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -40,7 +41,14 @@ from convert_tf.intents.names import NAMES
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
 from convert_tf.intents.stored import ClassifierParts
 from convert_tf.intents.text_classifier import TextClassifier
-from convert_tf.intents.tuning import HEADS, OPTIONS, Options, best_options, quick_options
+from convert_tf.intents.tuning import (
+    HEADS,
+    OPTIONS,
+    Options,
+    best_options,
+    check_head,
+    quick_options,
+)
 
 # Thresholds need scores as they will be; to judge weights, fewer folds are enough.
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
@@ -397,13 +405,13 @@ class IntentClassifier(TextClassifier):
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
         """Accuracy; `out_of_scope_label` is right for examples that have it."""
-        found, expected = self.predict(texts), checked_labels(labels)
-        if found.shape != expected.shape:
+        found, expected = self.predict(texts).tolist(), column(labels, "Labels")
+        if len(found) != len(expected):
             raise ValueError(
-                f"Each text has one label. Received: {len(found)} texts and labels of shape "
-                f"{expected.shape}."
+                f"Each text has one label. Received: {len(found)} texts and {len(expected)} "
+                "labels. Pass one for each text."
             )
-        is_right = [a == b for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+        is_right = [bool(a == b) for a, b in zip(found, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
 
     @classmethod
@@ -433,10 +441,6 @@ class IntentClassifier(TextClassifier):
             )
         if self.head not in HEADS:
             raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
-        if self.head == "network":
-            check_network(**{name: getattr(self, name) for name in OPTIONS[self.head]})
-        else:
-            check_logistic(self.logistic_c)
         if self.out_of_scope not in (None, *KINDS):
             raise ValueError(
                 f"out_of_scope is None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
@@ -455,6 +459,12 @@ class IntentClassifier(TextClassifier):
             raise ValueError(
                 f"A grid has values of {', '.join(OPTIONS[self.head])}. Received: {self.grid!r}."
             )
+        tried = {name: list(values) for name, values in (self.grid or {}).items()}
+        first = {name: values[0] for name, values in tried.items()}
+        options = {name: getattr(self, name) for name in OPTIONS[self.head]} | first
+        each = [{name: value} for name, values in tried.items() for value in values]
+        for changed in each or [{}]:
+            check_head(self.head, options | changed)
         if not 0 < self.validation_fraction < 1 or not 0 <= self.rejected_share < 1:
             raise ValueError(
                 "Shares are between 0 and 1. Received: validation_fraction="

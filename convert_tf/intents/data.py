@@ -1,5 +1,6 @@
 """Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
 
+import contextlib
 import csv
 import io
 import os
@@ -166,9 +167,10 @@ def listed_texts(texts: Any) -> list[Any]:
     Raises:
       ValueError: it is one text, none, or several columns.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
-    return column(texts, "Texts")
+    if not isinstance(texts, str | bytes):
+        with contextlib.suppress(TypeError):  # of what holds nothing
+            return column(texts, "Texts")
+    raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
 
 
 def column(values: Any, what: str) -> list[Any]:
@@ -240,8 +242,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
 
 
 def _is_missing(label: Any) -> bool:
-    if label is None:
-        return True
+    if label is None or np.shape(label):
+        return label is None
     try:
         return bool(label != label)  # NaN and NaT
     except TypeError:  # NA is neither equal nor not

@@ -194,8 +194,11 @@ def check_network(
     patience: int | None,
 ) -> None:
     """Raises `ValueError` for options of `train_network` that are out of range."""
-    least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
-    if not 0 <= dropout < 1 or least < 1 or not 0 < learning_rate < np.inf:
+    is_right = False
+    with contextlib.suppress(TypeError):  # of what is no number
+        least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
+        is_right = 0 <= dropout < 1 and least >= 1 and 0 < learning_rate < np.inf
+    if not is_right:
         raise ValueError(
             "A network has 0 <= dropout < 1, hidden_dim, epochs, batch_size and patience of 1 or "
             f"more and a positive, finite learning_rate. Received: {dropout=}, {hidden_dim=}, "
@@ -256,12 +259,15 @@ def train_logistic(
     return Head([DenseLayer(kernel, bias)])
 
 
-def check_logistic(c: float) -> None:
+def check_logistic(logistic_c: float) -> None:
     """Raises `ValueError` for a `logistic_c` that is not positive and finite."""
-    if not 0 < c < np.inf:
+    is_right = False
+    with contextlib.suppress(TypeError):  # of what is no number
+        is_right = 0 < logistic_c < np.inf
+    if not is_right:
         raise ValueError(
-            f"Logistic regression has a positive, finite logistic_c. Received: {c}. A small one, "
-            "as 0.01, keeps weights close to 0."
+            f"Logistic regression has a positive, finite logistic_c. Received: {logistic_c}. A "
+            "small one, as 0.01, keeps weights close to 0."
         )
 
 

@@ -191,7 +191,7 @@ class MultiIntentClassifier(TextClassifier):
         if len(found) != len(expected):
             raise ValueError(
                 "Each text has a set of labels. Received: "
-                f"{len(found)} texts and {len(expected)} sets."
+                f"{len(found)} texts and {len(expected)} sets. Pass one for each text."
             )
         is_right = [{*answer} == {*own} for answer, own in zip(found, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
@@ -206,7 +206,7 @@ class MultiIntentClassifier(TextClassifier):
         """Refuses options that are unknown or out of range, as `fit` does at first."""
         super().check_options()
         check_logistic(self.logistic_c)
-        if not isinstance(self.label_separator, str) or not self.label_separator.strip():
+        if not isinstance(self.label_separator, str) or not self.label_separator:
             raise ValueError(
                 "A label_separator is what stands between the intents of a text. Received: "
                 f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."

@@ -334,11 +334,24 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
     All opening brackets before a closing one have that one: where it ends no mark for the first of
     them, it ends none.
     """
-    last = {opening: text.rfind(closing) for opening, closing in ("()", "{}", "[]")}
+    closings = {"(": ")", "{": "}", "[": "]"}
+    following: dict[str, int] = {}
+
+    def next_place(character: str, start: int) -> int:
+        if following.get(character, -1) < start:
+            found = text.find(character, start)
+            following[character] = len(text) if found < 0 else found
+        return following[character]
+
     place = 0
     while (start := text.find("[", place)) >= 0 and (end := text.find("]", start)) >= 0:
         place = end + 1
-        if last.get(text[place : place + 1], -1) > place and (mark := _MARK.match(text, start)):
+        closing = closings.get(text[place : place + 1])
+        if closing is None or (stop := next_place(closing, place + 1)) == len(text):
+            continue
+        if closing == ")" and next_place(":", place + 1) == stop - 1:  # a colon and no value
+            continue
+        if mark := _MARK.match(text, start):
             yield mark
             place = mark.end()
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.head import Head, accuracy_of, train_logistic, train_network
+from convert_tf.intents.head import (
+    Head,
+    accuracy_of,
+    check_logistic,
+    check_network,
+    train_logistic,
+    train_network,
+)
 
 # The options of each head.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -32,6 +39,22 @@ def quick_options(options: Options) -> dict[str, Any]:
     if "epochs" in found:
         found["epochs"] = max(1, round(_SHARE_OF_EPOCHS * found["epochs"]))
     return found
+
+
+def check_head(head: str, options: Options) -> None:
+    """Refuses options of a head that are out of range.
+
+    Args:
+      head: one of `HEADS`.
+      options: those of `OPTIONS[head]`.
+
+    Raises:
+      ValueError: one is.
+    """
+    if head == "logistic":
+        check_logistic(**options)
+    else:
+        check_network(**options)
 
 
 def train_head(

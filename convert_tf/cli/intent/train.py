@@ -174,6 +174,7 @@ def _train_several(values: Any) -> None:
         random_state=values.seed,
         kind="sentence" if values.kind == ANY_KIND else values.kind,
     )
+    classifier.check_options()
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
     classifier.save(values.output, overwrite=values.overwrite)
     print(
