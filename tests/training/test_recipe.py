@@ -169,28 +169,57 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
 
 
-def test_a_flag_is_that_of_the_run_or_of_the_call():
-    """As the ranking that `convert_small` learns is that of the pairs that it draws."""
-    script = (RECIPES / "train.sh").read_text()
-    function = re.search(r"^flag\(\) \{.*?^\}$", script, re.MULTILINE | re.DOTALL)
-    assert function is not None
+# In place of the programs: notes how it was called, and makes the folder of --output.
+NOTING = """#!/bin/sh
+echo "$@" >> "$CALLS"
+for given; do
+    if [ "$last" = --output ]; then mkdir -p "$given"; fi
+    last=$given
+done
+"""
 
-    def value(*arguments):
-        found = subprocess.run(
-            ["sh", "-uc", f'{function[0]}\nflag "$@"', "sh", *arguments],
-            env={**own_environment(), "recipes": str(RECIPES)}, capture_output=True, text=True,
-        )  # fmt: skip
-        return found.stdout.removesuffix("\n")
 
-    lines = (RECIPES / "convert_small.flags").read_text().splitlines()
-    shares = value("source_shares", "convert_small")
-    assert f"--source_shares={shares}" in lines and "reddit=" in shares
-    call = ("--source_shares=a=0.1,b=0.2", "--train_examples=5", "--steps=2", "--source_shares=c=1")
-    assert value("source_shares", "convert_small", *call) == "c=1"
-    assert value("source_shares", "convert_small", "--source_shares=") == ""
-    assert value("train_examples", "convert_small", *call) == "5"
-    assert value("train_examples", "convert_small", "--train_examples=0") == "0"
-    assert f"--train_examples={value('train_examples', 'convert_small', '--steps=2')}" in lines
+def recipe_flags(run, *names):
+    """The values of flags of a run."""
+    lines = (RECIPES / f"{run}.flags").read_text().splitlines()
+    values = dict(line.removeprefix("--").partition("=")[::2] for line in lines)
+    return tuple(values[name] for name in names)
+
+
+@pytest.mark.parametrize(
+    ("call", "taught"),
+    [
+        ([], recipe_flags("convert_small", "train_examples", "source_shares")),
+        (["--source_shares=a=0.1,b=0", "--train_examples=5", "--source_shares=c=1"],
+         ("5", "c=1")),
+        (["--train_examples=0", "--source_shares="], (None, "")),
+    ],
+    ids=["recipe", "call", "all"],
+)  # fmt: skip
+def test_a_ranking_is_taught_of_the_pairs_that_are_drawn(call, taught, tmp_path):
+    for name in ("convert-tf", "python"):
+        (tmp_path / name).write_text(NOTING)
+        (tmp_path / name).chmod(0o755)
+    subprocess.run(
+        [RECIPES / "train.sh", *"abcd", tmp_path / "work", "--steps=2", *call],
+        cwd=ROOT, check=True,
+        env={
+            **own_environment(),
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CALLS": str(tmp_path / "calls"),
+        },
+    )  # fmt: skip
+    calls = (tmp_path / "calls").read_text().splitlines()
+    trained = [each for each in calls if each.startswith("train.py")]
+    assert len(trained) == 11
+    for each in trained:
+        assert each.endswith(" ".join(["--steps=2", *call]))
+    (ranking,) = (each for each in calls if each.startswith("teach") and "--sides" in each)
+    found = [re.search(rf"--{flag}=(\S*)", ranking) for flag in ("max_examples", "source_shares")]
+    assert tuple(each and each[1] for each in found) == taught
+    (learning,) = (each for each in trained if "--ranking_teacher" in each)
+    assert f"--ranking_teacher {tmp_path}/work/ranking " in learning
+    assert f"--output {tmp_path}/work/runs/convert_small " in learning
 
 
 @pytest.mark.parametrize("wrong", ["1000", "-steps=2", "--first_train_example=5"])
