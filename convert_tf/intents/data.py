@@ -242,8 +242,10 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
 
 
 def _is_missing(label: Any) -> bool:
-    if label is None or np.shape(label):
-        return label is None
+    if label is None:
+        return True
+    if np.shape(label):  # refused by its shape
+        return False
     try:
         return bool(label != label)  # NaN and NaT
     except TypeError:  # NA is neither equal nor not

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,8 @@ from convert_tf.data.teacher_vectors import (
     FORMAT_VERSION,
     SUBWORDS_FILE,
     taught_names,
-    vectors_file,
 )
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterances import Utterances
 from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
@@ -33,11 +32,11 @@ from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
+from convert_tf.training.taught_split import TaughtSplit, write_split
 from convert_tf.training.teacher import Encode, JoinedTeachers
 from convert_tf.training.texts_to_teach import (
     CHUNK,
     ReadTexts,
-    first_places,
     pair_texts,
     single_texts,
     texts_of,
@@ -109,24 +108,6 @@ def write_teacher_vectors(
         )
 
 
-class _Split(NamedTuple):
-    """The examples of a split that get vectors.
-
-    Attributes:
-      examples: all of the split.
-      read: the texts of those of `numbers`, the first of which is number 0.
-      numbers: int64 `[taught]`, rising.
-      is_alone: bool `[taught]`, whether the first of joined teachers is the teacher.
-      facts: of `teacher.json`.
-    """
-
-    examples: ArrayExamples
-    read: ReadTexts
-    numbers: np.ndarray
-    is_alone: np.ndarray
-    facts: dict[str, Any]
-
-
 def _write(
     data: str | None,
     folder: ArrayFolder,
@@ -191,7 +172,13 @@ def _write(
         np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, subwords))
         write_file(work / _DONE_FILE, json.dumps(done))
     for split, own in opened.items():
-        _encode_split(split, own, work, of_side, done=done, dim=dim)
+
+        def note(number: int, split: str = split) -> None:
+            done["done"][split] = number
+            write_file(work / _DONE_FILE, json.dumps(done))
+
+        start = done["done"].get(split, 0)
+        write_split(split, own, work, of_side, dim=dim, start=start, note=note)
     facts = {
         "version": FORMAT_VERSION,
         "teacher": name,
@@ -213,7 +200,7 @@ def _open(
     max_examples: int | None,
     source_shares: Mapping[str, float],
     joined_sources: Sequence[str],
-) -> _Split:
+) -> TaughtSplit:
     """What gets vectors of a split; errors as of `write_teacher_vectors`."""
     if folder.holds_utterances != (data is None):
         raise ValueError(
@@ -251,101 +238,7 @@ def _open(
         **({"source_shares": dict(source_shares), "of_first": wanted} if source_shares else {}),
         **({"sources_sha256": own.sources_checksum()} if source_shares or joined_sources else {}),
     }
-    return _Split(own, texts_of(read, numbers), numbers, is_alone, facts)
-
-
-def _encode_split(
-    split: str,
-    own: _Split,
-    work: Path,
-    of_side: Mapping[str, Encode],
-    *,
-    done: dict[str, Any],
-    dim: int,
-) -> None:
-    """Writes the vectors of a split into `work`, from where `done` says on."""
-    start, wanted = done["done"].get(split, 0), len(own.numbers)
-    names = taught_names(own.examples)
-    width = len(names)
-    arrays = [
-        np.lib.format.open_memmap(
-            work / vectors_file(split, name),
-            mode="r+" if start else "w+",
-            dtype=DTYPE,
-            shape=(own.examples.num_examples, dim),
-        )
-        for name in names
-    ]
-    if start >= wanted:
-        done["done"][split] = wanted
-        write_file(work / _DONE_FILE, json.dumps(done))
-        for array in arrays:
-            _clear_others(array, own.numbers)
-        return
-    is_resumed = start > 0
-    is_one = len({id(of_side[name]) for name in names}) == 1
-    first_of = first_places(own.read, width, own.is_alone, across_columns=is_one)
-    # By which of a side's teachers, all joined or the first alone, and of which side.
-    encoders = np.repeat(own.is_alone, width) * width
-    if not is_one:
-        encoders += np.tile(np.arange(width), wanted)
-    left = first_of[width * start :] >= np.arange(width * start, width * wanted)
-    with Progress("different texts", total=int(left.sum())) as progress:
-        for texts in own.read(start):
-            stop = start + len(texts[0])
-            places = np.arange(width * start, width * stop)
-            first = first_of[width * start : width * stop]
-            new = places[first == places]
-            # All of one teacher at once: the more texts, the more of them have like lengths.
-            for encoder in np.unique(encoders[new]).tolist():
-                some = new[encoders[new] == encoder]
-                vectors = _encoded(
-                    of_side[names[encoder % width]],
-                    [
-                        texts[i % width][i // width - start].decode("utf-8", "replace")
-                        for i in some.tolist()
-                    ],
-                    first_alone=encoder >= width,
-                    dim=dim,
-                )
-                for kind, array in enumerate(arrays):
-                    is_kind = some % width == kind
-                    array[own.numbers[some[is_kind] // width]] = vectors[is_kind]
-            for kind, array in enumerate(arrays):
-                for first_kind, other in enumerate(arrays):
-                    known = (
-                        (first < places) & (places % width == kind) & (first % width == first_kind)
-                    )
-                    rows = own.numbers[places[known] // width]
-                    array[rows] = other[own.numbers[first[known] // width]]
-            for array in arrays:
-                array.flush()
-            progress.add(len(new))
-            start = done["done"][split] = stop
-            write_file(work / _DONE_FILE, json.dumps(done))
-    if is_resumed:  # what was begun of a chunk, or of one that is not wanted now
-        for array in arrays:
-            _clear_others(array, own.numbers)
-
-
-def _clear_others(array: np.memmap, numbers: np.ndarray) -> None:
-    """Zeros in all rows but `numbers`: an earlier call that was killed may have wanted more."""
-    is_other = np.ones(len(array), bool)
-    is_other[numbers] = False
-    for start in range(0, len(array), CHUNK):
-        rows = start + np.flatnonzero(is_other[start : start + CHUNK])
-        if array[rows].any():  # the file is sparse, and stays so
-            array[rows] = 0
-    array.flush()
-
-
-def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:
-    """A teacher's vectors `[texts, dim]`, or those of the first of its teachers and then zeros."""
-    if not first_alone:
-        return np.asarray(teacher(texts))
-    assert isinstance(teacher, JoinedTeachers)
-    vectors = np.asarray(teacher.teachers[0](texts))
-    return np.pad(vectors, ((0, 0), (0, dim - vectors.shape[1])))
+    return TaughtSplit(own, texts_of(read, numbers), numbers, is_alone, facts)
 
 
 def _read_done(

@@ -386,7 +386,7 @@ def test_the_cache():
     assert EncodingCache(encode, size=0)([1, 1]).shape == (2, 2)
 
 
-@pytest.mark.parametrize("texts", [[], ["a"], ["a", "b"], iter(["a"])])
+@pytest.mark.parametrize("texts", [[], ["a"], ["a", "b"]])
 def test_vectors_may_be_changed(texts):
     """Also those of a backend that keeps its own, as TensorFlow does."""
 
@@ -396,9 +396,14 @@ def test_vectors_may_be_changed(texts):
             vectors.flags.writeable = False
             return vectors
 
-    vectors = SentenceEncoder(ReadOnly()).encode(texts)
-    vectors /= 2
-    EncoderClient(ReadOnly()).encode_responses(["a"])[:] = 0
+    encode = SentenceEncoder(ReadOnly()).encode
+    for vectors in (
+        encode(texts),
+        encode(iter(texts)),
+        EncoderClient(ReadOnly()).encode_sentences(texts),
+    ):
+        vectors *= 2
+        np.testing.assert_array_equal(vectors, 2 * expected(texts).reshape(-1, 2))
 
 
 def test_a_cache_of_nothing_computes_again():

@@ -33,6 +33,16 @@ def half_letters(texts):
 SIDES = {"context": letters_teacher, "response": backwards}
 
 
+def noting(calls):
+    """`letters_teacher`, which adds the texts of each call to a list."""
+
+    def teach(texts):
+        calls.append(texts)
+        return letters_teacher(texts)
+
+    return teach
+
+
 def interrupted(teach, *, after):
     """As `teach`, but a call that is killed behind so many ones."""
     calls = itertools.count()

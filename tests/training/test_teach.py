@@ -13,6 +13,7 @@ from support.letter_teachers import (
     half_letters,
     interrupted,
     letters_teacher,
+    noting,
     write_vectors,
 )
 from support.token_corpus import write_corpus
@@ -43,7 +44,7 @@ def teacher(corpus, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def chunks(monkeypatch):
     """Notes of how far the work is are frequent."""
-    for module in ("teach", "texts_to_teach"):
+    for module in ("teach", "taught_split", "texts_to_teach"):
         monkeypatch.setattr(f"convert_tf.training.{module}.CHUNK", 50)
 
 
@@ -81,8 +82,8 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
         write_vectors(corpus, output, interrupted(letters_teacher, after=5))
     assert not output.exists()
     read = []
-    write_vectors(corpus, output, lambda texts: read.append(len(texts)) or letters_teacher(texts))
-    assert read[0] <= 2  # some of the vocabulary, by which the teacher is known again
+    write_vectors(corpus, output, noting(read))
+    assert len(read[0]) <= 2  # some of the vocabulary, by which the teacher is known again
     assert len(read) == 1 + 3  # three of five chunks
     for name in ("context", "response"):
         np.testing.assert_array_equal(
@@ -149,10 +150,7 @@ def vectors_of(folder):
 def test_another_number_of_examples_may_be_wanted_than_when_it_was_killed(corpus, tmp_path, shares):
     """Fewer, where the others have zeros again, and then more."""
     calls = []
-
-    def teach(texts):
-        calls.append(texts)
-        return letters_teacher(texts)
+    teach = noting(calls)
 
     def write(output, number, teach):
         options = {"source_shares": shares, "max_examples": number, "splits": ("train", "dev")}
@@ -184,20 +182,15 @@ def test_what_was_begun_of_a_chunk_is_not_left_behind(corpus, tmp_path):
 
 @pytest.mark.usefixtures("repeats")
 def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path):
-    calls = []
+    whole, calls = [], []
 
-    def teach(texts):
-        calls.append(texts)
-        return letters_teacher(texts)
-
-    def write(output, shares, teach=teach, **options):
+    def write(output, shares, teach=letters_teacher, **options):
         write_vectors(corpus, tmp_path / output, teach, source_shares=shares, **options)
 
-    write("whole", SHARES, max_examples=160)
-    whole, calls = calls, []
+    write("whole", SHARES, noting(whole), max_examples=160)
     with pytest.raises(KeyboardInterrupt):
-        write("some", SHARES, interrupted(teach, after=4), max_examples=160)
-    write("some", SHARES, max_examples=160)
+        write("some", SHARES, interrupted(noting(calls), after=4), max_examples=160)
+    write("some", SHARES, noting(calls), max_examples=160)
     assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
     write_vectors(corpus, tmp_path / "all", letters_teacher)
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
@@ -315,16 +308,12 @@ def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
 
 @pytest.mark.usefixtures("repeats")
 def test_equal_texts_are_encoded_once(corpus, tmp_path):
-    seen = []
-
-    def counting(texts):
-        seen.extend(texts)
-        return letters_teacher(texts)
-
+    calls = []
     output = tmp_path / "vectors"
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(corpus, output, interrupted(counting, after=5))
-    write_vectors(corpus, output, counting)
+        write_vectors(corpus, output, interrupted(noting(calls), after=5))
+    write_vectors(corpus, output, noting(calls))
+    seen = [text for call in calls for text in call]
     chunks = list(with_repeats(corpus.records, "train", 0))
     texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
     subwords = {chr(97 + i) for i in range(26)}
