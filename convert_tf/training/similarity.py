@@ -31,7 +31,7 @@ from convert_tf.training.taught_texts import taught_texts
 SHORTER_DIMS = (256, 128, 64)
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
-_COMPARED_TEXTS = 2_000  # each held-out one of these with each other
+_COMPARED_TEXTS = 2_000  # of the held-out ones, each with each other
 
 
 def fit_similarity(
@@ -60,8 +60,9 @@ def fit_similarity(
 
     Returns:
       `teacher`, `dim`, `texts` that it was fitted to, and of the `held_out` ones: their number, the
-      mean `cosine` of the mapped encoding and the teacher's vector, and the `spearman` correlation
-      of the teacher's cosines of two texts with those of the vectors, of shorter ones and of r.
+      mean `cosine` of the mapped encoding and the teacher's vector, and of at most 2,000 of them
+      the `spearman` correlation of the teacher's cosines of two texts with those of the vectors, of
+      shorter ones and of r.
 
     Raises:
       ValueError: the vocabulary is another one, there is no vector, or `checkpoint` is a module and
@@ -146,8 +147,12 @@ def _measured(
     reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
 ) -> dict[str, Any]:
     """How near held-out texts come to the teacher."""
-    reduced, taught = reduced[:_COMPARED_TEXTS], taught[:_COMPARED_TEXTS]
-    pairs = np.triu_indices(len(reduced), 1)
+    texts = len(reduced)
+    cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
+    # Texts are in the order of their files: the first ones would be of one source.
+    spread = np.linspace(0, texts - 1, min(texts, _COMPARED_TEXTS)).round().astype(int)
+    reduced, taught = reduced[spread], taught[spread]
+    pairs = np.triu_indices(len(spread), 1)
 
     def correlation(vectors: np.ndarray) -> float:
         return spearman((vectors @ vectors.T)[pairs], expected)
@@ -155,10 +160,9 @@ def _measured(
     expected = (taught @ taught.T)[pairs]
     mapped = reduced @ turned
     dims = [mapped.shape[1], *(dim for dim in SHORTER_DIMS if dim < mapped.shape[1])]
-    cosines = (unit_rows(reduced @ kernel) * taught).sum(axis=1)
     return {
-        "texts": len(reduced),
-        "cosine": float(cosines.mean()),
+        "texts": texts,
+        "cosine": cosine,
         "spearman": {str(dim): correlation(unit_rows(mapped, dim)) for dim in dims},
         "spearman_of_r": correlation(unit_rows(reduced)),
     }

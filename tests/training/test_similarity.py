@@ -15,6 +15,8 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import fitted_map, similarity_map
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.training import similarity
 from convert_tf.training.encoder.run import train
 from convert_tf.training.similarity import fit_similarity, similarity_report
 from convert_tf.training.teach import write_teacher_vectors
@@ -112,9 +114,14 @@ def test_a_run_without_a_teacher_has_none(plain):
     assert load_similarity_map(plain) is None
 
 
-@pytest.mark.parametrize("shares", [{}, {"forum": 0.5}], ids=["all", "some"])
-def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(plain, corpus, tmp_path, shares):
-    """Of the examples that have vectors."""
+@pytest.mark.parametrize(
+    ("shares", "compared"), [({}, 2_000), ({"forum": 0.5}, 2_000), ({}, 9)], ids=["all", "some", "few"]
+)  # fmt: skip
+def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
+    plain, corpus, tmp_path, monkeypatch, shares, compared
+):
+    """Of the examples that have vectors; figures are of the others, from the first to the last."""
+    monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
     write_teacher_vectors(
         corpus.records, corpus.arrays, vectors, teacher=letters_teacher, name="letters",
@@ -141,13 +148,23 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(plain, corpus
     products = [both[0] @ each for each in (map_, expected)]
     cosines = [p @ p.T / np.outer(*[np.linalg.norm(p, axis=1)] * 2) for p in products]
     np.testing.assert_allclose(*cosines, atol=2e-3)
-    held_out = np.concatenate([each[::20] for each in reduced]) @ kernel
-    own = np.concatenate([each[::20] for each in taught])
-    cosine = np.mean([h @ t / np.linalg.norm(h) for h, t in zip(held_out, own, strict=True)])
+    held_out, own = (
+        np.stack([each[i] for i in range(0, len(numbers), 20) for each in columns])
+        for columns in (reduced, taught)
+    )
+    mapped = held_out @ kernel
+    cosine = np.mean([h @ t / np.linalg.norm(h) for h, t in zip(mapped, own, strict=True)])
     assert found["texts"] == 2 * len(fit)
     assert found["held_out"]["texts"] == 2 * (len(numbers) - len(fit))
     assert found["held_out"]["cosine"] == pytest.approx(cosine, abs=1e-3)
     assert found["held_out"]["spearman"]["8"] > 0.3
+    step = (len(held_out) - 1) / (min(len(held_out), compared) - 1)
+    spread = [round(i * step) for i in range(min(len(held_out), compared))]
+    assert (spread[0], spread[-1]) == (0, len(held_out) - 1)
+    both = [own[spread].astype("float64"), held_out[spread].astype("float64")]
+    above = np.triu_indices(len(spread), 1)
+    expected, of_r = ((unit_rows(each) @ unit_rows(each).T)[above] for each in both)
+    assert found["held_out"]["spearman_of_r"] == pytest.approx(spearman(of_r, expected), abs=0.02)
     report = similarity_report(found)
     assert f"{2 * len(fit)} texts" in report
     assert f"{cosine:.3f}" in report
