@@ -89,8 +89,15 @@ test: $(READY)
 	$(PYTEST) $(addprefix --ignore=,$(ROUNDS))
 
 # What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
+# In rounds as well; the two longest side by side.
+LONGEST := tests/training/test_recipe.py tests/test_attack.py
+SLOW_1 := tests/training
+SLOW_2 := tests/export tests/intents tests/encoding
 test-slow: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(LONGEST)
+	$(PYTEST) -m slow $(SLOW_1) $(addprefix --ignore=,$(LONGEST))
+	$(PYTEST) -m slow $(SLOW_2)
+	$(PYTEST) -m slow $(addprefix --ignore=,$(LONGEST) $(SLOW_1) $(SLOW_2))
 
 # Real programs of others, with their own old TensorFlow: for every change of the exporter. It
 # downloads 5 GB, once, and says which Python it has not found.

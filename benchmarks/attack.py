@@ -55,6 +55,7 @@ _GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "Of the dump, before it is com
 _MEMORY = flags.DEFINE_float("memory_gib", 3.0, "The most that preparing it may take.")
 _MINUTES = flags.DEFINE_float("minutes", 60.0, "Of fuzzing.")
 _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
+_STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
 _MODULE = flags.DEFINE_string("module", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
@@ -128,9 +129,9 @@ def _run(command: list[str]) -> None:
 def _training(folder: Path, name: str) -> list[str]:
     return [
         *_command("train"), f"--data={folder / 'data'}", f"--vocab={folder / 'vocab.txt'}",
-        "--model=tiny", f"--output={folder / 'runs' / name}", "--recipe=small", "--steps=600",
-        "--batch_size=64", "--eval_every=50", "--checkpoint_every=10", "--eval_examples=200",
-        "--precision=float32",
+        "--model=tiny", f"--output={folder / 'runs' / name}", "--recipe=small",
+        f"--steps={_STEPS.value}", "--batch_size=64", "--eval_every=50", "--checkpoint_every=10",
+        "--eval_examples=200", "--precision=float32",
     ]  # fmt: skip
 
 

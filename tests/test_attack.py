@@ -115,7 +115,7 @@ def test_a_short_attack_finds_nothing(tmp_path):
     """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
     done = subprocess.run(
-        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2"],
+        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2", "--steps", "60"],
         capture_output=True,
         text=True,
         cwd=BENCHMARKS.parent,

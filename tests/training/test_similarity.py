@@ -115,8 +115,10 @@ def test_a_run_without_a_teacher_has_none(plain):
 
 
 @pytest.mark.parametrize(
-    ("shares", "compared"), [({}, 2_000), ({"forum": 0.5}, 2_000), ({}, 9)], ids=["all", "some", "few"]
-)  # fmt: skip
+    ("shares", "compared"),
+    [({}, 2_000), ({"forum": 0.5}, 2_000), ({}, 9)],
+    ids=["all", "some", "few"],
+)
 def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     plain, corpus, tmp_path, monkeypatch, shares, compared
 ):
