@@ -89,7 +89,7 @@ test: $(READY)
 	$(PYTEST) $(addprefix --ignore=,$(ROUNDS))
 
 # What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
-# In rounds as well; the two longest side by side.
+# In rounds as well; the two longest side by side, as a file is one worker's.
 LONGEST := tests/training/test_recipe.py tests/test_attack.py
 SLOW_1 := tests/training
 SLOW_2 := tests/export tests/intents tests/encoding

@@ -49,6 +49,7 @@ from convert_tf.search.encoders import load_encoder
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary
+from convert_tf.training.state import saved_checkpoints
 
 _FOLDER = flags.DEFINE_string("folder", None, "Where everything goes.", required=True)
 _GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "Of the dump, before it is compressed.")
@@ -146,12 +147,13 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     started = time.monotonic()
     _run(_training(folder, "whole"))
     seconds = time.monotonic() - started
-    done = kills = 0
+    done = kills = begun = 0
     faults: list[str] = []
     while kills < _KILLS.value and not faults:
         code, said = _killed_after(rng.uniform(0.02, 1.0) * seconds, _training(folder, "killed"))
         if code == -signal.SIGKILL:
             kills += 1
+            begun += 0 < _last_step(folder / "runs" / "killed") < _STEPS.value
         elif code:
             faults.append(f"train ended with {code}: {said[-500:]!r}")
         else:  # it had all its steps: from the start again
@@ -167,7 +169,17 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
         if not faults and (run / "model.weights.h5").read_bytes() != expected
     ]
     faults += [f"{path} was left" for run in ended for path in _left(run)]
-    return {"kills of training": kills, "runs that were killed": len(ended)}, faults
+    return {
+        "kills of training": kills,
+        "of them between two checkpoints": begun,
+        "runs that were killed": len(ended),
+    }, faults
+
+
+def _last_step(run: Path) -> int:
+    """Of the checkpoints of a run; 0 without any."""
+    steps = [int(path.name.removeprefix("step-")) for path in saved_checkpoints(run)]
+    return max(steps, default=0)
 
 
 def _killed_after(seconds: float, command: list[str]) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,10 +116,11 @@ def test_a_short_attack_finds_nothing(tmp_path):
     """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
     done = subprocess.run(
-        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2", "--steps", "60"],
+        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2", "--steps", "300"],
         capture_output=True,
         text=True,
         cwd=BENCHMARKS.parent,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 faults"
+    assert int(re.search(r"between two checkpoints (\d+)", done.stdout)[1]) > 0

@@ -60,9 +60,9 @@ def fit_similarity(
 
     Returns:
       `teacher`, `dim`, `texts` that it was fitted to, and of the `held_out` ones: their number, the
-      mean `cosine` of the mapped encoding and the teacher's vector, and of at most 2,000 of them
-      the `spearman` correlation of the teacher's cosines of two texts with those of the vectors, of
-      shorter ones and of r.
+      mean `cosine` of the mapped encoding and the teacher's vector, and of `compared`, at most
+      2,000 of them at random, the `spearman` correlation of the teacher's cosines of two texts with
+      those of the vectors, of shorter ones and of r.
 
     Raises:
       ValueError: the vocabulary is another one, there is no vector, or `checkpoint` is a module and
@@ -150,9 +150,9 @@ def _measured(
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
     # Texts are in the order of their files: the first ones would be of one source.
-    spread = np.linspace(0, texts - 1, min(texts, _COMPARED_TEXTS)).round().astype(int)
-    reduced, taught = reduced[spread], taught[spread]
-    pairs = np.triu_indices(len(spread), 1)
+    compared = np.random.default_rng(0).permutation(texts)[:_COMPARED_TEXTS]
+    reduced, taught = reduced[compared], taught[compared]
+    pairs = np.triu_indices(len(compared), 1)
 
     def correlation(vectors: np.ndarray) -> float:
         return spearman((vectors @ vectors.T)[pairs], expected)
@@ -163,6 +163,7 @@ def _measured(
     return {
         "texts": texts,
         "cosine": cosine,
+        "compared": len(compared),
         "spearman": {str(dim): correlation(unit_rows(mapped, dim)) for dim in dims},
         "spearman_of_r": correlation(unit_rows(reduced)),
     }
@@ -177,7 +178,8 @@ def similarity_report(found: dict[str, Any]) -> str:
             f"fitted to {found['texts']:,} texts and the vectors of {found['teacher']}",
             f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
             f"{held_out['cosine']:.3f}",
-            "Spearman correlation with the teacher's cosines, × 100, by numbers of a vector: "
-            f"{shown}; of r: {100 * held_out['spearman_of_r']:.1f}",
+            f"of {held_out['compared']:,} of them, Spearman correlation with the teacher's "
+            f"cosines, × 100, by numbers of a vector: {shown}; of r: "
+            f"{100 * held_out['spearman_of_r']:.1f}",
         ]
     )

@@ -73,10 +73,11 @@ def sample(tmp_path_factory):
     return root
 
 
-# Of the presets' blocks and heads, but narrow ones: the presets' own sizes take half an hour.
+# Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
+# the side networks are as wide as r, as in the presets; others have no skip at the first.
 NARROW = (
-    *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=64", "--reduction_dim=16"),
-    *("--side_hidden_dim=32", "--encoding_dim=32"),
+    *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
+    *("--side_hidden_dim=64", "--encoding_dim=24"),
 )
 
 
