@@ -178,8 +178,8 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _last_step(run: Path) -> int:
     """Of the checkpoints of a run; 0 without any."""
-    steps = [int(path.name.removeprefix("step-")) for path in saved_checkpoints(run)]
-    return max(steps, default=0)
+    newest = saved_checkpoints(run)[:1]
+    return int(newest[0].name.removeprefix("step-")) if newest else 0
 
 
 def _killed_after(seconds: float, command: list[str]) -> tuple[int, str]:
