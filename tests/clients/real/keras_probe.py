@@ -19,6 +19,8 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 TEXTS = ["where is my card?", "the card is lost", "refund, please", "I want my money back", ""]
 LABELS = [0, 0, 1, 1, 1]
+# An empty text is the zero vector, of which only the bias learns: its share of the mean loss stays.
+STAYS = np.log(2) / len(TEXTS)
 
 
 def train(model, layer, texts):
@@ -32,12 +34,13 @@ def train(model, layer, texts):
         again = tf.keras.models.load_model(os.path.join(folder, "model"))
         difference = np.abs(again.predict(texts, verbose=0) - expected).max()
     assert difference <= 1e-5, difference
-    assert history["loss"][-1] < 0.5 * history["loss"][0], history
+    assert history["loss"][-1] - STAYS < 0.1 * (history["loss"][0] - STAYS), history
     return {"loss": [round(history["loss"][0], 3), round(history["loss"][-1], 3)]}
 
 
 def main():
     is_trained = "--train" in sys.argv
+    tf.random.set_seed(1)
     layer = hub.KerasLayer(sys.argv[1], trainable=is_trained, input_shape=[], dtype=tf.string)
     dense = tf.keras.layers.Dense(2, activation="softmax")
     model = tf.keras.Sequential([layer, dense])
