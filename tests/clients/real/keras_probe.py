@@ -40,7 +40,7 @@ def train(model, layer, texts):
 
 def main():
     is_trained = "--train" in sys.argv
-    tf.random.set_seed(1)
+    tf.keras.utils.set_random_seed(1)
     layer = hub.KerasLayer(sys.argv[1], trainable=is_trained, input_shape=[], dtype=tf.string)
     dense = tf.keras.layers.Dense(2, activation="softmax")
     model = tf.keras.Sequential([layer, dense])
