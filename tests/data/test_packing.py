@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from convert_tf.data.packing import TokenIds, assign_rows, pack, pack_batch, pack_micro_batches
+from convert_tf.data.packing import (
+    ROW_TOKENS,
+    TokenIds,
+    assign_rows,
+    compiled_row_multiple,
+    pack,
+    pack_batch,
+    pack_micro_batches,
+    packed_places,
+)
 
 
 def _random_lengths(seed: int, *, longest: int = 20) -> np.ndarray:
@@ -141,3 +150,18 @@ def test_micro_batches_hold_the_texts_of_every_nth_example():
     assert (batch["token_ids"] >= 0).sum() == splits[-1]
     more = pack_micro_batches(texts, names, micro_batches=3, row_multiple=10, **options)
     assert more["token_ids"].shape == (20, 3, 20)
+
+
+def test_batches_of_any_size_meet_few_shapes_where_each_is_compiled():
+    """Lengths as of Reddit's comments; a multiple is little of a batch."""
+    rng = np.random.default_rng(0)
+    for texts in (64, 1024, 8192):
+        multiple = compiled_row_multiple(texts)
+        rows = []
+        for _ in range(12):
+            lengths = np.clip(rng.lognormal(2.6, 0.7, texts), 1, 60).astype(np.int64)
+            found = packed_places(lengths, ROW_TOKENS, row_multiple=multiple)
+            rows.append(len(found.segment_lengths))
+        assert len({*rows}) <= 3
+        assert multiple <= max(32, min(rows) // 8)
+    assert [compiled_row_multiple(texts) for texts in (1, 512, 1024, 8192)] == [32, 32, 32, 128]

@@ -160,6 +160,7 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
     picked = np.array([0, 209, 17])
     columns = vectors.columns(picked)
     for name in ("context", "response"):
+        assert columns[f"teacher_{name}"].dtype == np.float16  # as on disk
         expected = letters_teacher([texts[name][i].decode() for i in picked])
         np.testing.assert_allclose(columns[f"teacher_{name}"], expected, atol=1e-3)
     np.testing.assert_allclose(vectors.subwords[1], letters_teacher(["b"])[0], atol=1e-3)

@@ -90,6 +90,7 @@ def make(sample):
         "TEACHER": "one",
         "TEXT_TEACHERS": "one,other",
         "TEXT_TEACHER_WEIGHTS": "1,2",
+        "JOINED_SOURCES": "self_dialogue",
     }
     done = subprocess.run(
         [
@@ -198,7 +199,7 @@ def recipe_flags(run, *names):
 @pytest.mark.parametrize(
     ("call", "taught"),
     [
-        ([], recipe_flags("convert_small", "train_examples", "source_shares")),
+        ([], recipe_flags("convert_small_part4", "train_examples", "source_shares")),
         (["--source_shares=a=0.1,b=0", "--train_examples=5", "--source_shares=c=1"],
          ("5", "c=1")),
         (["--train_examples=0", "--source_shares="], (None, "")),
@@ -220,15 +221,30 @@ def test_a_ranking_is_taught_of_the_pairs_that_are_drawn(call, taught, tmp_path)
     )  # fmt: skip
     calls = (tmp_path / "calls").read_text().splitlines()
     trained = [each for each in calls if each.startswith("train.py")]
-    assert len(trained) == 11
+    assert len(trained) == 13
     for each in trained:
         assert each.endswith(" ".join(["--steps=2", *call]))
-    (ranking,) = (each for each in calls if each.startswith("teach") and "--sides" in each)
-    found = [re.search(rf"--{flag}=(\S*)", ranking) for flag in ("max_examples", "source_shares")]
-    assert tuple(each and each[1] for each in found) == taught
-    (learning,) = (each for each in trained if "--ranking_teacher" in each)
-    assert f"--ranking_teacher {tmp_path}/work/ranking " in learning
-    assert f"--output {tmp_path}/work/runs/convert_small " in learning
+
+    def drawn(command):
+        flags = ("max_examples", "source_shares")
+        found = [re.search(rf"--{flag}=(\S*)", command) for flag in flags]
+        return tuple(each and each[1] for each in found)
+
+    def learning(*folders):
+        ends = [f" {tmp_path}/work/{folder} " for folder in folders]
+        found = [each for each in trained if all(end in f"{each} " for end in ends)]
+        return [re.search(r"--output \S*/runs/(\S+)", each)[1] for each in found]
+
+    ranking, joined = (each for each in calls if each.startswith("teach") and "--sides" in each)
+    assert drawn(ranking) == taught
+    assert learning("ranking") == ["convert_small_part4"]
+    of_joined = (None, *recipe_flags("convert", "source_shares"))
+    assert recipe_flags("convert_small", "source_shares") == of_joined[1:]
+    assert drawn(joined) == (taught if call else of_joined)
+    assert "--joined_sources=reddit," in joined
+    (vectors,) = (each for each in calls if each.endswith("/work/teacher_joined"))
+    assert drawn(vectors) == drawn(joined)
+    assert learning("teacher_joined", "ranking_joined") == ["convert", "convert_small"]
 
 
 @pytest.mark.parametrize("wrong", ["1000", "-steps=2", "--first_train_example=5"])
@@ -248,9 +264,11 @@ def test_one_script_makes_everything_from_dumps_to_modules(sample):
     work = sample / "work"
     facts = json.loads((work / "text_teacher_second" / "teacher.json").read_text())
     assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
-    ranking = json.loads((work / "ranking" / "teacher.json").read_text())
-    of_pairs = ranking["splits"]["train"]
-    assert (of_pairs["of_first"], of_pairs["source_shares"]) == (1000, {"self_dialogue": 0.5})
+    for folder in ("ranking", "teacher_joined", "ranking_joined"):
+        found = json.loads((work / folder / "teacher.json").read_text())
+        of_pairs = found["splits"]["train"]
+        assert (of_pairs["of_first"], of_pairs["source_shares"]) == (1000, {"self_dialogue": 0.5})
+    assert found["joined_sources"] == ["self_dialogue"]
     texts = ["where is my card?", "a fish", "a fish"]
     for name in MODULES:
         encoder = SentenceEncoder(work / "hub_modules" / name / "1")

@@ -51,11 +51,11 @@ class ResponseRanking(Objective):
       inputs: the packed batch that `DualEncoder` takes. Where it has `response_groups`, int32
         `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
         × k]`, are further responses, negatives of each context, whose `negative_groups` go with
-        `response_groups`; `teacher_context` and `teacher_response`, float32 `[batch, teacher_dim]`,
+        `response_groups`; `teacher_context` and `teacher_response`, float16 `[batch, teacher_dim]`,
         are what is distilled where they are; `ranking_teacher_context` and
-        `ranking_teacher_response`, float32 `[batch, dim]`, of length 1, are of a teacher whose
+        `ranking_teacher_response`, float16 `[batch, dim]`, of length 1, are of a teacher whose
         ranking is learnt. `utterance_slots`, int32 `[batch × k]`, are single texts, with
-        `teacher_text` float32 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
+        `teacher_text` float16 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
         `intent_losses` takes them.
 
     Returns:

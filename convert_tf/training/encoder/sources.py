@@ -11,7 +11,12 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import ROW_MULTIPLE, padding_share, partly_compiled_row_multiple
+from convert_tf.data.packing import (
+    ROW_MULTIPLE,
+    compiled_row_multiple,
+    padding_share,
+    partly_compiled_row_multiple,
+)
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
@@ -242,10 +247,16 @@ def make_batches(
 
     `trained_on` are the `trained_examples` of the training split.
     """
-    row_multiple = ROW_MULTIPLE if compiles_shapes() else 1
-    trained_multiple = row_multiple
-    if compiles_feed_forward(precision):
-        trained_multiple = partly_compiled_row_multiple(config.micro_batch or config.batch_size)
+    row_multiple = trained_multiple = 1
+    encoded = config.micro_batch or config.batch_size  # pairs at once
+    if compiles_shapes():
+        row_multiple = ROW_MULTIPLE
+        beside = data.negatives_per_pair if negatives else 0
+        beside += data.utterances_per_pair if utterances else 0
+        texts = len(examples[data.train_split].names) + beside
+        trained_multiple = compiled_row_multiple(texts * encoded)
+    elif compiles_feed_forward(precision):
+        trained_multiple = partly_compiled_row_multiple(encoded)
     packing: dict[str, int] = {"row_tokens": data.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(
