@@ -15,7 +15,7 @@ import numpy as np
 SEGMENTS_PER_ROW = 16
 ROW_TOKENS = 64  # of a packed row, where no text is longer
 ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
-_TEXTS_OF_MULTIPLE = 1024  # in a batch that meets one or two shapes with it
+_TEXTS_OF_MULTIPLE = 1024  # in a batch that meets few shapes with it
 
 
 class TokenIds(NamedTuple):

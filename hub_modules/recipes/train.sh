@@ -10,9 +10,10 @@
 # records of other sources, --source_shares=NAME=SHARE,... (all of them without any). TEACHER is
 # that of pairs, TEXT_TEACHERS those of single texts: folders or packages, joined by commas;
 # TEXT_TEACHER_WEIGHTS a number for each. The last of these also ranks pairs, with a checkpoint of
-# `convert`, in the sources of JOINED_SOURCES. Called from the root of the project, with a work
-# folder of this recipe. Modules are written to work/hub_modules/. `convert` and `convert_small`, the
-# last trainings, have batches for a GPU (KERAS_BACKEND=jax).
+# `convert`, in the sources of JOINED_SOURCES, which the records must have (in all where it is
+# empty). Called from the root of the project, with a work folder of this recipe. Modules are written
+# to work/hub_modules/. What ends `convert` and `convert_small` has batches for a GPU; LAST_BACKEND is
+# Keras's backend for these two.
 set -eu
 comments=$1 submissions=$2 dialogues=$3 utterances=$4 work=$5
 shift 5
@@ -120,35 +121,41 @@ mean convert_part5_mean convert_part5 convert_part3_mean 0.4 second
 train_with_texts convert_small_part2 convert_small_part1 second "$@"
 mean convert_small_part2_mean convert_small_part2 convert_small_part1 0.4 second
 train_with_texts convert_small_part3 convert_small_part2_mean second "$@"
-# shellcheck disable=SC2046 # shares have no spaces
-teach_pairs ranking --teacher "$work/runs/convert_part5_mean" --sides \
-    $(drawn_by convert_small_part4 "$@")
+# An assignment, so that what fails in it ends the script; shares have no spaces.
+drawn_pairs=$(drawn_by convert_small_part4 "$@")
+# shellcheck disable=SC2086
+teach_pairs ranking --teacher "$work/runs/convert_part5_mean" --sides $drawn_pairs
 train_with_texts convert_small_part4 convert_small_part3 second \
     --ranking_teacher "$work/ranking" "$@"
 mean convert_small_part4_mean convert_small_part4 convert_small_part2_mean 0.5 second
 
-# Both on the same pairs, whose texts have vectors, too, and which two teachers rank.
-# shellcheck disable=SC2046
-teach_pairs teacher_joined --teacher "$text_teachers" \
-    --teacher_weights="$text_teacher_weights" $(drawn_by convert "$@")
-# shellcheck disable=SC2046
-teach_pairs ranking_joined --teacher "$work/runs/convert_part5_mean,${text_teachers##*,}" \
-    --sides --joined_sources="$joined_sources" $(drawn_by convert "$@")
-train_on_joined() {
-    run=$1 from=$2
-    shift 2
-    train_with_texts "$run" "$from" second --teacher "$work/teacher_joined" \
-        --ranking_teacher "$work/ranking_joined" "$@"
-}
-
-train_on_joined convert convert_part5_mean "$@"
-mean convert_mean convert convert_part5_mean 0.3 second
-train_on_joined convert_small convert_small_part4_mean "$@"
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"
 [ -d "$work/runs/convert_multi_context_start" ] || python $recipes/with_history.py \
     "$work/runs/convert_part5_mean" "$work/runs/convert_multi_context_part1" \
     "$work/runs/convert_multi_context_start"
 train convert_multi_context --init_from "$work/runs/convert_multi_context_start" "$@"
+
+# Both on the same pairs, whose texts have vectors, too, and which two teachers rank.
+drawn_pairs=$(drawn_by convert "$@")
+# shellcheck disable=SC2086
+teach_pairs teacher_joined --teacher "$text_teachers" \
+    --teacher_weights="$text_teacher_weights" $drawn_pairs
+# shellcheck disable=SC2086
+teach_pairs ranking_joined --teacher "$work/runs/convert_part5_mean,${text_teachers##*,}" \
+    --sides --joined_sources="$joined_sources" $drawn_pairs
+train_on_joined() {
+    run=$1 from=$2
+    shift 2
+    (
+        export KERAS_BACKEND="${LAST_BACKEND:-${KERAS_BACKEND:-tensorflow}}"
+        train_with_texts "$run" "$from" second --teacher "$work/teacher_joined" \
+            --ranking_teacher "$work/ranking_joined" "$@"
+    )
+}
+
+train_on_joined convert convert_part5_mean "$@"
+mean convert_mean convert convert_part5_mean 0.3 second
+train_on_joined convert_small convert_small_part4_mean "$@"
 
 export_module() {
     [ -d "$work/hub_modules/$1/1" ] || python export.py --checkpoint "$2" --network_bits=8 \

@@ -91,6 +91,7 @@ def make(sample):
         "TEXT_TEACHERS": "one,other",
         "TEXT_TEACHER_WEIGHTS": "1,2",
         "JOINED_SOURCES": "self_dialogue",
+        "LAST_BACKEND": "jax",
     }
     done = subprocess.run(
         [
