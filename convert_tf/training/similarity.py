@@ -15,14 +15,12 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
-from convert_tf.data.batches import EvaluationBatches
-from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
+from convert_tf.data.packing import ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import SIMILARITY_DIM, fitted_map, similarity_map
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
@@ -127,16 +125,11 @@ def _encoded(
       float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
       another.
     """
-    batches = EvaluationBatches(
-        examples,
-        max_examples=examples.num_examples,
-        row_tokens=max(ROW_TOKENS, max_tokens),
-        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-    )
+    row_tokens = max(ROW_TOKENS, max_tokens)
     reduced: list[np.ndarray] = []
     taught: list[np.ndarray] = []
     with Progress("examples", total=examples.num_examples) as progress:
-        for encodings, columns in taught_texts(encoder, batches, vectors):
+        for encodings, columns in taught_texts(encoder, examples, vectors, row_tokens=row_tokens):
             for found, own in ((reduced, encodings), (taught, columns)):
                 found.append(own.swapaxes(0, 1).reshape(-1, own.shape[-1]))
             progress.add(encodings.shape[1])

@@ -1,42 +1,50 @@
 """Encodings of texts beside a teacher's vectors of the same, to which maps are fitted."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from keras import ops
 
-from convert_tf.data.batches import EvaluationBatches
+from convert_tf.data.batches import EvaluationBatches, Examples
+from convert_tf.data.packing import ROW_MULTIPLE
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.devices import compiles_shapes
 
 _SIDES = ("context", "response")
 
 
 def taught_texts(
     encoder: DualEncoder,
-    batches: EvaluationBatches,
+    examples: Examples,
     teacher: TeacherVectors,
     *,
-    encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    row_tokens: int,
+    max_examples: int | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """r of the texts of examples, and the teacher's vectors of them, batch by batch.
 
     Args:
       encoder: the model.
-      batches: of contexts and responses, or of single texts.
+      examples: contexts and responses, or single texts.
       teacher: vectors of these.
-      encode: a packed batch → what `DualEncoder` returns; None for `predict_on_batch`.
+      row_tokens: of a packed row.
+      max_examples: only so many of the first examples; None for all.
 
     Yields:
       float32 `[n, batch, reduced_dim]` and `[n, batch, teacher_dim]`, where n is 2 for contexts and
       responses, 1 for single texts.
     """
-    encode = encode or encoder.predict_on_batch
-    names = taught_names(batches.examples)
-    numbers = batches.examples.load(np.array([0]), np.array([batches.num_examples]))
+    batches = EvaluationBatches(
+        examples,
+        max_examples=max_examples or examples.num_examples,
+        row_tokens=row_tokens,
+        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
+    )
+    names = taught_names(examples)
+    numbers = examples.load(np.array([0]), np.array([batches.num_examples]))
     for batch, start in zip(batches, range(0, len(numbers), batches.batch_size), strict=True):
-        outputs = encode(_as_pairs(batch, names, encoder))
+        outputs = encoder.predict_on_batch(_as_pairs(batch, names, encoder))
         columns = teacher.columns(numbers[start : start + batches.batch_size])
         reduced = [ops.cast(outputs[f"reduced_{name}"], "float32") for name in _SIDES[: len(names)]]
         yield (

@@ -40,8 +40,15 @@ done
     --output "$work/vocab.txt" --min_count 40
 [ -d "$work/ids" ] || convert-tf tokenize --data "$work/data" \
     --vocab "$work/vocab.txt" --output "$work/ids"
-[ -d "$work/teacher" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" \
-    --teacher "$teacher" --output "$work/teacher"
+# Vectors of pairs: their folder, and what `teach` is told.
+teach_pairs() {
+    folder=$1
+    shift
+    [ -d "$work/$folder" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" "$@" \
+        --output "$work/$folder"
+}
+
+teach_pairs teacher --teacher "$teacher"
 
 # Single texts and the vectors of several teachers. Labels of two sources are forums and feelings.
 texts() {
@@ -89,14 +96,6 @@ mean() {
         python $recipes/mean_weights.py "$work/runs/$2" "$work/runs/$3" "$4" "$own"
     [ -f "$own/similarity_map.npy" ] || convert-tf similarity --checkpoint "$own" \
         --token_ids "$work/text_ids_$5" --teacher "$work/text_teacher_$5"
-}
-
-# Vectors of pairs: their folder, and what `teach` is told.
-teach_pairs() {
-    folder=$1
-    shift
-    [ -d "$work/$folder" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" "$@" \
-        --output "$work/$folder"
 }
 
 # Which pairs a run draws, for `teach`: the run, and what goes to each training.

@@ -1,14 +1,13 @@
 """What a run learns from a teacher, of pairs and of single texts, and the map to its vectors."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import DataConfig, TrainConfig
-from convert_tf.data.batches import EvaluationBatches, Examples
+from convert_tf.data.batches import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.data.utterance_draws import UtteranceDraws
@@ -57,15 +56,15 @@ class DistillationTargets(NamedTuple):
         return similarity_map(reduced, projection)
 
     def _first_encodings(
-        self, encoder: Any, number: int, row_tokens: int
+        self, encoder: DualEncoder, number: int, row_tokens: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """r of the texts of the first examples, and the teacher's vectors of them."""
-        batches = EvaluationBatches(self.examples, max_examples=number, row_tokens=row_tokens)
-        encode = functools.partial(encoder, training=False)
-        found = [*taught_texts(encoder, batches, self.vectors, encode=encode)]
+        texts = taught_texts(
+            encoder, self.examples, self.vectors, row_tokens=row_tokens, max_examples=number
+        )
         reduced, vectors = (
             np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
-            for column in zip(*found, strict=True)
+            for column in zip(*texts, strict=True)
         )
         return reduced, vectors
 
