@@ -2,8 +2,8 @@
 
 Rasa 2.8 and 3.x read the modules with the components that they had for the original ConveRT. This
 writes the files of a small bot; `rasa train nlu` trains it where Rasa is installed, which has an
-older Python and TensorFlow than convert_tf. The same `nlu.yml` trains `IntentClassifier`, which
-shows before what to expect.
+older Python and TensorFlow than convert_tf. The same `nlu.yml` and the same module train
+`IntentClassifier`, which shows before what to expect.
 """
 
 from pathlib import Path
@@ -47,7 +47,7 @@ pipeline:
     encoding="utf-8",
 )
 
-classifier = IntentClassifier("convert_small").fit(*read_labelled("nlu.yml"))
+classifier = IntentClassifier("convert").fit(*read_labelled("nlu.yml"))
 messages = ["do you have room for six people?", "my steak is burnt", "I'll have the fish"]
 for message, intent in zip(messages, classifier.predict(messages), strict=True):
     print(f"{intent:9s} {message}")

@@ -119,7 +119,7 @@ def test_commands_of_the_recipe_are_those_of_the_program(check):
     found = [*commands((RECIPES / "train.sh").read_text(encoding="utf-8"), COMMANDS)]
     assert [command.name for command in found] == [
         "prepare", "vocabulary", "tokenize", "teach", "tokenize", "teach", "train", "similarity",
-        "teach", "export",
+        "export",
     ]  # fmt: skip
     of_the_shell = ("$@", "flagfile", "${")
     for command in found:
