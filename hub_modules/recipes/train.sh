@@ -128,11 +128,18 @@ train_with_texts convert_small_part4 convert_small_part3 second \
     --ranking_teacher "$work/ranking" "$@"
 mean convert_small_part4_mean convert_small_part4 convert_small_part2_mean 0.5 second
 
+# The networks of the history beside an encoder: the run, its start's name, the encoder, the run before.
+train_history() {
+    run=$1 start=$2 encoder=$3 before=$4
+    shift 4
+    [ -d "$work/runs/$start" ] || python $recipes/with_history.py \
+        "$work/runs/$encoder" "$work/runs/$before" "$work/runs/$start"
+    train "$run" --init_from "$work/runs/$start" "$@"
+}
+
 train convert_multi_context_part1 --init_from "$work/runs/convert_part3_mean" "$@"
-[ -d "$work/runs/convert_multi_context_start" ] || python $recipes/with_history.py \
-    "$work/runs/convert_part5_mean" "$work/runs/convert_multi_context_part1" \
-    "$work/runs/convert_multi_context_start"
-train convert_multi_context --init_from "$work/runs/convert_multi_context_start" "$@"
+train_history convert_multi_context_part2 convert_multi_context_part2_start \
+    convert_part5_mean convert_multi_context_part1 "$@"
 
 # Both on the same pairs, whose texts have vectors, too, and which two teachers rank.
 drawn_pairs=$(drawn_by convert "$@")
@@ -154,6 +161,8 @@ train_on_joined() {
 
 train_on_joined convert convert_part5_mean "$@"
 mean convert_mean convert convert_part5_mean 0.3 second
+train_history convert_multi_context convert_multi_context_start \
+    convert_mean convert_multi_context_part2 "$@"
 train_on_joined convert_small convert_small_part4_mean "$@"
 
 export_module() {
