@@ -19,7 +19,12 @@ from convert_tf.data.packing import ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.metrics import spearman
-from convert_tf.models.distillation import SIMILARITY_DIM, fitted_map, similarity_map
+from convert_tf.models.distillation import (
+    SIMILARITY_DIM,
+    fitted_map,
+    sentence_encodings,
+    similarity_map,
+)
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
@@ -60,7 +65,7 @@ def fit_similarity(
       `teacher`, `dim`, `texts` that it was fitted to, and of the `held_out` ones: their number, the
       mean `cosine` of the mapped encoding and the teacher's vector, and of `compared`, at most
       2,000 of them at random, the `spearman` correlation of the teacher's cosines of two texts with
-      those of the vectors, of shorter ones and of r.
+      those of the vectors, of shorter ones, of r and of the sentence encodings made of it.
 
     Raises:
       ValueError: the vocabulary is another one, there is no vector, or `checkpoint` is a module and
@@ -159,6 +164,7 @@ def _measured(
         "compared": len(compared),
         "spearman": {str(dim): correlation(unit_rows(mapped, dim)) for dim in dims},
         "spearman_of_r": correlation(unit_rows(reduced)),
+        "spearman_of_sentences": correlation(unit_rows(sentence_encodings(reduced, turned))),
     }
 
 
@@ -172,7 +178,8 @@ def similarity_report(found: dict[str, Any]) -> str:
             f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
             f"{held_out['cosine']:.3f}",
             f"of {held_out['compared']:,} of them, Spearman correlation with the teacher's "
-            f"cosines, × 100, by numbers of a vector: {shown}; of r: "
+            f"cosines, × 100, by numbers of a vector: {shown}; of sentence encodings: "
+            f"{100 * held_out['spearman_of_sentences']:.1f}, of r: "
             f"{100 * held_out['spearman_of_r']:.1f}",
         ]
     )

@@ -1,5 +1,7 @@
 """Vectors for similarity: of every form of a model, shorter ones, and what reads them."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,6 +38,7 @@ def folders(tmp_path_factory):
         name = f"{bits}.onnx" if kind == "onnx" else f"module{bits}"
         found[form] = export_model(found["checkpoint"], place / name, network_bits=int(bits))
     found["plain checkpoint"] = plain
+    found["without map"] = without_map(found["checkpoint"], place / "without_map")
     found["plain module"] = export_model(plain, place / "plain_module")
     found["plain onnx"] = export_model(plain, place / "plain.onnx", network_bits=32)
     return found
@@ -45,13 +48,45 @@ def folders(tmp_path_factory):
 def expected(folders):
     """r through the map of the file, at length 1, by hand."""
     kernel = np.load(folders["checkpoint"] / SIMILARITY_FILE)
-    reduced = SentenceEncoder(folders["checkpoint"], compute_dtype="float32").encode(TEXTS)
     rows = []
-    for r in reduced:
+    for r in reduced_texts(folders):
         vector = [sum(x * y for x, y in zip(r, column, strict=True)) for column in kernel.T]
         length = sum(x * x for x in vector) ** 0.5
         rows.append([x / length if length else 0.0 for x in vector])
     return np.array(rows, np.float32)
+
+
+def without_map(checkpoint, folder):
+    """A copy of a checkpoint, which gives r itself."""
+    shutil.copytree(checkpoint, folder)
+    for name in (SIMILARITY_FILE, "sha256.json"):
+        (folder / name).unlink()
+    return folder
+
+
+def reduced_texts(folders):
+    """r of the texts."""
+    return SentenceEncoder(folders["without map"], compute_dtype="float32").encode(TEXTS)
+
+
+@pytest.mark.parametrize("form", ["checkpoint", *FORMS])
+def test_every_form_of_a_model_gives_the_same_sentence_encodings(folders, form):
+    kernel = np.load(folders["checkpoint"] / SIMILARITY_FILE)
+    expected = []
+    for r in reduced_texts(folders):
+        encoding = [*r]
+        for column in kernel.T:
+            read = sum(x * y for x, y in zip(r, column, strict=True))
+            length = sum(x * x for x in column) ** 0.5
+            encoding = [x + read / length * y for x, y in zip(encoding, column, strict=True)]
+        expected.append(encoding)
+    encoder = SentenceEncoder(folders[form], compute_dtype="auto" if "onnx" in form else "float32")
+    found = encoder.encode(TEXTS)
+    assert found.shape == (len(TEXTS), 128)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(found / size, expected / size, atol=FORMS.get(form, 1e-5))
+    assert not found[1].any()  # of the text without tokens
+    assert encoder.encode([]).shape == (0, 128)
 
 
 @pytest.mark.parametrize("form", ["checkpoint", *FORMS])

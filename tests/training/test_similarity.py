@@ -8,13 +8,14 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
 from convert_tf.data.record_examples import read_texts
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.metrics import spearman
-from convert_tf.models.distillation import fitted_map, similarity_map
+from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training import similarity
 from convert_tf.training.encoder.run import train
@@ -85,7 +86,36 @@ def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
     # decomposition finds.
     best = np.linalg.svd(expected, compute_uv=False)[:2]
     assert (found[:, :2] ** 2).sum() == pytest.approx((best**2).sum(), rel=1e-4)
-    np.testing.assert_allclose(similarity_map(reduced, kernel, dim=2), turned[:, :2], atol=1e-5)
+    cut = similarity_map(reduced, kernel, dim=2)
+    np.testing.assert_allclose(unit_rows(cut.T), unit_rows(turned.T)[:2], atol=1e-5)
+
+
+def test_half_as_much_again_as_r_is_added_to_it():
+    rng = np.random.default_rng(1)
+    reduced = (5 * rng.standard_normal((100, 9))).astype("float32")
+    kernel = (rng.standard_normal((9, 6)) * [5, 0.1, 3, 0.2, 1, 0.3]).astype("float32")
+    for factor in (0.01, 1, 100):  # whatever the size of what was learnt
+        turned = similarity_map(reduced, factor * kernel, dim=4)
+        added = sentence_encodings(reduced, turned) - reduced
+        of_added, of_r = (np.linalg.norm(each, axis=1).mean() for each in (added, reduced))
+        assert of_added == pytest.approx(1.5 * of_r, rel=1e-4)
+
+
+def test_sentence_encodings_are_nearer_to_the_teacher_than_r():
+    """Where r is long in directions that the teacher does not know."""
+    rng = np.random.default_rng(2)
+    meaning, other = rng.standard_normal((300, 6)), 4 * rng.standard_normal((300, 3))
+    reduced = np.concatenate([meaning, other], axis=1).astype("float32")
+    kernel = np.concatenate([np.eye(6), np.zeros((3, 6))]).astype("float32")
+    encodings = sentence_encodings(reduced, similarity_map(reduced, kernel))
+    pairs = np.triu_indices(300, 1)
+    teacher, of_r, of_sentences = (
+        (unit_rows(each) @ unit_rows(each).T)[pairs] for each in (meaning, reduced, encodings)
+    )
+    assert spearman(of_sentences, teacher) > spearman(of_r, teacher) + 0.2
+    # Nothing of r is gone: they are a turn and a stretch of it.
+    back, *_ = np.linalg.lstsq(encodings, reduced, rcond=None)
+    np.testing.assert_allclose(encodings @ back, reduced, atol=1e-4)
 
 
 def test_spearman_is_the_correlation_of_mean_ranks():
@@ -103,7 +133,11 @@ def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
     encoder = SentenceEncoder(distilled, compute_dtype="float32")
     vectors = encoder.encode_similarity(texts)
     projection = np.load(distilled / "teacher_projection.npy")
-    mapped = encoder.encode(texts) @ projection
+    model, vocabulary = load_checkpoint(distilled)
+    tokenizer = fitting_tokenizer(vocabulary, model.config)
+    ids = tokenizer.token_ids(texts)[:, : model.config.max_tokens]
+    reduced = model.reduce(ids.to_tensor(default_value=tokenizer.padding_id))
+    mapped = np.asarray(reduced) @ projection
     mapped /= np.linalg.norm(mapped, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, mapped @ mapped.T, atol=1e-4)
     sizes = (vectors**2).sum(axis=0)
@@ -166,8 +200,10 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
         (unit_rows(each) @ unit_rows(each).T)[above]
         for each in (own[chosen].astype("float32"), held_out[chosen], held_out[chosen] @ map_)
     )
+    sentences = unit_rows(sentence_encodings(held_out[chosen], map_))
     for value, cosines_of in (
         (found["held_out"]["spearman_of_r"], of_r),
+        (found["held_out"]["spearman_of_sentences"], (sentences @ sentences.T)[above]),
         (found["held_out"]["spearman"]["8"], of_vectors),
     ):
         assert value == pytest.approx(spearman(cosines_of, of_teacher), abs=0.02)
@@ -197,7 +233,7 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
     again = export_model(tmp_path / "similar", tmp_path / "again", network_bits=8)
     old, new = (SentenceEncoder(each, compute_dtype="float32") for each in (module, again))
     texts = ["where is my card", "a fish", ""]
-    np.testing.assert_allclose(new.encode(texts), old.encode(texts), atol=1e-3)
+    np.testing.assert_allclose(new.encode_contexts(texts), old.encode_contexts(texts), atol=1e-3)
     assert new.encode_similarity(texts).shape == (3, 12)
     weights = [
         [np.array(v) for v in load_checkpoint(each)[0].variables] for each in (module, again)

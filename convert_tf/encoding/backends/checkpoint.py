@@ -13,6 +13,7 @@ from convert_tf.data.packing import ROW_TOKENS, TokenIds, pack_batch
 from convert_tf.encoding.backends.module import bfloat16_is_faster
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
+from convert_tf.models.distillation import sentence_encodings
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 
@@ -32,8 +33,8 @@ class CheckpointBackend(OpenedFromPath):
 
     Attributes:
       config: the model's.
-      outputs: `default` (r of the context side), `encode_context`, `encode_response`, and
-        `encode_similarity` where the model has it.
+      outputs: `default` (`sentence_encodings` of r, or r itself), `encode_context`,
+        `encode_response`, and `encode_similarity` where the model has it.
       reads_history: whether it is a multi-context model.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
@@ -75,13 +76,24 @@ class CheckpointBackend(OpenedFromPath):
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch: float32 `[rows, dim]`; of contexts with history, both texts as one."""
         if output == "encode_similarity" and self._similarity_map is not None:
-            return unit_rows(self.run("default", columns) @ self._similarity_map)
-        name = {"default": "reduced_context", "encode_response": "response_encoding"}.get(output)
-        if name is None:
-            name = "both_encoding" if self.reads_history else "context_encoding"
+            return unit_rows(self._outputs("reduced_context", columns) @ self._similarity_map)
+        if output == "encode_response":
+            return self._outputs("response_encoding", columns)
+        if output == "encode_context":
+            return self._outputs(
+                "both_encoding" if self.reads_history else "context_encoding", columns
+            )
+        reduced = self._outputs("reduced_context", columns)
+        if self._similarity_map is None:
+            return reduced
+        return sentence_encodings(reduced, self._similarity_map)
+
+    def _outputs(self, name: str, columns: Columns) -> np.ndarray:
         if not columns[0]:
-            dim = self.config.reduced_dim if output == "default" else self.config.encoding_dim
-            return np.zeros((0, dim), np.float32)
+            of_r = name == "reduced_context"
+            return np.zeros(
+                (0, self.config.reduced_dim if of_r else self.config.encoding_dim), np.float32
+            )
         packed = self._packed(columns, self.keeps_newest and name == "context_encoding")
         with self._lock:
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)

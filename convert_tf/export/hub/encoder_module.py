@@ -66,13 +66,15 @@ class EncoderModule(tf.Module):
         table is stored in 8 bits where it was trained so; see `StoredTable`.
       max_tokens: longest sequence, in subwords, that the network reads.
       similarity_map: float32 `[reduced_dim, dim]`, what makes vectors for similarity of r. With it
-        there is the signature `encode_similarity`, strings to `[batch, dim]` of length 1.
+        there is the signature `encode_similarity`, strings to `[batch, dim]` of length 1, and
+        `default` gives `convert_tf.models.distillation.sentence_encodings` of r.
 
     Call arguments:
       strings: string `[batch]`.
 
     Returns:
-      float32 `[batch, reduced_dim]`: r, not normalised, the output of the signature `default`.
+      float32 `[batch, reduced_dim]`, not normalised, the output of the signature `default`: r, or
+      with a map what is said above.
 
     Attributes:
       variables, trainable_variables: what is stored and computed with, and what `hub.KerasLayer`
@@ -149,11 +151,13 @@ class EncoderModule(tf.Module):
 
     @tf.function(input_signature=[_TEXTS])
     def __call__(self, strings: tf.Tensor) -> tf.Tensor:
-        return self._reduce(strings)
+        reduced = self._reduce(strings)
+        has_map = hasattr(self, "similarity")
+        return self.similarity.sentence_encodings(reduced) if has_map else reduced
 
     @tf.function(input_signature=[_TEXTS])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """r of contexts, `[batch, reduced_dim]`, not normalised."""
+        """Encodings of sentences, `[batch, reduced_dim]`, not normalised."""
         return {"default": self(strings)}
 
     @tf.function(input_signature=[_TEXTS])

@@ -186,7 +186,7 @@ class Bfloat16Copies(tf.Module):
 
 
 class StoredMap(tf.Module):
-    """A linear map of encodings to vectors of length 1; it is not trainable.
+    """The linear map of encodings to vectors for similarity; it is not trainable.
 
     Args:
       kernel: float32 `[inputs, outputs]`.
@@ -204,15 +204,30 @@ class StoredMap(tf.Module):
         variable = keras.Variable(kernel, name="similarity_map")
         values: Any = float16_values(variable) if bits < 32 else _finite(variable)
         self._scales = None
+        stored = values
         if bits == 8:
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
+            stored = values * scales
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
+        lengths = np.linalg.norm(stored.astype(np.float32), axis=0)
+        self._lengths = tf.Variable(
+            np.maximum(lengths, 1e-12), trainable=False, name="similarity/lengths"
+        )
 
     def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
         """float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
-        product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
-        return l2_normalize(product if self._scales is None else product * self._scales)
+        return l2_normalize(tf.matmul(reduced, self._kernel()))
+
+    def sentence_encodings(self, reduced: tf.Tensor) -> tf.Tensor:
+        """As `convert_tf.models.distillation.sentence_encodings`, `[texts, inputs]`."""
+        kernel = self._kernel()
+        read = tf.matmul(reduced, kernel) / self._lengths
+        return reduced + tf.matmul(read, kernel, transpose_b=True)
+
+    def _kernel(self) -> tf.Tensor:
+        values = tf.cast(self._values, tf.float32)
+        return values if self._scales is None else values * self._scales
 
 
 def _is_kernel(variable: Any) -> bool:

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.quantization import pack_table
+from convert_tf.numerics.vectors import unit_rows
 
 OPSET = 20
 IR_VERSION = 10
@@ -58,7 +59,8 @@ class GraphBuilder(GraphWriter):
       ranges: for the int8 form: lowest and highest value of each tensor that `observed` names; None
         for float32.
       similarity_map: float32 `[reduced_dim, dim]`, what makes vectors for similarity of r; with it
-        there are the input `similarity_slots` and the output `similarity_encoding`.
+        there are the input `similarity_slots` and the output `similarity_encoding`, and `default`
+        is `convert_tf.models.distillation.sentence_encodings` of r.
 
     Example:
       model = GraphBuilder(encoder, max_tokens=512).build()
@@ -82,7 +84,7 @@ class GraphBuilder(GraphWriter):
         """The model; with `observes`, the tensors of `observed` are outputs too."""
         outputs = {"default": ("texts", self._config.reduced_dim)}
         reduced = self._reduced(self._trunk())
-        self._add("Gather", [reduced, "slots"], "default", axis=0)
+        self._sentences(reduced, self._similarity_map)
         encoding_dim = self._config.encoding_dim
         for name in ("context", "response"):
             own = self._add("Gather", [reduced, f"{name}_slots"], axis=0)
@@ -288,6 +290,19 @@ class GraphBuilder(GraphWriter):
         self._side(name, x, f"{output}/some")
         some, self._nodes = self._nodes, outer
         self._where_texts(some, self._config.encoding_dim, output, slots)
+
+    def _sentences(self, reduced: str, kernel: np.ndarray | None) -> None:
+        """r, or `sentence_encodings` of it, in a branch that is skipped without texts."""
+        if kernel is None:
+            self._add("Gather", [reduced, "slots"], "default", axis=0)
+            return
+        own = self._add("Gather", [reduced, "slots"], axis=0)
+        outer, self._nodes = self._nodes, []
+        read = self._block_dense("similarity", own, kernel)
+        added = self._block_dense("similarity/back", read, unit_rows(kernel.T))
+        self._add("Add", [own, added], "default/some")
+        some, self._nodes = self._nodes, outer
+        self._where_texts(some, self._config.reduced_dim, "default", "slots")
 
     def _similarity(self, reduced: str, kernel: np.ndarray) -> None:
         """Vectors for similarity, in a branch that is skipped without texts."""

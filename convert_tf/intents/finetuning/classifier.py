@@ -217,7 +217,9 @@ class _Judged:
 
     def _in(self, kind: str, encodings: np.ndarray) -> np.ndarray:
         """Encodings of a kind, of r of length 1."""
-        return encodings if kind == "sentence" else unit_rows(encodings @ self._map)
+        if kind == "sentence":
+            return self._tuner.sentences(encodings)
+        return unit_rows(encodings @ self._map)
 
     def _by_folds(self) -> tuple[list[Answers], list[Answers]]:
         examples = self.examples

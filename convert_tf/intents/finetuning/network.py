@@ -3,10 +3,12 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from convert_tf.intents.head import Head
 from convert_tf.layers.side_network import l2_normalize
+from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
 from convert_tf.models.trunk import segments_of
@@ -28,22 +30,24 @@ class IntentNetwork(keras.Model):
     Args:
       encoder: whose last `_TRAINED_BLOCKS` blocks and reduction are trained, and nothing else.
       head: initial weights, one layer.
+      similarity_map: float32 `[reduced_dim, n]`, the encoder's; None where it has none.
 
     Call arguments:
       inputs: dict of `activations`, float32 `[rows, tokens, dim]`, what the lower blocks give for
         packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
 
     Returns:
-      dict of `encodings`, float32 `[batch, reduced_dim]` of length 1, and `logits`, float32
-      `[batch, intents]`.
+      dict of `encodings`, those of sentences, float32 `[batch, reduced_dim]` of length 1, and
+      `logits`, float32 `[batch, intents]`.
 
     Example:
-      outputs = IntentNetwork(encoder, head)(inputs, training=True)
+      outputs = IntentNetwork(encoder, head, None)(inputs, training=True)
     """
 
-    def __init__(self, encoder: DualEncoder, head: Head):
+    def __init__(self, encoder: DualEncoder, head: Head, similarity_map: np.ndarray | None):
         super().__init__()
         self.encoder = encoder
+        self._similarity_map = similarity_map
         frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
         frozen += [encoder.context_side, encoder.response_side]
         for layer in (*frozen, encoder.extra_context_side, encoder.both_side):
@@ -55,7 +59,10 @@ class IntentNetwork(keras.Model):
         self.dense.set_weights([values / _HEAD_SPEED for values in head.layers[0]])
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        encodings = encodings_above(self.encoder, inputs, training=training)
+        reduced = reduced_above(self.encoder, inputs, training=training)
+        if self._similarity_map is not None:
+            reduced = sentence_encodings(reduced, self._similarity_map)
+        encodings = l2_normalize(reduced)
         # Adam moves each weight as far; multiplied, those of the head go further.
         logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
         return {"encodings": encodings, "logits": logits}
@@ -77,8 +84,8 @@ class IntentNetwork(keras.Model):
         return ops.mean(entropy) + ops.mean(contrast)
 
 
-def encodings_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
-    """What the upper blocks make of activations; arguments and result as in `IntentNetwork`."""
+def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
+    """r of what the lower blocks give: inputs as of `IntentNetwork` → float32 `[batch, dim]`."""
     lengths, x = inputs["segment_lengths"], inputs["activations"]
     segment_ids, _, mask = segments_of(lengths, ops.shape(x)[1])
     x = ops.cast(x, encoder.trunk.compute_dtype)
@@ -86,7 +93,7 @@ def encodings_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: b
         x = block(x, attention_mask=mask, training=training)
     reduced = encoder.reduction(x, segment_ids, lengths, mask)
     reduced = ops.reshape(reduced, (-1, encoder.config.reduced_dim))
-    return l2_normalize(ops.take(reduced, inputs["slots"], axis=0))
+    return ops.cast(ops.take(reduced, inputs["slots"], axis=0), "float32")
 
 
 def first_trained_block(encoder: DualEncoder) -> int:

@@ -25,10 +25,11 @@ from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
 from convert_tf.intents.finetuning.network import (
     IntentNetwork,
-    encodings_above,
     first_trained_block,
+    reduced_above,
 )
 from convert_tf.intents.head import check_step, train_logistic
+from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.trunk import segments_of
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
@@ -92,17 +93,23 @@ class FewShotTuner:
         self._activations = self._below(ids)
         # With what dropout draws from, so that each training is the same.
         self._start = [np.array(variable) for variable in self._network.variables]
-        self._frozen = self.encodings()
+        self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
-        """Of all texts, by the encoder as it is: float32 `[texts, reduced_dim]` of length 1."""
+        """r of all texts, by the encoder as it is: float32 `[texts, reduced_dim]` of length 1."""
         found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
         order = np.argsort(self._lengths, kind="stable")
         for start in range(0, len(order), _ENCODED_AT_ONCE):
             own = order[start : start + _ENCODED_AT_ONCE]
-            encodings = encodings_above(self._network, self._batch(own), training=False)
-            found[own] = ops.convert_to_numpy(encodings)
+            reduced = reduced_above(self._network, self._batch(own), training=False)
+            found[own] = ops.convert_to_numpy(reduced)
         return unit_rows(found)
+
+    def sentences(self, encodings: np.ndarray) -> np.ndarray:
+        """Encodings of sentences, of length 1, of what `encodings` gives."""
+        if self.similarity_map is None:
+            return encodings
+        return unit_rows(sentence_encodings(encodings, self.similarity_map))
 
     def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
         """Trains the encoder from its beginning on some of the texts.
@@ -122,7 +129,7 @@ class FewShotTuner:
             variable.assign(values)
         head = train_logistic(self._frozen[places], labels)
         set_seed(self._seed)
-        model = IntentNetwork(self._network, head)
+        model = IntentNetwork(self._network, head, self.similarity_map)
         batches = balanced_batches(labels, np.random.default_rng(self._seed))
         steps = number_of_steps(len(labels))
         model.compile(optimizer=keras.optimizers.Adam(_schedule(steps)), jit_compile=False)
