@@ -109,7 +109,7 @@ class EncoderClient:
 
     @_cached("_sentences")
     def encode_sentences(self, sentences: Texts) -> np.ndarray:
-        """r of sentences, float32 `[sentences, reduced_dim]`."""
+        """As `SentenceEncoder.encode`: float32 `[sentences, reduced_dim]`."""
         return self._sentences([*text_bytes(sentences)])
 
     @_cached("_contexts")

@@ -17,10 +17,10 @@ class ConvertEmbeddings(Embeddings):
 
     Args:
       model: as of `SentenceEncoder`, or one.
-      documents: what a store holds. `"texts"` are compared with queries by r, which has no length
-        of 1: use a store that compares cosines. `"responses"` are answers, found by the message
-        that they answer: documents are encoded as responses and queries as contexts, all of
-        length 1.
+      documents: what a store holds. `"texts"` are compared with queries as `encode` gives them,
+        with no length of 1: use a store that compares cosines. `"responses"` are answers, found by
+        the message that they answer: documents are encoded as responses and queries as contexts,
+        all of length 1.
 
     Raises:
       ValueError: the model is none, or `documents` is neither.

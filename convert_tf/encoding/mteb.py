@@ -15,7 +15,7 @@ with needs("mteb", "MtebEncoder"):
 
 
 class MtebEncoder(AbsEncoder):
-    """A trained model as mteb evaluates it: r of texts, not normalised; cosines compare them.
+    """A trained model as mteb evaluates it: by what `encode` gives, of which cosines are taken.
 
     Args:
       model: as of `SentenceEncoder`, or one.

@@ -124,7 +124,10 @@ class SentenceEncoder(SentenceTransformerMethods):
         convert_to_tensor: bool = False,
         **others: Any,
     ) -> Any:
-        """r of texts, for classifiers and search: the reduced sequence, not normalised.
+        """Encodings of sentences, for classifiers and search, not normalised.
+
+        They are r, the reduced sequence, or `convert_tf.models.distillation.sentence_encodings` of
+        it, where the model has vectors for similarity.
 
         Args:
           texts: of any container; or one text.
