@@ -1,5 +1,6 @@
 """The modules under hub_modules/ as users have them: each test loads its own, one at a time."""
 
+import gc
 import re
 
 import numpy as np
@@ -64,3 +65,24 @@ def test_history_draws_towards_what_fits_it(context, history, responses):
     scores = contexts @ encoder.encode_responses(list(responses)).T
     leaning = scores[:, 0] - scores[:, 1]
     assert leaning[0] > leaning[1] + 0.02
+
+
+def test_without_history_the_multi_context_module_is_convert():
+    """One index of responses serves both."""
+    texts = ["where is my card?", "", "What did you have for dinner?"]
+    found = []
+    for name in ("convert", "convert_multi_context"):
+        encoder = load(name)
+        found.append(
+            [
+                encoder.encode(texts),
+                encoder.encode_contexts(texts),
+                encoder.encode_responses(texts),
+                encoder.encode_similarity(texts),
+            ]
+        )
+        del encoder
+        gc.collect()  # two at once would be the largest test of all
+    for own, others in zip(*found, strict=True):
+        # The order of sums differs, and an 8-bit activation may fall to the other side.
+        np.testing.assert_allclose(own, others, atol=2e-3)
