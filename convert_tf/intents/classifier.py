@@ -93,9 +93,10 @@ class IntentClassifier(TextClassifier):
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
         the thresholds and train nothing else.
       random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings: `"sentence"`, those of `encode`; `"similarity"`, the encoder's vectors for similarity,
-        which are shorter; or `"auto"`: of an encoder that has both, those from which more held-out
-        examples are answered right, and those for similarity where none can be held out.
+      kind: which encodings: `"sentence"`, those of `encode`; `"similarity"`, the encoder's vectors
+        for similarity, which are shorter; or `"auto"`: of an encoder that has both, those from
+        which more held-out examples are answered right, and those for similarity where none can be
+        held out.
       names: `"auto"`: the names of the intents in plain words (`"card_arrival"`: card arrival) are
         examples, too, where logistic regression on encodings answers more held-out examples right
         with them; `"always"`: they are; None: they are not. That of `out_of_scope_label` never is.

@@ -11,7 +11,7 @@ from convert_tf.numerics.vectors import unit_rows
 
 _RIDGE = 0.01
 SIMILARITY_DIM = 512  # numbers of a vector for similarity, at most
-_ADDED = 1.5  # what is added to r in sentence encodings, by r
+_ADDED = 1.5  # length of what sentence encodings add to r, by that of r
 
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
@@ -58,8 +58,8 @@ def similarity_map(
 
     The axes are the principal ones of the mapped encodings of some texts, those of length 1 and not
     centred: of all turns this is the one after which the first n numbers keep most of the inner
-    products. All of them keep every one. Its size is that by which `sentence_encodings` adds half
-    as much again as r to it, on the mean of these texts.
+    products. All of them keep every one. Its size is that by which `sentence_encodings` adds one
+    and a half times the length of r to it, on the mean of these texts.
 
     Args:
       reduced: float32 `[texts, reduced_dim]`, encodings of texts, of any length.
@@ -83,7 +83,7 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     r is long in some directions that say little of what a text means, and short in others. To r is
     added what the map reads of it: r + (r K / |k|) Kᵀ, |k| the lengths of the columns of K. It has
     all of r, from which responses are ranked; its cosines are nearly those of vectors for
-    similarity, and intents are told better from it than from either (docs/decisions.md).
+    similarity, and intents are told better from it than from r (docs/decisions.md).
 
     Args:
       reduced: float32 `[..., reduced_dim]`, an array or a tensor.

@@ -203,31 +203,27 @@ class StoredMap(tf.Module):
         super().__init__(name="stored_map")
         variable = keras.Variable(kernel, name="similarity_map")
         values: Any = float16_values(variable) if bits < 32 else _finite(variable)
+        scales = np.ones(kernel.shape[1], np.float32)
         self._scales = None
-        stored = values
         if bits == 8:
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
-            stored = values * scales
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
-        lengths = np.linalg.norm(stored.astype(np.float32), axis=0)
-        self._lengths = tf.Variable(
-            np.maximum(lengths, 1e-12), trainable=False, name="similarity/lengths"
-        )
+        # Of what is read and given back: both times by the scales, once by the columns' lengths.
+        lengths = np.linalg.norm(values.astype(np.float32) * scales, axis=0)
+        gains = scales**2 / np.maximum(lengths, 1e-12)
+        self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
 
     def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
         """float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
-        return l2_normalize(tf.matmul(reduced, self._kernel()))
+        product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
+        return l2_normalize(product if self._scales is None else product * self._scales)
 
     def sentence_encodings(self, reduced: tf.Tensor) -> tf.Tensor:
         """As `convert_tf.models.distillation.sentence_encodings`, `[texts, inputs]`."""
-        kernel = self._kernel()
-        read = tf.matmul(reduced, kernel) / self._lengths
-        return reduced + tf.matmul(read, kernel, transpose_b=True)
-
-    def _kernel(self) -> tf.Tensor:
         values = tf.cast(self._values, tf.float32)
-        return values if self._scales is None else values * self._scales
+        read = tf.matmul(reduced, values) * self._gains
+        return reduced + tf.matmul(read, values, transpose_b=True)
 
 
 def _is_kernel(variable: Any) -> bool:
