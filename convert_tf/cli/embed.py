@@ -117,7 +117,8 @@ def define_flags(define: Define) -> None:
     define(
         "kind",
         "sentence",
-        "sentence: r; context, response: h; similarity: of length 1, both texts in one space.",
+        "sentence: for classifiers; context, response: h; similarity: of length 1, both texts in "
+        "one space.",
         choices=[*OUTPUTS],
     )
     define("batch_size", BATCH_SIZE, "Most texts of a batch.", lower_bound=1)

@@ -208,7 +208,11 @@ def _model_rows(
         ("blocks", f"{len(config.max_relative_attention)} of width {config.embedding_dim}"),
         ("feed-forward layers", f"of width {config.feed_forward_dim}"),
         ("attention reaches", f"{_listed(config.max_relative_attention)} tokens, block by block"),
-        ("`default`", f"{config.reduced_dim} numbers, not normalised"),
+        (
+            "`default`",
+            f"{config.reduced_dim} numbers, not normalised"
+            + (", leaning towards meaning" if similarity_dim else ""),
+        ),
         ("`encode_context`, `encode_response`", f"{config.encoding_dim} numbers, L2-normalised"),
         ("longest text", f"{max_tokens} subwords are read, {config.max_tokens} in training"),
         ("computes in", "float32; in bfloat16 after `use_bfloat16(True)`"),

@@ -207,10 +207,7 @@ def _encode_all(
 ) -> None:
     kind, path = encodings.kind, None
     if cache is not None and isinstance(encoder, str):
-        path = (
-            Path(cache)
-            / f"{encoder_fingerprint(encoder)[:16]}{'' if kind == 'sentence' else f'-{kind}'}.npz"
-        )
+        path = Path(cache) / f"{encoder_fingerprint(encoder)[:16]}-{kind}.npz"
         if path.exists():
             encodings.read(path)
     texts = [text for part in parts if part is not None for text in part.texts]

@@ -73,8 +73,9 @@ def similarity_map(
     _, axes = np.linalg.eigh(mapped.T @ mapped)
     turned = kernel @ axes[:, ::-1][:, :dim]
     added = np.linalg.norm(sentence_encodings(reduced, turned) - reduced, axis=1).mean()
-    size = _ADDED * np.linalg.norm(reduced, axis=1).mean() / max(added, np.finfo(np.float32).tiny)
-    return (turned * size).astype(np.float32)
+    if added > 0:  # else it maps all to zeros, whatever its size
+        turned = turned * (_ADDED * np.linalg.norm(reduced, axis=1).mean() / added)
+    return turned.astype(np.float32)
 
 
 def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:

@@ -4,8 +4,8 @@
         --train clinc150.train.csv --utterances 'utterances/*.jsonl.zst' runs/one runs/other
 
 Logistic regression on ten examples of each intent, drawn from a part of a training file, or from
-the intents that `single_texts.py` leaves away, and tested on the others; of r, and of the vectors
-for similarity where a model has them.
+the intents that `single_texts.py` leaves away, and tested on the others; of encodings of sentences, and of
+the vectors for similarity where a model has them.
 """
 
 import random

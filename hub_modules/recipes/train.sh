@@ -128,7 +128,8 @@ train_with_texts convert_small_part4 convert_small_part3 second \
     --ranking_teacher "$work/ranking" "$@"
 mean convert_small_part4_mean convert_small_part4 convert_small_part2_mean 0.5 second
 
-# The networks of the history beside an encoder: the run, its start's name, the encoder, the run before.
+# The networks of the history beside an encoder: the run, the name of its start, the encoder, and the
+# run that they are of.
 train_history() {
     run=$1 start=$2 encoder=$3 before=$4
     shift 4
@@ -161,7 +162,7 @@ train_on_joined() {
 
 train_on_joined convert convert_part5_mean "$@"
 mean convert_mean convert convert_part5_mean 0.3 second
-train_history convert_multi_context convert_multi_context_start \
+train_history convert_multi_context convert_multi_context_part3_start \
     convert_mean convert_multi_context_part2 "$@"
 train_on_joined convert_small convert_small_part4_mean "$@"
 

@@ -14,6 +14,7 @@ from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.encodings import encode_function
 from convert_tf.intents.finetuning import classifier as finetuned
 from convert_tf.intents.finetuning import network, tuner
 from convert_tf.intents.finetuning.tuner import FewShotTuner, balanced_batches, number_of_steps
@@ -221,8 +222,12 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("best", [3, 7], ids=["frozen", "tuned"])
-def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monkeypatch, best):
+@pytest.mark.parametrize(
+    ("best", "kind"),
+    [(3, "similarity"), (7, "similarity"), (1, "sentence"), (5, "sentence")],
+    ids=["frozen", "tuned", "frozen sentences", "tuned sentences"],
+)
+def test_both_kinds_of_encodings_are_judged(checkpoint, quick, tmp_path, monkeypatch, best, kind):
     encoder, vocabulary = load_checkpoint(checkpoint)
     similarity_map = np.random.default_rng(0).standard_normal((encoder.config.reduced_dim, 9))
     source = tmp_path / "similar"
@@ -234,10 +239,27 @@ def test_vectors_for_similarity_are_judged_too(checkpoint, quick, tmp_path, monk
     found = iter([float(place == best - 1) for place in range(8)])
     monkeypatch.setattr(finetuned, "right_answers", lambda answers: right(next(found)))
     classifier, facts = train(source, tmp_path)
-    assert facts["is_finetuned"] == (best == 7)
-    assert (classifier.kind_, classifier.kind) == ("similarity", "similarity")
-    assert classifier.encode(TEXTS).shape == (len(TEXTS), 9)
+    assert facts["is_finetuned"] == (best > 4)
+    assert (classifier.kind_, classifier.kind) == (kind, kind)
+    own = classifier.encode(TEXTS)
+    assert own.shape == (len(TEXTS), 9 if kind == "similarity" else encoder.config.reduced_dim)
     assert classifier.score(TEXTS, LABELS) > 0.7
+    if best < 4:
+        encode = encode_function(source, kind)
+        np.testing.assert_allclose(own, unit_rows(encode(TEXTS)), atol=0.02)
+
+
+@pytest.mark.slow
+def test_what_is_tuned_is_what_the_saved_encoder_gives(quick, tmp_path):
+    """Of a model with vectors for similarity: encodings of sentences, before and after."""
+    source = write_checkpoint(tmp_path / "similar", similarity_dim=9)
+    tuned = make(source)
+    frozen = tuned.sentences(tuned.encodings())
+    np.testing.assert_allclose(frozen, unit_encodings(source), atol=1e-4)
+    tuned.save(tmp_path / "tuned", tuned.train(Y, ALL))
+    found = tuned.sentences(tuned.encodings())
+    np.testing.assert_allclose(found, unit_encodings(tmp_path / "tuned"), atol=1e-4)
+    assert np.abs(found - frozen).max() > 1e-3
 
 
 @pytest.mark.slow

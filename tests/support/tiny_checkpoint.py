@@ -64,7 +64,8 @@ def write_checkpoint(
     similarity_map = None
     if similarity_dim:
         shape = (encoder.config.reduced_dim, similarity_dim)
-        similarity_map = rng.standard_normal(shape).astype(np.float32)
+        # Of a size by which about one and a half times r is added to it, as in training.
+        similarity_map = (0.25 * rng.standard_normal(shape)).astype(np.float32)
     save_checkpoint(
         folder, encoder, vocabulary=vocabulary, training=FACTS, similarity_map=similarity_map
     )

@@ -222,7 +222,7 @@ def test_a_ranking_is_taught_of_the_pairs_that_are_drawn(call, taught, tmp_path)
     )  # fmt: skip
     calls = (tmp_path / "calls").read_text().splitlines()
     trained = [each for each in calls if each.startswith("train.py")]
-    assert len(trained) == 13
+    assert len(trained) == 14
     for each in trained:
         assert each.endswith(" ".join(["--steps=2", *call]))
 
@@ -246,6 +246,19 @@ def test_a_ranking_is_taught_of_the_pairs_that_are_drawn(call, taught, tmp_path)
     (vectors,) = (each for each in calls if each.endswith("/work/teacher_joined"))
     assert drawn(vectors) == drawn(joined)
     assert learning("teacher_joined", "ranking_joined") == ["convert", "convert_small"]
+
+    made = [each for each in calls if "with_history.py" in each]
+    runs = [re.findall(r"/runs/(\S+)", each) for each in made]
+    history = "convert_multi_context"
+    assert runs == [
+        ["convert_part5_mean", f"{history}_part1", f"{history}_part2_start"],
+        ["convert_mean", f"{history}_part2", f"{history}_part3_start"],
+    ]
+    for (*_, start), before, run in zip(runs, made, (f"{history}_part2", history), strict=True):
+        started = re.compile(rf"--init_from \S*/runs/{start}( |$)")
+        (training,) = (each for each in trained if started.search(each))
+        assert f"/runs/{run} " in training
+        assert calls.index(before) < calls.index(training)
 
 
 @pytest.mark.parametrize("wrong", ["1000", "-steps=2", "--first_train_example=5"])
@@ -280,6 +293,11 @@ def test_one_script_makes_everything_from_dumps_to_modules(sample):
         card = (work / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
         assert "| steps | 2 |" in card
         assert "`1 one + 2 other`" in card
+    found = [
+        SentenceEncoder(work / "hub_modules" / name / "1").encode(texts)
+        for name in ("convert", "convert_multi_context")
+    ]
+    np.testing.assert_allclose(*found, atol=1e-3)
     stamps = {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}
     make(sample)  # which finds everything there
     assert stamps == {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}

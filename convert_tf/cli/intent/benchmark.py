@@ -23,8 +23,8 @@ def define_flags(define: Define) -> None:
     define(
         "kind",
         ANY_KIND,
-        "Encodings of --module: sentence: r; similarity: those of encode_similarity; auto: those "
-        "from which more held-out examples are answered right.",
+        "Encodings of --module: sentence: those of encode; similarity: those of "
+        "encode_similarity; auto: those from which more held-out examples are answered right.",
         choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
     define("train", NEEDED, "CSV files or nlu.yml that are drawn from.", kind=list)

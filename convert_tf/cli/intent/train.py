@@ -47,8 +47,9 @@ def define_flags(define: Define) -> None:
     define(
         "kind",
         ANY_KIND,
-        "Which encodings: sentence: r; similarity: those of encode_similarity; auto: those from "
-        "which more held-out examples are answered right, and sentence with --label_separator.",
+        "Which encodings: sentence: those of encode; similarity: those of encode_similarity; auto: "
+        "those from which more held-out examples are answered right, and sentence with "
+        "--label_separator.",
         choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
     define("data", NEEDED, "CSV files or nlu.yml.", kind=list)

@@ -175,15 +175,19 @@ class _Judged:
         checked = None
         if validation is not None:
             checked = validated(*validation, classes, encode, outside)
-        self.examples = with_helpful_names(
-            self.examples,
+        left_out = params["out_of_scope_label"]
+        of_sentences = tuner.sentences
+        judged = with_helpful_names(
+            self.examples._replace(encodings=of_sentences(self.examples.encodings)),
             classes,
-            encode,
+            lambda texts: of_sentences(encode(texts)),
             params["names"],
-            checked,
-            left_out=params["out_of_scope_label"],
+            checked and checked._replace(encodings=of_sentences(checked.encodings)),
+            left_out=left_out,
             seed=self._seed,
         )
+        if judged.is_name.any():
+            self.examples = self.examples.with_names(classes, encode, left_out=left_out)
         self.folds: list[Fold] | None = None
         frozen, tuned = self._by_folds() if checked is None else self._by_validation(checked)
         self.facts["has_names"] = bool(self.examples.is_name.any())

@@ -206,6 +206,14 @@ class EncoderRun(RunKind[ResponseRanking]):
             checkpoint.load_initial_weights(model.encoder, self.init_from)
             if self.config.history_only:
                 self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
+            elif (
+                not model.distillation
+                and checkpoint.load_similarity_map(self.init_from) is not None
+            ):
+                self.say(
+                    f"vectors for similarity of {self.init_from} are not kept, as this run changes "
+                    "what they are made of; `convert-tf similarity` makes new ones"
+                )
             if model.distillation:
                 self._start_projection(model, self.init_from)
         if self.distilled.pairs is not None and self.config.start_from_teacher:
