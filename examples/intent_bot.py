@@ -1,8 +1,7 @@
 """# A bot that tells intents
 
-A few examples of each intent train a classifier; what is like none of them is answered with a
-question: with so few, distance tells more than confidence. The threshold is fitted on the
-examples themselves, by cross-validation.
+A few examples of each intent train a classifier; what it is not sure of is answered with a
+question. The threshold is fitted on the examples themselves, by cross-validation.
 """
 
 from convert_tf import IntentClassifier
@@ -36,7 +35,7 @@ ANSWERS = {
 
 texts = [text for own in EXAMPLES.values() for text in own]
 labels = [label for label, own in EXAMPLES.items() for _ in own]
-classifier = IntentClassifier("convert_small", head="logistic", out_of_scope="distance")
+classifier = IntentClassifier("convert_small", head="logistic", out_of_scope="confidence")
 classifier.fit(texts, labels)
 
 conversation = [
