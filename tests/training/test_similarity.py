@@ -90,7 +90,7 @@ def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
     np.testing.assert_allclose(unit_rows(cut.T), unit_rows(turned.T)[:2], atol=1e-5)
 
 
-def test_half_as_much_again_as_r_is_added_to_it():
+def test_one_and_a_half_times_r_is_added_to_it():
     rng = np.random.default_rng(1)
     reduced = (5 * rng.standard_normal((100, 9))).astype("float32")
     kernel = (rng.standard_normal((9, 6)) * [5, 0.1, 3, 0.2, 1, 0.3]).astype("float32")
