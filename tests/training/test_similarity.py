@@ -7,7 +7,12 @@ import pytest
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.checkpoints.folder import (
+    CheckpointError,
+    load_checkpoint,
+    load_similarity_map,
+    training_facts,
+)
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import DataConfig, TrainConfig
@@ -146,6 +151,23 @@ def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
 
 def test_a_run_without_a_teacher_has_none(plain):
     assert load_similarity_map(plain) is None
+
+
+def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, teacher, tmp_path):
+    """As it is, when it is gone on with, too; what was measured of it is not true of another r."""
+    start = tmp_path / "start"
+    fit_similarity(distilled, corpus.arrays, teacher, start)
+    data = DataConfig(data=corpus.arrays, shuffle_buffer=64, eval_splits=())  # the last weights
+    for steps in (2, 4):
+        config = TrainConfig.from_dict({**CONFIG.to_dict(), "distillation": 0.0, "steps": steps})
+        run = train(None, config, data, output=str(tmp_path / "run"), init_from=str(start))
+        np.testing.assert_array_equal(load_similarity_map(run), load_similarity_map(start))
+    reduced = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, run)]
+    assert not np.allclose(*reduced, atol=1e-3)
+    facts = training_facts(run)
+    assert (facts["teacher"], facts["keeps_similarity_map"]) == ("letters", True)
+    assert "similarity" in training_facts(start)
+    assert "similarity" not in facts
 
 
 @pytest.mark.parametrize(

@@ -204,16 +204,7 @@ class EncoderRun(RunKind[ResponseRanking]):
         if self.init_from is not None:
             self.facts["initial_weights"] = str(self.init_from)
             checkpoint.load_initial_weights(model.encoder, self.init_from)
-            if self.config.history_only:
-                self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
-            elif (
-                not model.distillation
-                and checkpoint.load_similarity_map(self.init_from) is not None
-            ):
-                self.say(
-                    f"vectors for similarity of {self.init_from} are not kept, as this run changes "
-                    "what they are made of; `convert-tf similarity` makes new ones"
-                )
+            self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
             if model.distillation:
                 self._start_projection(model, self.init_from)
         if self.distilled.pairs is not None and self.config.start_from_teacher:
@@ -227,8 +218,7 @@ class EncoderRun(RunKind[ResponseRanking]):
     def resume(self, facts: dict[str, Any]) -> None:
         if facts.get("initial_weights") is not None:
             self.facts["initial_weights"] = facts["initial_weights"]
-        if self.config.history_only:
-            self._keep_similarity(facts, self.folder)
+        self._keep_similarity(facts, self.folder)
 
     def open_batches(self) -> None:
         self.batches, self.eval_sets = make_batches(
@@ -299,10 +289,18 @@ class EncoderRun(RunKind[ResponseRanking]):
         return ranking_curve(rows, list(self.eval_sets), _DRAWN)
 
     def _keep_similarity(self, facts: dict[str, Any], folder: str | Path) -> None:
-        """Takes the vectors for similarity of a model over, whose r this run does not change."""
-        kept = ("teacher", "similarity")
-        self.facts |= {name: facts[name] for name in kept if name in facts}
+        """Takes the map to vectors for similarity over, where this run learns none.
+
+        Of an r that this run changes it reads as much as a map that is fitted to it would
+        (docs/results.md); where r does not change, what was measured of it stays true, too.
+        """
+        if self.config.distillation:
+            return
         self.similarity_map = checkpoint.load_similarity_map(folder)
+        kept = ("teacher", "similarity") if self.config.history_only else ("teacher",)
+        self.facts |= {name: facts[name] for name in kept if name in facts}
+        if self.similarity_map is not None and not self.config.history_only:
+            self.facts["keeps_similarity_map"] = True
 
     def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
         """Has the map to the teacher's vectors start as that of the run that is gone on from.

