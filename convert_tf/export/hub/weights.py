@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.layers.side_network import l2_normalize
+from convert_tf.models.distillation import SENTENCE_SCALE
 from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.quantization import pack_kernel
 
@@ -223,7 +224,7 @@ class StoredMap(tf.Module):
         """As `convert_tf.models.distillation.sentence_encodings`, `[texts, inputs]`."""
         values = tf.cast(self._values, tf.float32)
         read = tf.matmul(reduced, values) * self._gains
-        return reduced + tf.matmul(read, values, transpose_b=True)
+        return SENTENCE_SCALE * (reduced + tf.matmul(read, values, transpose_b=True))
 
 
 def _is_kernel(variable: Any) -> bool:

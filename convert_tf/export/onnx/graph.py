@@ -22,6 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array
+from convert_tf.models.distillation import SENTENCE_SCALE
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.quantization import pack_table
 from convert_tf.numerics.vectors import unit_rows
@@ -300,7 +301,9 @@ class GraphBuilder(GraphWriter):
         outer, self._nodes = self._nodes, []
         read = self._block_dense("similarity", own, kernel)
         added = self._block_dense("similarity/back", read, unit_rows(kernel.T))
-        self._add("Add", [own, added], "default/some")
+        total = self._add("Add", [own, added])
+        scale = self._constant("sentence_scale", np.float32(SENTENCE_SCALE))
+        self._add("Mul", [total, scale], "default/some")
         some, self._nodes = self._nodes, outer
         self._where_texts(some, self._config.reduced_dim, "default", "slots")
 
