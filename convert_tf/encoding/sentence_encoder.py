@@ -134,7 +134,8 @@ class SentenceEncoder(SentenceTransformerMethods):
           batch_size: of this call.
           show_progress: whether sentences per second and the time left go to standard error.
           show_progress_bar: the same, by its name in sentence-transformers.
-          normalize_embeddings: whether vectors get length 1, which classifiers lose points by.
+          normalize_embeddings: whether vectors get length 1, for which classifiers need a lower
+            penalty (`LogisticRegression(C=10)`) than scikit-learn's usual one.
           convert_to_numpy: as in sentence-transformers: an array, or else a list of tensors.
           convert_to_tensor: whether a tensor of torch is returned.
           **others: other keywords of sentence-transformers, with values that ask for nothing, such

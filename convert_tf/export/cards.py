@@ -282,8 +282,6 @@ def _training_rows(config: ModelConfig, facts: dict[str, Any]) -> list[tuple[str
     if fitted := facts.get("similarity"):
         shown = f"`{fitted['teacher']}`, from {fitted['texts']:,} texts"
         rows.append(("vectors for similarity fitted to", shown))
-    elif facts.get("keeps_similarity_map"):
-        rows.append(("vectors for similarity by", "the map of the initial weights"))
     table = "with" if config.embedding_bits == 8 else "without"
     rows.append(("quantization", f"subword table trained {table} 8-bit rounding"))
     return rows

@@ -85,8 +85,8 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     r is long in some directions that say little of what a text means, and short in others. To r is
     added what the map reads of it: 0.4 (r + (r K / |k|) Kᵀ), |k| the lengths of the columns of K.
     It has all of r, from which responses are ranked; its cosines are nearly those of vectors for
-    similarity, and intents are told better from it than from r. It is about as long as r, which
-    networks on top were made for (docs/decisions.md).
+    similarity, and intents are told better from its direction than from that of r. It is about as
+    long as r, which networks on top were made for (docs/decisions.md).
 
     Args:
       reduced: float32 `[..., reduced_dim]`, an array or a tensor.

@@ -32,7 +32,9 @@ def main(one: str, other: str, share: str, output: str) -> None:
         low, high = table.quantizer.range_of(table.table)
         table.quantizer_weights["range_min"].assign(low)
         table.quantizer_weights["range_max"].assign(high)
-    facts = {name: fact for name, fact in training_facts(one).items() if name != "evaluation"}
+    facts = training_facts(one)
+    for said_of_one in ("evaluation", "similarity"):
+        facts.pop(said_of_one, None)
     save_checkpoint(output, mean, vocabulary=vocabulary, training=facts)
     print(f"wrote {output}")
 

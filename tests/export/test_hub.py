@@ -287,7 +287,6 @@ def test_module_card(folder, reference):
         "| training examples | the first 500 behind the first 1,000 |",
         "| shares of sources | chat=0.5, forum=0.1 |",
         "| initial weights | those of `smaller` |",
-        "| vectors for similarity by | the map of the initial weights |",
         "| `1 larger + 0.5 letters`, joined in chat, forum, elsewhere the first alone |",
         "| pairs | 409,600 |",
         "| CPU hours | 1.51 |",

@@ -21,7 +21,6 @@ FACTS = {
         "source_shares": ["chat=0.5", "forum=0.1"],
     },
     "initial_weights": "/home/someone/smaller",
-    "keeps_similarity_map": True,
     "ranking_teacher": "1 larger + 0.5 letters",
     "ranking_joined_sources": ["chat", "forum"],
     "precision": "float32",

@@ -1,6 +1,7 @@
 """The map to vectors for similarity: fitted afterwards, and written by runs with a teacher."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -162,12 +163,27 @@ def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, t
         config = TrainConfig.from_dict({**CONFIG.to_dict(), "distillation": 0.0, "steps": steps})
         run = train(None, config, data, output=str(tmp_path / "run"), init_from=str(start))
         np.testing.assert_array_equal(load_similarity_map(run), load_similarity_map(start))
-    reduced = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, run)]
-    assert not np.allclose(*reduced, atol=1e-3)
-    facts = training_facts(run)
-    assert (facts["teacher"], facts["keeps_similarity_map"]) == ("letters", True)
+    encodings = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, run)]
+    assert not np.allclose(*encodings, atol=1e-3)
     assert "similarity" in training_facts(start)
-    assert "similarity" not in facts
+    assert "similarity" not in training_facts(run)
+
+
+@pytest.mark.slow
+def test_a_map_that_was_fitted_to_a_run_stays_when_it_goes_on(corpus, teacher, tmp_path):
+    """Of the module of such a run, too."""
+    data = DataConfig(data=corpus.arrays, shuffle_buffer=64, eval_splits=())  # the last weights
+    config = {**CONFIG.to_dict(), "distillation": 0.0}
+    run = train(MODEL, TrainConfig.from_dict(config), data, output=str(tmp_path / "run"))
+    fit_similarity(run, corpus.arrays, teacher)
+    fitted = load_similarity_map(run)
+    longer = TrainConfig.from_dict({**config, "steps": 3})
+    train(MODEL, longer, data, output=str(run))
+    assert training_facts(run)["train"]["steps"] == 3
+    np.testing.assert_array_equal(load_similarity_map(run), fitted)
+    module = export_model(run, tmp_path / "module", network_bits=32)
+    again = train(None, longer, data, output=str(tmp_path / "again"), init_from=str(module))
+    np.testing.assert_allclose(load_similarity_map(again), fitted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +281,6 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
 
 
 def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
-    import shutil
-
     folder = shutil.copytree(plain, tmp_path / "run")
     before = load_checkpoint(folder)[0].get_weights()
     fit_similarity(folder, corpus.arrays, teacher, max_examples=100)
@@ -288,8 +302,6 @@ def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
 
 
 def test_a_damaged_map_stops_an_export(distilled, tmp_path):
-    import shutil
-
     folder = shutil.copytree(distilled, tmp_path / "run")
     (folder / "similarity_map.npy").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"similarity_map\.npy"):

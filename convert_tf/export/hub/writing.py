@@ -127,7 +127,7 @@ def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = (
         *("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256"),
-        *("keeps_similarity_map", "ranking_joined_sources"),
+        "ranking_joined_sources",
     )
     found = {name: facts[name] for name in names if name in facts}
     for role in ("teacher", "ranking_teacher"):

@@ -156,11 +156,13 @@ class FewShotTuner:
         Raises:
           CheckpointError: it cannot be written.
         """
+        known = training_facts(self._checkpoint)
+        known.pop("similarity", None)  # measured of another r
         save_checkpoint(
             Path(folder),
             self._network,
             vocabulary=self._vocabulary,
-            training={**training_facts(self._checkpoint), "intent_finetuning": dict(facts)},
+            training={**known, "intent_finetuning": dict(facts)},
             similarity_map=self.similarity_map,
         )
 

@@ -271,12 +271,13 @@ class EncoderRun(RunKind[ResponseRanking]):
         return row[first]["R100@1"] if first in row else None
 
     def beside_weights(self, model: ResponseRanking) -> dict[str, Any]:
+        written = {}
         if self.similarity_map is not None:
-            return {"similarity_map": self.similarity_map}
+            written["similarity_map"] = self.similarity_map
         if not model.distillation:
-            return {}
+            return written
         kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
-        written = {"teacher_projection": kernel}
+        written["teacher_projection"] = kernel
         if self.processes.number == 1 and self.distilled.targets is not None:
             written["similarity_map"] = self.distilled.targets.similarity_map(
                 model.encoder, kernel, row_tokens=self.data.row_tokens
@@ -291,16 +292,14 @@ class EncoderRun(RunKind[ResponseRanking]):
     def _keep_similarity(self, facts: dict[str, Any], folder: str | Path) -> None:
         """Takes the map to vectors for similarity over, where this run learns none.
 
-        Of an r that this run changes it reads as much as a map that is fitted to it would
-        (docs/results.md); where r does not change, what was measured of it stays true, too.
+        Where r changes, what was measured of the map is not said of it any more.
         """
-        if self.config.distillation:
+        if self.config.distillation and self.processes.number == 1:
             return
         self.similarity_map = checkpoint.load_similarity_map(folder)
-        kept = ("teacher", "similarity") if self.config.history_only else ("teacher",)
-        self.facts |= {name: facts[name] for name in kept if name in facts}
-        if self.similarity_map is not None and not self.config.history_only:
-            self.facts["keeps_similarity_map"] = True
+        if self.config.history_only:
+            kept = ("teacher", "similarity")
+            self.facts |= {name: facts[name] for name in kept if name in facts}
 
     def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
         """Has the map to the teacher's vectors start as that of the run that is gone on from.
