@@ -7,7 +7,8 @@ python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --module h
 
 Spearman correlation, × 100, of the cosines of `encode` and of `encode_similarity` with the
 teacher's: of random pairs of texts, which have little in common, and of pairs of which as many have
-each cosine from 0 to 1, as in sets of pairs that people have scored. Texts have 9 to 199 characters.
+each cosine from 0 to 1, as in sets of pairs that people have scored. Texts have 9 to 199
+characters.
 """
 
 import random
