@@ -24,7 +24,8 @@ from convert_tf.metrics import spearman
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training import similarity
-from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.run import EncoderRun, train
+from convert_tf.training.processes import Processes
 from convert_tf.training.similarity import fit_similarity, similarity_report
 from convert_tf.training.teach import write_teacher_vectors
 
@@ -167,6 +168,24 @@ def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, t
     assert not np.allclose(*encodings, atol=1e-3)
     assert "similarity" in training_facts(start)
     assert "similarity" not in training_facts(run)
+
+
+def test_several_processes_learn_no_map_and_keep_that_of_their_start(
+    distilled, corpus, teacher, tmp_path
+):
+    data = DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
+    for number in (1, 2):
+        run = EncoderRun(
+            MODEL, CONFIG, data, output=str(tmp_path / str(number)), vocabulary=None,
+            init_from=str(distilled), processes=Processes(number, 0),
+        )  # fmt: skip
+        model = run.make_model()
+        run.begin(model)
+        model.encoder.trunk.embedding.table.assign(model.encoder.trunk.embedding.table + 0.1)
+        written = run.beside_weights(model)
+        assert written.keys() == {"teacher_projection", "similarity_map"}
+        is_kept = np.array_equal(written["similarity_map"], load_similarity_map(distilled))
+        assert is_kept == (number == 2)
 
 
 @pytest.mark.slow
