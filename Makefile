@@ -119,6 +119,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(PY) scripts/count_lines.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) $(RELEASE) web/dist web/build web/node_modules site build *.egg-info
