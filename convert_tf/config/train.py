@@ -253,7 +253,7 @@ class DataConfig(Config):
 
 _RATES = ("learning_rate", "final_learning_rate")
 
-# What is trained by default, and what learns from a million pairs or fewer (docs/results.md).
+# What is trained by default, and what learns from a million pairs or fewer (docs/lab/recipes.md).
 TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     # For a task, from a trained model (§3.2): its scale is the one that pre-training ended with.

@@ -37,6 +37,7 @@ NO_FIRST_COMMANDS = {
     "docs/service.md": "the service runs until it is told to end",
     "docs/results.md": "measurements, of hours together",
     "hub_modules/README.md": "the recipe, of hours",
+    **{page: "measurements" for page in PAGES if page.startswith("docs/lab/")},
 }
 # So that what trains for minutes takes seconds; the last flag of a name counts.
 QUICKLY_IN_PYTHON = {("docs/training.md", "In Python"): {"steps=1000": "steps=2, batch_size=8"}}
@@ -57,7 +58,11 @@ def place(tiny_modules, tmp_path_factory):
     from convert_tf.config.head import HeadConfig
 
     folder = tmp_path_factory.mktemp("pages")
-    for name, kind in (("convert", "single"), ("convert_multi_context", "multi")):
+    for name, kind in (
+        ("convert", "single"),
+        ("convert_small", "single"),
+        ("convert_multi_context", "multi"),
+    ):
         shutil.copytree(tiny_modules[kind][1], folder / "hub_modules" / name / "1")
     checkpoint = tiny_modules["single"][0]
     shutil.copytree(checkpoint, folder / "runs" / "convert")

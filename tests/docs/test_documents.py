@@ -8,6 +8,7 @@ import re
 import pytest
 from absl import flags
 from support.documents import (
+    LAB,
     PAGES,
     README,
     ROOT,
@@ -159,9 +160,27 @@ def is_name(name: str) -> bool:
     return hasattr(owner, parts[-1])
 
 
-def test_every_page_is_linked_from_the_readme():
-    linked = set(re.findall(r"\]\(([^)#\s]+)", prose(README)))
-    assert {*PAGES} - {README} <= linked
+def linked_pages(page):
+    """The files that a page links to, as paths from the root."""
+    folder = (ROOT / page).parent
+    links = re.findall(r"\]\(([^)#\s]+)", prose(page))
+    files = {(folder / link).resolve() for link in links if "://" not in link}
+    return {path.relative_to(ROOT).as_posix() for path in files if path.is_relative_to(ROOT)}
+
+
+def test_every_page_is_linked_from_the_readme_or_the_lab_notes():
+    assert LAB in linked_pages("docs/results.md")
+    assert {*PAGES} - {README} <= linked_pages(README) | linked_pages(LAB) | {LAB}
+
+
+@pytest.mark.parametrize("page", ["docs/results.md"])
+def test_pages_that_grow_stay_short(page):
+    assert len(page_text(page).splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/lab/")])
+def test_lab_notes_are_dated(page):
+    assert re.search(r"\b20\d\d-\d\d-\d\d\b", page_text(page))
 
 
 CONTRIBUTING = "CONTRIBUTING.md"

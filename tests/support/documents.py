@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "README.md"
+LAB = "docs/lab/README.md"  # lists the pages beside it
 PAGES = [
     README,
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "hub_modules/README.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")),
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 ]
 _SCRIPTS = {"train.py": "train", "export.py": "export"}
 _SEPARATORS = re.compile(r"[;&|]+")
