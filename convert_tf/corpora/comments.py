@@ -5,6 +5,8 @@ Pure functions: no engine, no file format. Why a line is not used is told by `Un
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
 
+import dataclasses
+import functools
 import html
 import inspect
 import re
@@ -13,10 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
 
 DEDUPLICATE = ("no", "exact", "folded")
+LONG = ("drop", "cut")
 TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
+POST_ID = "."  # that of the text of the submission; no id of a comment holds a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
 _MAX_NAME_LENGTH = 200
@@ -37,15 +43,42 @@ _BARE_URL = re.compile(
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"[ \t]+")
+# What stands in place of a text that is gone (docs/data.md lists where each is seen).
+REMOVED = "[removed]"
+_NOTICE_STEMS = ("remove", "delete", "unavailable", "overwritten", "edited")
+_WHAT = r"(?:comment|post|submission|thread|title|message|content|text|link|image)"
+_WHY = r"(?:by|on account of|in response to|for|due to|because|as|pending|after|per|under)\b"
+_BRACKETED_NOTICE = re.compile(
+    rf"\\?\[\s*(?:(?:this|user)\s+)?(?:{_WHAT}\s+)?(?:(?:was|has been)\s+)?"
+    rf"(?:removed|deleted|unavailable)(?:\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?\s*\\?\]",
+    re.IGNORECASE,
+)
+_TOOL_NOTICE = re.compile(
+    r"\bmass deleted and anonymi[sz]ed with\b"
+    r"|\b(?:comment|post) (?:has been|was) overwritten by\b"
+    r"|\b(?:comment|post|content|text) (?:has been |was )?(?:removed|deleted|edited|overwritten)"
+    r" (?:by|with|using|via) \[?(?:power ?delete ?suite|redact|shreddit|nuke ?reddit)\b",
+    re.IGNORECASE,
+)
+_SITE_NOTICE = re.compile(
+    rf"(?:{_WHAT}\s+)?(?:removed|deleted) by (?:the |an? )?"
+    r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|original poster)\s*[.!]?"
+    rf"|user deleted {_WHAT}[.!]?|{_WHAT} (?:removed|deleted)[.!]?"
+    r"|(?:(?:hi|hello|hey|sorry|unfortunately|thanks?|thank you)\b[^\n]{0,60}?[,.!:]?\s+)*"
+    rf"(?:this|your|the) {_WHAT} (?:has been|was) (?:automatically )?(?:removed|deleted)"
+    rf"(?:\s+{_WHY}.*|\s*[.!:].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_MARKUP = " \t\r\n*_~^>\"'"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Comment(NamedTuple):
-    """One turn of a thread: a comment, or the submission's title.
+    """One turn of a thread: a comment, or the submission's title or text.
 
     `parent_id` is `TITLE_ID` for a top-level comment and None for the title itself. `body` holds
-    at most `Rules.max_length` characters; `is_trimmed` says that there were more. `score` is None
-    where the dump does not tell.
+    at most `Rules.max_length` characters; `is_trimmed` says that there were more, which are in
+    `rest` where the rules need them. `score` is None where the dump does not tell.
     """
 
     id: str
@@ -56,6 +89,7 @@ class Comment(NamedTuple):
     author: str
     subreddit: str
     score: int | None = None
+    rest: str = ""
 
 
 class UnusableLineError(ValueError):
@@ -86,6 +120,9 @@ class Rules:
         min_response_length: shortest response, in characters.
         max_response_length: longest response.
         max_extra_length: extra contexts are trimmed to so many characters, at the end of a word.
+        long: what becomes of contexts and responses beyond these limits: `"drop"`, or `"cut"`: a
+            context keeps its last characters, a response its first ones, from or to the end of a
+            sentence where there is one.
         max_path_length: most comments in one path, response and context included (2 to 11); a
             conversation, which has no title, may have one turn more.
         unescape_html: whether HTML entities become characters before texts are measured. PolyAI
@@ -98,6 +135,10 @@ class Rules:
         deduplicate: whether of equal pairs one is kept, that of the smallest thread id: `"no"`,
             `"exact"` (as PolyAI's AmazonQA), `"folded"` (case and white space do not count).
         min_score: lowest score of a response that has one; None for no limit.
+        more_pairs: whether the train split also gets examples whose context is the last two turns
+            together, and those of a Reddit title with the text of its post.
+        single_texts: whether texts of train threads that are in no example, and the sentences of
+            long ones, are written beside the records.
         subreddits: the only subreddits that are read; empty for all. Case does not count.
         exclude_subreddits: subreddits that are not read.
     """
@@ -107,6 +148,7 @@ class Rules:
     min_response_length: int = 9
     max_response_length: int = 127
     max_extra_length: int = 127
+    long: str = "drop"
     max_path_length: int = 11
     unescape_html: bool = False
     strip_quotes: bool = False
@@ -116,6 +158,8 @@ class Rules:
     drop_repeats: bool = False
     deduplicate: str = "no"
     min_score: int | None = None
+    more_pairs: bool = False
+    single_texts: bool = False
     subreddits: tuple[str, ...] = ()
     exclude_subreddits: tuple[str, ...] = ()
 
@@ -144,6 +188,10 @@ class Rules:
                 f"deduplicate is one of {', '.join(DEDUPLICATE)}. "
                 f"Received: {self.deduplicate!r}. The default is no."
             )
+        if self.long not in LONG:
+            raise ValueError(
+                f"long is one of {', '.join(LONG)}. Received: {self.long!r}. The default is drop."
+            )
         for name in ("subreddits", "exclude_subreddits"):
             names = {_bare_subreddit(one) for one in getattr(self, name)}
             lowered = tuple(sorted(names - {""}))
@@ -166,6 +214,20 @@ class Rules:
     def max_length(self) -> int:
         """Characters of a turn that are kept: as many as any role may have."""
         return max(self.max_context_length, self.max_response_length, self.max_extra_length)
+
+    @property
+    def reads_posts(self) -> bool:
+        """Whether the texts of submissions are used, not only their titles."""
+        return self.more_pairs or self.single_texts
+
+    def of_split(self, split: str) -> "Rules":
+        """The rules of a split: `dev` and `test` get no further pairs, and no text of theirs is a
+        single text."""
+        return self if split == "train" else self._of_held_out
+
+    @functools.cached_property
+    def _of_held_out(self) -> "Rules":
+        return dataclasses.replace(self, more_pairs=False, single_texts=False)
 
 
 # The `clean` preset turns on every rule that needs no list.
@@ -197,7 +259,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
             not to be read.
     """
     thread_id = _normalised_id(fields, "link_id")
-    parent_id = _text(fields, "parent_id")
+    parent_id = _parent_id(fields)
     body = _text(fields, "body")
     subreddit = _subreddit(fields, rules)
     return make_turn(
@@ -205,7 +267,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         rules,
         id=_normalised_id(fields, "id"),
         thread_id=thread_id,
-        parent_id=_normalised_parent(parent_id, thread_id),
+        parent_id=TITLE_ID if parent_id is None else _normalised_parent(parent_id, thread_id),
         author=_name(fields, "author"),
         subreddit=subreddit,
         score=_score(fields.get("score")),
@@ -231,6 +293,26 @@ def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counte
     )
 
 
+def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment | None:
+    """The text of an object of a submissions dump as a turn; None where it has none, as links.
+
+    Args and errors are those of `parse_comment`.
+    """
+    text = fields.get("selftext")
+    if not isinstance(text, str) or not text.strip() or is_removal_notice(text):
+        return None
+    return make_turn(
+        text,
+        rules,
+        id=POST_ID,
+        thread_id=_normalised_id(fields, "id"),
+        parent_id=TITLE_ID,
+        author=_name(fields, "author"),
+        subreddit=_subreddit(fields, rules),
+        changed=changed,
+    )
+
+
 def make_turn(
     text: str,
     rules: Rules,
@@ -241,19 +323,34 @@ def make_turn(
     author: str = "",
     subreddit: str = "",
     score: int | None = None,
+    is_reddit: bool = True,
     changed: Counter[str],
 ) -> Comment:
-    """A turn whose text is cleaned and trimmed by the rules."""
-    body = clean_text(text, rules, changed=changed)
+    """A turn whose text is cleaned and trimmed by the rules; notices of removal become one.
+
+    Args:
+        text: what somebody wrote.
+        rules: how it is cleaned and trimmed.
+        id, thread_id, parent_id, author, subreddit, score: of the turn.
+        is_reddit: see `is_removal_notice`.
+        changed: counts the texts that each rule changed.
+    """
+    if is_removal_notice(text, is_reddit=is_reddit):
+        text = text if text == "[deleted]" else REMOVED
+    text = clean_text(text, rules, changed=changed)
+    body = trim(text, rules.max_length)
+    is_trimmed = len(text) > rules.max_length
+    keeps_rest = is_trimmed and (rules.long == "cut" or rules.single_texts)
     return Comment(
         id=id,
         thread_id=thread_id,
         parent_id=parent_id,
-        body=trim(body, rules.max_length),
-        is_trimmed=len(body) > rules.max_length,
+        body=body,
+        is_trimmed=is_trimmed,
         author=author,
         subreddit=subreddit,
         score=score,
+        rest=text[len(body) :] if keeps_rest else "",
     )
 
 
@@ -279,6 +376,22 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
     if not _ID.fullmatch(value):
         raise UnusableLineError(f"malformed_{name}")
     return value
+
+
+def _parent_id(fields: Mapping[str, Any]) -> str | None:
+    """The parent as text; None for the submission.
+
+    Older dumps of Reddit's API hold the number of a comment, whose id is that number in base 36,
+    and null where the submission is answered. Tables that went through pandas hold 7.0 and NaN.
+    """
+    value = fields.get("parent_id")
+    if "parent_id" in fields and (value is None or value != value):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
+        return np.base_repr(value, 36).lower()
+    return _text(fields, "parent_id")
 
 
 def _normalised_parent(parent_id: str, thread_id: str) -> str:
@@ -313,6 +426,26 @@ def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:
         ):
             raise UnusableLineError("other_subreddit", is_bad=False)
     return name
+
+
+def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
+    """Whether a text only says that there was one, which somebody or something removed.
+
+    Args:
+        text: a body or a title.
+        is_reddit: whether it is one of Reddit's; elsewhere only texts in brackets, and those that
+            a tool for deleting leaves, are notices: the answer to a question may be "Your post was
+            removed because …".
+    """
+    lowered = text.lower()
+    if not any(stem in lowered for stem in _NOTICE_STEMS):
+        return False
+    bare = text.strip(_MARKUP)
+    return (
+        _BRACKETED_NOTICE.fullmatch(bare) is not None
+        or _TOOL_NOTICE.search(text) is not None
+        or (is_reddit and _SITE_NOTICE.fullmatch(bare) is not None)
+    )
 
 
 def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:

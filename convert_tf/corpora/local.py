@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,10 @@ from convert_tf.corpora.comments import (
     Rules,
     UnusableLineError,
     parse_comment,
+    parse_post,
     parse_submission,
 )
+from convert_tf.corpora.conversations import hash_of
 from convert_tf.corpora.options import REDDIT, PrepareOptions
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.sorting import ExternalSorter
@@ -28,11 +31,17 @@ from convert_tf.data import records
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.data.shards import record_files
 from convert_tf.data.token_writer import tokenize_records
+from convert_tf.extras import needs
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 
+with needs("data", "Writing .zst files"):
+    import zstandard
+
+_ZSTD_LEVEL = 9
 REPORT_FILES = ("report.json", "report.png")
+SINGLE_TEXTS = "single_texts.jsonl.zst"
 TOKEN_IDS = "ids"
 
 
@@ -90,6 +99,7 @@ def prepare(
             job.make_examples(corpora or {})
             job.deduplicate()
             job.write()
+            job.write_single_texts()
         finished = job.report(vocabulary)
         report.write(written, finished)
         if tokenize and vocabulary is not None:
@@ -98,7 +108,7 @@ def prepare(
 
 
 def _data_files(folder: str) -> list[str]:
-    others = (os.path.join(folder, name) for name in (*REPORT_FILES, TOKEN_IDS))
+    others = (os.path.join(folder, name) for name in (*REPORT_FILES, SINGLE_TEXTS, TOKEN_IDS))
     return [*record_files(folder), *(path for path in others if os.path.exists(path))]
 
 
@@ -112,14 +122,15 @@ class _Job:
         self.files: dict[str, list[dumps.DumpStats]] = {"comments": [], "submissions": []}
         self.rules: dict[str, Rules] = {}
         self.bad_lines = dumps.BadLines(limit=options.max_bad_lines)
+        self.single_texts: Counter[str] = Counter()
         self.written = report.WrittenExamples(num_train_shards=options.num_shards["train"])
         self._stack = contextlib.ExitStack()
         try:
-            self._turns, self._pairs, self._placed = (
+            self._turns, self._pairs, self._placed, self._texts = (
                 self._stack.enter_context(
                     ExternalSorter(scratch, name=name, memory_limit=options.memory_limit)
                 )
-                for name in ("turns", "pairs", "examples")
+                for name in ("turns", "pairs", "examples", "texts")
             )
         except BaseException:
             self._stack.close()
@@ -150,6 +161,10 @@ class _Job:
                             stats.skip(error.reason, is_bad=error.is_bad)
                             continue
                         self._turns.add(turn.thread_id, json.dumps(turn))
+                        if rules.reads_posts and what == "submissions":
+                            post = parse_post(fields, rules, changed=changed)
+                            if post:
+                                self._turns.add(post.thread_id, json.dumps(post))
 
     def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
         """Threads and conversations to examples, in the sort by pair or by place."""
@@ -159,8 +174,9 @@ class _Job:
                 for _, rows in itertools.groupby(self._turns.sorted_rows(), key=lambda row: row[0]):
                     comments = [Comment(*parsed_json(payload)) for _, payload in rows]
                     progress.add(len(comments))
-                    examples = threads.create_examples(comments, self.options.rules, counts=counts)
-                    self._add(examples, self.options.rules)
+                    rules = self._rules_of_thread(self.options.rules, comments)
+                    examples = threads.create_examples(comments, rules, counts=counts)
+                    self._add(examples, rules, comments, REDDIT)
         self._turns.close()
         for name, paths in corpora.items():
             self._read_corpus(name, paths)
@@ -175,13 +191,28 @@ class _Job:
                     progress.add(
                         len(conversation.turns), bytes_done=before + stats.compressed_bytes
                     )
-                    counts = self.counts.setdefault(conversation.source, threads.ThreadCounts())
-                    self._add(
-                        threads.examples_of_conversation(conversation, rules, counts=counts), rules
+                    source = conversation.source
+                    counts = self.counts.setdefault(source, threads.ThreadCounts())
+                    comments = threads.comments_of(conversation, rules, changed=counts.changed)
+                    own = self._rules_of_thread(rules, comments)
+                    examples = threads.create_examples(
+                        comments, own, counts=counts, source=source, is_conversation=True
                     )
+                    self._add(examples, own, comments, source)
 
-    def _add(self, examples: Iterator[Example], rules: Rules) -> None:
-        """Sends the examples of one thread on."""
+    def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
+        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
+        return rules.of_split(split)
+
+    def _add(
+        self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
+    ) -> None:
+        """Sends the examples of one thread on, and its texts that are in none of them."""
+        if rules.single_texts:
+            examples = list(examples)
+            for text in threads.single_texts(comments, examples, rules):
+                row = json.dumps({"source": source, "text": text})
+                self._texts.add(f"{hash_of([text])} {json.dumps(source)}", row)
         split = ""
         for example in examples:
             place = threads.place_of(
@@ -192,7 +223,8 @@ class _Job:
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
                 pair = threads.pair_key(example, rules)
-                self._pairs.add(f"{pair} {thread} {key}", json.dumps(example))
+                order = int(example.is_additional)  # so that none replaces another thread's
+                self._pairs.add(f"{pair} {order} {thread} {key}", json.dumps(example))
             else:
                 self._placed.add(key, json.dumps(example))
         if split:
@@ -210,7 +242,11 @@ class _Job:
                         self._placed.add(key, payload)
                         kept = pair
                     else:
-                        counts = self.counts[Example(*parsed_json(payload)).source]
+                        example = Example(*parsed_json(payload))
+                        counts = self.counts[example.source]
+                        if example.is_additional:
+                            counts.additional -= 1
+                            continue
                         counts.examples -= 1
                         counts.dropped["duplicate_pair"] += 1
         self._pairs.close()
@@ -235,6 +271,25 @@ class _Job:
                 self.folder, self._observed(progress), num_shards=self.options.num_shards
             )
 
+    def write_single_texts(self) -> None:
+        """Texts that are in no example, each once, in the order of their hashes."""
+        if not any(rules.single_texts for rules in self.rules.values()):
+            return
+        path = os.path.join(self.folder, SINGLE_TEXTS)
+        written = ""
+        with (
+            Progress("single texts written", total=self._texts.num_rows) as progress,
+            open(path, "wb") as file,
+            zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as writer,
+        ):
+            for key, row in self._texts.sorted_rows():
+                progress.add()
+                text, source = key.split(" ", 1)
+                if text != written:
+                    written = text
+                    writer.write(row.encode() + b"\n")
+                    self.single_texts[parsed_json(source)] += 1
+
     def _observed(self, progress: Progress) -> Iterator[tuple[str, int, Example]]:
         for key, payload in self._placed.sorted_rows():
             split_index, shard, _ = key.split("-")
@@ -256,6 +311,7 @@ class _Job:
             history=self.written.history,
             num_threads=self.written.num_threads,
             lengths=self.written.lengths(vocabulary),
+            single_texts=self.single_texts,
         )
 
     def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.DumpStats, int]]:

@@ -77,6 +77,7 @@ def assemble(
     history: Mapping[int, int],
     num_threads: Mapping[str, int],
     lengths: Mapping[str, Any],
+    single_texts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """What `report.json` holds.
 
@@ -90,8 +91,10 @@ def assemble(
         history: how many have so many extra contexts.
         num_threads: threads that gave examples, before equal pairs were dropped, by split.
         lengths: what `subword_lengths` gave.
+        single_texts: how many texts beside the examples were written, by source.
     """
-    return {
+    held = {"single_texts": dict(sorted(single_texts.items()))} if single_texts else {}
+    return held | {
         "rules": {corpus: dataclasses.asdict(one) for corpus, one in rules.items()},
         "dev_fraction": dev_fraction,
         "files": {what: [file_facts(stats) for stats in all] for what, all in files.items() if all},
@@ -215,6 +218,10 @@ def table(report: Mapping[str, Any]) -> str:
             (f"examples of {source}", sum(numbers.values()))
             for source, numbers in report["examples"].items()
         ]
+    if counts.get("additional"):
+        rows += [("additional examples", counts["additional"])]
+    if "single_texts" in report:
+        rows += [("single texts", sum(report["single_texts"].values()))]
     rows += [(f"{split} examples", report["splits"][split]["examples"]) for split in SPLITS]
     width = max(len(name) for name, _ in rows) + 2
     return "\n".join(f"{name:<{width}}{number:>14,}" for name, number in rows)

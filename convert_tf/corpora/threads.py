@@ -11,18 +11,18 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.064
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from convert_tf.corpora.comments import TITLE_ID, Comment, Rules, make_turn, trim
+from convert_tf.corpora import sentences
+from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
 from convert_tf.corpora.conversations import Conversation
 from convert_tf.data.schema import Example
 
 TRAIN_FRACTION = 0.9
 
-_DELETED_BODIES = frozenset({"[deleted]", "[removed]"})
-_DELETED_TITLES = _DELETED_BODIES | {"[deleted by user]"}
+_DELETED = frozenset({"[deleted]", REMOVED})
 _SPLIT_BUCKETS = 4096
 # Bots by their names, whole or by their ending, and by what they say of themselves.
 _BOT_NAMES = frozenset({"automoderator", "autotldr", "totesmessenger", "tweetposter"})
@@ -49,7 +49,8 @@ class ThreadCounts:
     """What happened to comments and candidate examples.
 
     Every comment is counted once: `comments` = `duplicates` + `top_level` + `orphans` + `cyclic`
-    + the sum of `dropped` + `examples`. `changed` counts the texts that a cleaning rule changed.
+    + the sum of `dropped` + `examples`. `changed` counts the texts that a cleaning rule changed,
+    `additional` the examples of `Rules.more_pairs`.
     """
 
     threads: int = 0
@@ -60,6 +61,7 @@ class ThreadCounts:
     orphans: int = 0
     cyclic: int = 0
     examples: int = 0
+    additional: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
 
@@ -69,7 +71,10 @@ class ThreadCounts:
             name: {key: number for key, number in sorted(counter.items()) if number}
             for name, counter in (("dropped", self.dropped), ("changed", self.changed))
         }
-        return vars(self) | counters
+        plain = {name: value for name, value in vars(self).items() if name != "additional"}
+        if self.additional:
+            plain["additional"] = self.additional
+        return plain | counters
 
 
 def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
@@ -137,6 +142,7 @@ def comments_of(
             thread_id=conversation.id,
             parent_id=str(index - 1) if index else TITLE_ID,
             author=turn.author,
+            is_reddit=False,
             changed=changed,
         )
         for index, turn in enumerate(conversation.turns)
@@ -172,11 +178,40 @@ def create_examples(
             hold one turn more.
     """
     turns = _unique_turns(comments, counts)
+    post = turns.pop(POST_ID, None)
     reachable = _reachable_ids(turns)
     counts.threads += 1
+
+    def example(path: Sequence[Comment], context: str = "") -> Example:
+        """A path as an example; with a context, as an additional one."""
+        if context:
+            counts.additional += 1
+        else:
+            counts.examples += 1
+        return Example(
+            thread_id=path[0].thread_id,
+            response_id=path[0].id,
+            subreddit=path[0].subreddit,
+            context=context or _context(path[1], rules, counts),
+            response=_response(path[0], rules, counts),
+            extra_contexts=tuple(trim(one.body, rules.max_extra_length) for one in path[2:]),
+            context_author=path[1].author,
+            response_author=path[0].author,
+            source=source,
+            is_additional=bool(context),
+        )
+
     for turn in turns.values():
         if turn.id == TITLE_ID:
             counts.titles += 1
+            if (
+                rules.more_pairs
+                and post
+                and not (
+                    _skip_reason(post, rules, "response") or _skip_reason(turn, rules, "context")
+                )
+            ):
+                yield example([post, turn], _context(turn, rules, counts))
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
@@ -186,27 +221,101 @@ def create_examples(
                 counts.orphans += 1
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
+            response_reason = _skip_reason(path[0], rules, "response")
             reason = (
-                _skip_reason(path[0], rules, "response")
+                response_reason
                 or _skip_reason(path[1], rules, "context")
                 or _pair_skip_reason(path[1], path[0], rules)
             )
             if reason:
                 counts.dropped[reason] += 1
-                continue
-            counts.examples += 1
-            yield Example(
-                thread_id=turn.thread_id,
-                response_id=turn.id,
-                subreddit=turn.subreddit,
-                context=path[1].body,
-                response=turn.body,
-                extra_contexts=tuple(
-                    trim(earlier.body, rules.max_extra_length) for earlier in path[2:]
-                ),
-                context_author=path[1].author,
-                response_author=turn.author,
-                source=source,
+            else:
+                yield example(path)
+            if rules.more_pairs and not response_reason:
+                if post and path[1].id == TITLE_ID:
+                    path.insert(1, post)
+                if not _pair_skip_reason(path[1], path[0], rules):
+                    context, path = _last_two_as_one(path, rules)
+                    if context:
+                        yield example(path, context)
+
+
+def _context(turn: Comment, rules: Rules, counts: ThreadCounts) -> str:
+    """A turn's text as a context: its last characters where it is too long."""
+    text = turn.body + turn.rest
+    if len(text) <= rules.max_context_length:
+        return text
+    counts.changed["long_context_cut"] += 1
+    return sentences.last_sentences(
+        text, rules.max_context_length, min_length=rules.min_context_length
+    )
+
+
+def _response(turn: Comment, rules: Rules, counts: ThreadCounts) -> str:
+    """A turn's text as a response: its first characters where it is too long."""
+    text = turn.body + turn.rest
+    if len(text) <= rules.max_response_length:
+        return text
+    counts.changed["long_response_cut"] += 1
+    return sentences.first_sentences(
+        text, rules.max_response_length, min_length=rules.min_response_length
+    )
+
+
+def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
+    """The last two turns before a response as one context, and the path with one turn less.
+
+    The text of a submission that leaves no room for its title is a context by itself.
+
+    Args:
+        path: response, context and the turns before, most recent first.
+        rules: limits, and whether long turns are cut.
+
+    Returns:
+        An empty context where there is none: a turn is deleted or by a bot, or there is no room for
+        the earlier one.
+    """
+    last = path[1]
+    if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
+        return "", path
+    text = last.body + last.rest
+    if not text.strip():
+        return "", path
+    room = rules.max_context_length - len(text) - 1
+    if len(path) > 2 and _skip_reason(path[2], rules, "context") == "":
+        earlier = path[2].body + path[2].rest
+        if rules.drop_repeats and _letters(earlier) == _letters(path[0].body):
+            return "", path
+        if len(earlier) > room and rules.long == "cut" and room >= rules.min_context_length:
+            earlier = sentences.last_sentences(earlier, room, min_length=rules.min_context_length)
+        if rules.min_context_length <= len(earlier) <= room:
+            return f"{earlier} {text}", [path[0], last, *path[3:]]
+    if last.id == POST_ID and len(text) >= rules.min_context_length:
+        return _context(last, rules, ThreadCounts()), path
+    return "", path
+
+
+def single_texts(
+    comments: Iterable[Comment], examples: Iterable[Example], rules: Rules
+) -> Iterator[str]:
+    """The texts of a thread that are in none of its examples; of long ones their sentences.
+
+    Left out are deleted texts, those of bots where the rules drop these, and what is shorter than
+    contexts and responses both are.
+
+    Args:
+        comments: the turns of a thread, its title and its post among them.
+        examples: what `create_examples` made of them.
+        rules: limits; `drop_bots`.
+    """
+    known = {text for example in examples for text in (example.context, example.response)}
+    for turn in comments:
+        text = turn.body + turn.rest
+        if text not in known and not _is_deleted(turn) and not (rules.drop_bots and is_bot(turn)):
+            yield from sentences.single_texts(
+                text,
+                min(rules.max_context_length, rules.max_response_length),
+                min_length=min(rules.min_context_length, rules.min_response_length),
             )
 
 
@@ -217,12 +326,13 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
     """
     turns: dict[str, Comment] = {}
     for comment in comments:
-        counts.comments += comment.id != TITLE_ID
+        is_comment = comment.id not in (TITLE_ID, POST_ID)
+        counts.comments += is_comment
         kept = turns.get(comment.id)
         if kept is None:
             turns[comment.id] = comment
             continue
-        counts.duplicates += comment.id != TITLE_ID
+        counts.duplicates += is_comment
         turns[comment.id] = min(kept, comment, key=lambda copy: (_is_deleted(copy), repr(copy)))
     return turns
 
@@ -259,7 +369,7 @@ def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -
 
 
 def _is_deleted(turn: Comment) -> bool:
-    return turn.body in (_DELETED_TITLES if turn.id == TITLE_ID else _DELETED_BODIES)
+    return turn.body in _DELETED
 
 
 def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
@@ -267,9 +377,8 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
     if _is_deleted(turn):
         return f"{role}_deleted"
     is_response = role == "response"
-    if turn.is_trimmed or len(turn.body) > (
-        rules.max_response_length if is_response else rules.max_context_length
-    ):
+    longest = rules.max_response_length if is_response else rules.max_context_length
+    if rules.long == "drop" and (turn.is_trimmed or len(turn.body) > longest):
         return f"{role}_too_long"
     if len(turn.body) < (rules.min_response_length if is_response else rules.min_context_length):
         return f"{role}_too_short"
@@ -288,12 +397,7 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
     """Why two turns that are fine alone make no example together; empty when they do."""
     author = response.author
-    if (
-        rules.drop_self_replies
-        and author
-        and author == context.author
-        and author not in _DELETED_BODIES
-    ):
+    if rules.drop_self_replies and author and author == context.author and author not in _DELETED:
         return "self_reply"
     if rules.drop_repeats and _letters(context.body) == _letters(response.body):
         return "response_repeats_context"

@@ -8,7 +8,11 @@ EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS)
 
 
 class Example(NamedTuple):
-    """A context, its response and up to ten earlier turns, most recent first."""
+    """A context, its response and up to ten earlier turns, most recent first.
+
+    `is_additional` says that it is made of turns that other examples are made of, too; records do
+    not hold it.
+    """
 
     thread_id: str
     response_id: str
@@ -19,6 +23,7 @@ class Example(NamedTuple):
     context_author: str
     response_author: str
     source: str = "reddit"
+    is_additional: bool = False
 
 
 class TurnExample(NamedTuple):

@@ -1,9 +1,11 @@
 """Writes the single texts that encoders are trained on, of files of such texts and of records.
 
-    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts first
+    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts all
 
-Of two large sources some are drawn at random, of pairs the first are taken; of the intents of two
-others a tenth is left away, on which training is judged. `first` and `second` draw others.
+Of the intents of two sources a tenth is left away, on which training is judged, and what has a text
+of theirs in any other source. `all` writes all others, and those that `prepare --single_texts` wrote
+beside the records. `first` and `second` are what the second edition read: of two large sources some
+are drawn at random, and of pairs the first are taken.
 """
 
 import glob
@@ -13,7 +15,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,9 +38,11 @@ class Draw(NamedTuple):
 
 DRAWS = {
     "first": Draw(7, {"reddit_top_titles": 90_000, "goemotions_reddit": 15_000}, 90_000),
+    "all": Draw(0, {}, 0),
     "second": Draw(11, {"reddit_top_titles": 50_000, "goemotions_reddit": 12_000}, 40_000),
 }
 MOST_CHARACTERS = 160  # of a text of a pair
+PREPARED = "single_texts.jsonl.zst"  # what `prepare --single_texts` writes in the folder of records
 JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
 
 
@@ -57,10 +61,17 @@ def texts_of_pairs(records: str) -> Iterator[dict[str, str]]:
                 yield {"source": "pair_texts", "text": text}
 
 
-def write(path: Path, rows: list[dict[str, str]]) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
-    print(f"{path.name}: {len(rows):,} texts")
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    return (json.loads(line) for line in TextLines(str(path)) if line.strip())
+
+
+def write(path: Path, rows: Iterable[dict[str, str]]) -> None:
+    number = 0
+    with open(path, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
+        for row in rows:
+            writer.write(json.dumps(row).encode() + b"\n")
+            number += 1
+    print(f"{path.name}: {number:,} texts")
 
 
 def main(utterances: str, records: str, output: str, draw: str) -> None:
@@ -71,19 +82,28 @@ def main(utterances: str, records: str, output: str, draw: str) -> None:
             "Single texts come from files of JSON lines. Received: no file for "
             f"{utterances!r}. Name some, the pattern in quotes."
         )
+    named = {path.name.split(".")[0]: path for path in paths}
+    judged = {
+        row["text"].strip()
+        for name in JUDGED_ON
+        if name in named
+        for row in rows_of(named[name])
+        if is_left_away(row)
+    }
+    if draw == "all":
+        named[PREPARED.split(".")[0]] = Path(records) / PREPARED
     rng, folder = random.Random(own.seed), Path(f"{output}.partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for path in paths:
-        name = path.name.split(".")[0]
-        rows = [json.loads(line) for line in TextLines(str(path)) if line.strip()]
-        if name in JUDGED_ON:
-            rows = [row for row in rows if not is_left_away(row)]
+    for name, path in named.items():
+        rows = (row for row in rows_of(path) if row["text"].strip() not in judged)
         if name in own.drawn:
-            rows = rng.sample(rows, min(own.drawn[name], len(rows)))
+            several = [*rows]
+            rows = iter(rng.sample(several, min(own.drawn[name], len(several))))
         write(folder / f"{name}.jsonl.zst", rows)
-    drawn = itertools.islice(texts_of_pairs(records), own.pairs)
-    write(folder / "pair_texts.jsonl.zst", [*drawn])
+    if own.pairs:
+        drawn = itertools.islice(texts_of_pairs(records), own.pairs)
+        write(folder / "pair_texts.jsonl.zst", drawn)
     folder.rename(output)
 
 

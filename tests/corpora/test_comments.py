@@ -4,10 +4,13 @@ import pytest
 from support.dump_files import comment
 
 from convert_tf.corpora.comments import (
+    PRESETS,
     TITLE_ID,
     Rules,
     UnusableLineError,
+    is_removal_notice,
     parse_comment,
+    parse_post,
     parse_submission,
     trim,
 )
@@ -18,7 +21,8 @@ RULES = Rules(unescape_html=True)
 def test_comment_is_normalised():
     fields = comment("c14", "t1_c13", "some body text", link="t3_17866", score=3)
     parsed = parse_comment(fields, RULES, changed=Counter())
-    assert parsed == ("c14", "17866", "c13", "some body text", False, "author of c14", "tests", 3)
+    expected = ("c14", "17866", "c13", "some body text", False, "author of c14", "tests", 3, "")
+    assert parsed == expected
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,30 @@ def test_parent(comment_id, parent, link, expected):
     )
 
 
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        (None, TITLE_ID),
+        (float("nan"), TITLE_ID),
+        (33592320, "k0000"),  # 20 · 36⁴
+        (33592321.0, "k0001"),
+        (0, "0"),
+        (13368, "abc"),  # the number of a comment, which may have the id of another thread
+    ],
+)
+def test_parent_of_older_dumps(parent, expected):
+    fields = comment("c1", "", "text", link="t3_5h6yvl")
+    fields["parent_id"] = parent
+    assert parse_comment(fields, RULES, changed=Counter()).parent_id == expected
+
+
+@pytest.mark.parametrize("parent", [True, -1, 7.5, 2**64, float("inf")])
+def test_numbers_that_are_no_parents(parent):
+    fields = comment("c1", "", "text") | {"parent_id": parent}
+    with pytest.raises(UnusableLineError, match="wrong_type_parent_id"):
+        parse_comment(fields, RULES, changed=Counter())
+
+
 def test_submission_is_the_title():
     fields = {"id": "abc", "title": "A &amp; B", "selftext": "…", "author": "x", "subreddit": "s"}
     assert parse_submission(fields, RULES, changed=Counter()) == (
@@ -55,12 +83,17 @@ def test_submission_is_the_title():
         "x",
         "s",
         None,
+        "",
     )
 
 
-@pytest.mark.parametrize("name", ["id", "link_id", "parent_id", "body"])
 @pytest.mark.parametrize(
-    ("value", "reason"), [(None, "missing"), (17, "wrong_type"), (["x"], "wrong_type")]
+    ("name", "value", "reason"),
+    [
+        *((name, None, "missing") for name in ("id", "link_id", "body")),
+        *((name, 17, "wrong_type") for name in ("id", "link_id", "body")),
+        *((name, ["x"], "wrong_type") for name in ("id", "link_id", "parent_id", "body")),
+    ],
 )
 def test_missing_and_wrong_fields(name, value, reason):
     fields = comment("c1", "t3_5h6yvl", "text")
@@ -68,10 +101,14 @@ def test_missing_and_wrong_fields(name, value, reason):
     with pytest.raises(UnusableLineError) as caught:
         parse_comment(fields, RULES, changed=Counter())
     assert caught.value.reason == f"{reason}_{name}"
-    if value is None:
-        del fields[name]
-        with pytest.raises(UnusableLineError, match=f"missing_{name}"):
-            parse_comment(fields, RULES, changed=Counter())
+
+
+@pytest.mark.parametrize("name", ["id", "link_id", "parent_id", "body"])
+def test_fields_that_are_not_there(name):
+    fields = comment("c1", "t3_5h6yvl", "text")
+    del fields[name]
+    with pytest.raises(UnusableLineError, match=f"missing_{name}"):
+        parse_comment(fields, RULES, changed=Counter())
 
 
 @pytest.mark.parametrize("value", ["", "a b", "a\tb", "t3_", "é", "x" * 65])
@@ -111,6 +148,79 @@ def test_text_is_cleaned_once(body, expected):
     parsed = parse_comment(comment("c1", "t3_5h6yvl", body), RULES, changed=Counter())
     assert parsed.body == expected
     parsed.body.encode("utf-8")
+
+
+# The notices of docs/data.md, as public programs that read dumps and pages of Reddit quote them.
+NOTICES = [
+    "[deleted]",
+    "[removed]",
+    "[ Removed ]",
+    r"\[removed\]",
+    "*[deleted]*",
+    "[deleted by user]",
+    "[Deleted By User]",
+    "[ Removed by Reddit ]",
+    "[Removed by reddit]",
+    "[ Removed by reddit in response to a copyright notice. ]",
+    "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]",
+    "[ Removed by Reddit on account of violating the content policy. ]",
+    "[removed by moderator]",
+    "[ Removed by moderators ]",
+    "[Comment removed by user]",
+    "[unavailable]",
+    "Deleted by user",
+    "Removed by moderator",
+    "Comment removed by moderator",
+    "Comment deleted by user",
+    "Sorry, this post has been removed by the moderators of r/cooking.",
+    "Sorry, this post was deleted by the person who originally posted it.",
+    "Sorry, this post was removed by Reddit's Legal Operations team.",
+    "Sorry, this post was removed by Reddit's spam filters.",
+    "This comment has been removed.",
+    "Your submission has been removed for the following reason:\n\n* Rule 3: no eggs.",
+    "Hi u/cook, unfortunately your post was removed because it breaks rule 2.",
+    "This comment has been overwritten by an open source script to protect this user's privacy.",
+    "worm office frighten\n\n*This post was mass deleted and anonymized with [Redact](x://y)*",
+    "Comment removed using Power Delete Suite",
+]
+# What people write about it.
+ABOUT_REMOVALS = [
+    "removed",
+    "Why was my comment removed?",
+    "Your comment was removed? Mine, too.",
+    "This comment was deleted, wasn't it?",
+    "I saw the [deleted] comment before it was [removed] by a moderator.",
+    "[removed from sale] but I have one left",
+    "[Deleted scenes]",
+    "The post was removed and nobody knows why.",
+    "I deleted mine with Power Delete Suite.",
+    "He deleted the eggs by accident.",
+]
+
+
+@pytest.mark.parametrize(
+    "preset", [Rules(), Rules(**PRESETS["clean"]), Rules(max_context_length=9)]
+)
+@pytest.mark.parametrize("text", NOTICES)
+def test_notices_of_removal_are_deleted_bodies_and_titles(text, preset):
+    body = parse_comment(comment("c1", "t1_c0", text), preset, changed=Counter()).body
+    title = parse_submission({"id": "a", "title": text}, preset, changed=Counter()).body
+    assert body in ("[deleted]", "[removed]")
+    assert title == body
+    assert parse_post({"id": "a", "selftext": text}, preset, changed=Counter()) is None
+
+
+@pytest.mark.parametrize("text", ABOUT_REMOVALS)
+def test_what_is_said_about_removals_stays(text):
+    assert not is_removal_notice(text)
+    assert parse_comment(comment("c1", "t1_c0", text), Rules(), changed=Counter()).body == text
+
+
+def test_answers_elsewhere_may_be_about_removals():
+    answer = "Your post was removed because it broke a rule."
+    assert is_removal_notice(answer)
+    assert not is_removal_notice(answer, is_reddit=False)
+    assert is_removal_notice("[ Removed by Reddit ]", is_reddit=False)
 
 
 def test_html_stays_unless_told():

@@ -113,7 +113,7 @@ def test_limits_are_options():
 
 
 def test_deleted_title_is_no_context():
-    for body in ("[deleted by user]", "[removed]"):
+    for body in ("[deleted]", "[removed]"):
         examples, counts = _examples([_title(body), _turn("a", TITLE_ID), _turn("b", "a")])
         assert set(examples) == {"b"}
         assert counts.dropped == {"context_deleted": 1}

@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
 from support.token_corpus import write_corpus
@@ -146,6 +148,15 @@ def test_single_texts_are_drawn_and_some_intents_left_away(tmp_path, monkeypatch
     other = written("second")
     assert other["mit"] == found["mit"]
     assert other["reddit_top_titles"] != found["reddit_top_titles"]
+    left_away = ({f"l{i}" for i in range(50)} - kept).pop()
+    prepared = [f"text {left_away[1:]} of rasa_bots_nlu", "a text beside the records"]
+    lines = "".join(json.dumps({"text": text, "source": "reddit"}) + "\n" for text in prepared)
+    path = Path(corpus.records, "single_texts.jsonl.zst")
+    path.write_bytes(zstandard.ZstdCompressor().compress(lines.encode()))
+    everything = written("all")
+    assert {len(everything[name]) for name in ("mit", "reddit_top_titles")} == {50}
+    assert everything["rasa_bots_nlu"] == found["rasa_bots_nlu"]
+    assert [own.text for own in everything["single_texts"]] == prepared[1:]
     with pytest.raises(ValueError, match="Received: no file for 'nothing'"):
         script.main("nothing", corpus.records, str(tmp_path / "other"), "first")
     assert not (tmp_path / "other").exists()

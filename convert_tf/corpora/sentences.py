@@ -1,0 +1,113 @@
+"""Where sentences end, and what is made of long texts with it: texts cut short, and sentences.
+
+Pure functions on texts. The ends are those of Latin script and of Chinese and Japanese; the end of
+a line ends a sentence, too.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+# Closing quotes and brackets belong to the sentence. A full stop ends one only where no small
+# letter follows it, and not after one letter (initials) or an abbreviation.
+_END = re.compile(
+    r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
+    r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"'“])(?:[^\W\d_]|mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|approx|inc|fig|e\.g|i\.e|[^\W\d_]\.[^\W\d_])\Z",
+    re.IGNORECASE,
+)
+_SPACES = re.compile(r"\s+")
+
+
+def sentence_ends(text: str) -> Iterator[int]:
+    """Yields where the sentences of a text end, in characters from its start."""
+    for match in _END.finditer(text):
+        end = match.end()
+        if match["dot"] and _is_within(text, match.start(), end):
+            continue
+        if text[:end].strip():
+            yield end
+
+
+def _is_within(text: str, start: int, end: int) -> bool:
+    """Whether a full stop does not end its sentence."""
+    following = text[end : end + 40].lstrip(" \t")
+    if following[:1].islower():
+        return True
+    return bool(following) and _ABBREVIATION.search(text[max(0, start - 12) : start]) is not None
+
+
+def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """The start of a text, as far as whole sentences go within a limit.
+
+    Args:
+        text: a text.
+        max_length: most characters of the result.
+        min_length: least characters of whole sentences; where these are fewer, the text is cut at
+            the end of a word.
+    """
+    if len(text) <= max_length:
+        return text
+    end = 0
+    for next_end in sentence_ends(text):
+        if next_end > max_length:
+            break
+        end = next_end
+    whole = text[:end].strip()
+    return whole if end and len(whole) >= min_length else _first_words(text, max_length)
+
+
+def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """The end of a text: the most whole sentences within a limit.
+
+    Args and the cut at a word are those of `first_sentences`.
+    """
+    text = text.rstrip()
+    if len(text) <= max_length:
+        return text
+    earliest = len(text) - max_length
+    # A sentence that begins right where the limit is counts: its predecessor ends before it.
+    offset = max(0, earliest - 200)
+    for end in sentence_ends(text[offset:]):
+        last = text[offset + end :].strip()
+        if len(last) <= max_length:
+            if len(last) >= min_length:
+                return last
+            break
+    return _last_words(text, max_length)
+
+
+def _first_words(text: str, max_length: int) -> str:
+    end = max_length
+    while end > 0 and not text[end].isspace() and not text[end - 1].isspace():
+        end -= 1
+    return text[: end or max_length].strip()
+
+
+def _last_words(text: str, max_length: int) -> str:
+    start = len(text) - max_length
+    while start < len(text) and not text[start].isspace() and not text[start - 1].isspace():
+        start += 1
+    return text[start if start < len(text) else len(text) - max_length :].strip()
+
+
+def single_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
+    """Yields a text with single spaces, or the sentences of one that is longer than a limit.
+
+    Sentences that are longer are cut. What has fewer than `min_length` characters, or is letters
+    in less than half of them (tables, lines, faces), is left out.
+    """
+    whole = _SPACES.sub(" ", text).strip()
+    if len(whole) <= max_length:
+        pieces = [whole]
+    else:
+        ends = [0, *sentence_ends(text), len(text)]
+        pieces = [
+            first_sentences(_SPACES.sub(" ", text[start:end]).strip(), max_length)
+            for start, end in itertools.pairwise(ends)
+        ]
+    for piece in pieces:
+        if len(piece) >= min_length and 2 * sum(map(str.isalpha, piece)) >= len(piece):
+            yield piece
