@@ -31,15 +31,11 @@ from convert_tf.data import records
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.data.shards import record_files
 from convert_tf.data.token_writer import tokenize_records
-from convert_tf.extras import needs
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
+from convert_tf.storage.streams import zst_written
 
-with needs("data", "Writing .zst files"):
-    import zstandard
-
-_ZSTD_LEVEL = 9
 REPORT_FILES = ("report.json", "report.png")
 SINGLE_TEXTS = "single_texts.jsonl.zst"
 TOKEN_IDS = "ids"
@@ -210,7 +206,7 @@ class _Job:
         """Sends the examples of one thread on, and its texts that are in none of them."""
         if rules.single_texts:
             examples = list(examples)
-            for text in threads.single_texts(comments, examples, rules):
+            for text in threads.unused_texts(comments, examples, rules):
                 row = json.dumps({"source": source, "text": text})
                 self._texts.add(f"{hash_of([text])} {json.dumps(source)}", row)
         split = ""
@@ -279,15 +275,14 @@ class _Job:
         written = ""
         with (
             Progress("single texts written", total=self._texts.num_rows) as progress,
-            open(path, "wb") as file,
-            zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as writer,
+            zst_written(path) as file,
         ):
             for key, row in self._texts.sorted_rows():
                 progress.add()
                 text, source = key.split(" ", 1)
                 if text != written:
                     written = text
-                    writer.write(row.encode() + b"\n")
+                    file.write(row.encode() + b"\n")
                     self.single_texts[parsed_json(source)] += 1
 
     def _observed(self, progress: Progress) -> Iterator[tuple[str, int, Example]]:

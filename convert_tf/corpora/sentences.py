@@ -93,7 +93,7 @@ def _last_words(text: str, max_length: int) -> str:
     return text[start if start < len(text) else len(text) - max_length :].strip()
 
 
-def single_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
+def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
     """Yields a text with single spaces, or the sentences of one that is longer than a limit.
 
     Sentences that are longer are cut. What has fewer than `min_length` characters, or is letters

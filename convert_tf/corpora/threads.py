@@ -295,7 +295,7 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
     return "", path
 
 
-def single_texts(
+def unused_texts(
     comments: Iterable[Comment], examples: Iterable[Example], rules: Rules
 ) -> Iterator[str]:
     """The texts of a thread that are in none of its examples; of long ones their sentences.
@@ -312,7 +312,7 @@ def single_texts(
     for turn in comments:
         text = turn.body + turn.rest
         if text not in known and not _is_deleted(turn) and not (rules.drop_bots and is_bot(turn)):
-            yield from sentences.single_texts(
+            yield from sentences.short_texts(
                 text,
                 min(rules.max_context_length, rules.max_response_length),
                 min_length=min(rules.min_context_length, rules.min_response_length),

@@ -6,6 +6,7 @@ damaged one gives what is before the damage, which is noted.
 
 import bz2
 import codecs
+import contextlib
 import io
 import os
 import zlib
@@ -20,6 +21,7 @@ _MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longes
 _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
+_ZSTD_LEVEL = 9
 OpenFile = Callable[[str], BinaryIO]
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz"}
 _SUFFIXES = {".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz"}
@@ -102,6 +104,18 @@ def file_kind(path: str, head: bytes) -> str:
     if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"{"):
         return "plain"
     return _SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
+
+
+@contextlib.contextmanager
+def zst_written(path: str) -> Iterator[BinaryIO]:
+    """A stream whose bytes go to a new `.zst` file, compressed."""
+    with needs("data", "Writing .zst files"):
+        import zstandard
+    with (
+        open(path, "wb") as file,
+        zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as stream,
+    ):
+        yield stream
 
 
 def open_local(path: str) -> BinaryIO:

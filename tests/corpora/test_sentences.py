@@ -6,7 +6,7 @@ from convert_tf.corpora.sentences import (
     first_sentences,
     last_sentences,
     sentence_ends,
-    single_texts,
+    short_texts,
 )
 
 TEXT = "One is short. Two is a little longer! Three? The fourth ends here."
@@ -88,12 +88,12 @@ def test_limits_hold_for_any_text():
             assert last in text
 
 
-def test_single_texts():
-    assert list(single_texts("a short\n text", 20)) == ["a short text"]
-    assert list(single_texts(TEXT, 25, min_length=9)) == [
+def test_short_texts():
+    assert list(short_texts("a short\n text", 20)) == ["a short text"]
+    assert list(short_texts(TEXT, 25, min_length=9)) == [
         "One is short.",
         "Two is a little longer!",
         "The fourth ends here.",
     ]
-    assert list(single_texts("|:--|:--| 12 34 56 78", 100, min_length=9)) == []
-    assert list(single_texts("many words without an end to them", 15)) == ["many words"]
+    assert list(short_texts("|:--|:--| 12 34 56 78", 100, min_length=9)) == []
+    assert list(short_texts("many words without an end to them", 15)) == ["many words"]
