@@ -1,8 +1,8 @@
 """# Search in frequent questions
 
-Questions and their answers are in a table; someone asks in other words. Two vectors are looked at:
-that of the question, which is like those of the questions in the table, and that of what may
-follow it, which is near the answers. Both scores are cosines, and they are averaged.
+A table has questions and their answers, and someone asks in other words. The script compares the
+new question with the questions of the table, and ranks the answers as responses to it. Both scores
+are cosines; their mean decides.
 """
 
 import numpy as np
@@ -51,4 +51,4 @@ found = {
 for asked, (question, answer, score) in found.items():
     print(f"{asked}\n  {score:.2f}  {question}  {answer}")
 
-# For more answers than a table holds, `convert-tf index build` keeps their vectors on disk.
+# For many answers, `convert-tf index build` keeps their vectors on disk.

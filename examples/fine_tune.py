@@ -1,8 +1,8 @@
 """# Fine-tune on your own pairs
 
-A released module goes on learning on pairs of your own: questions and answers of a help desk, say.
-The result is a module again. Here pairs are made up and the steps are few, so that it ends in a
-minute; with yours leave `--steps` out.
+Train a released encoder further on your own pairs, such as the questions and answers of a help
+desk, and export the result as a module. The pairs here are made up and the steps few, so that the
+script ends in a minute. With your own pairs, omit `--steps`.
 """
 
 import csv

@@ -1,7 +1,7 @@
-"""# A bot that tells intents
+"""# A bot that recognises intents
 
-A few examples of each intent train a classifier; what it is not sure of is answered with a
-question. The threshold is fitted on the examples themselves, by cross-validation.
+A few examples of each intent train a classifier. If it is not sure, the bot asks back. The
+threshold for that is fitted to the examples by cross-validation.
 """
 
 from convert_tf import IntentClassifier
@@ -48,5 +48,5 @@ intents = classifier.predict(conversation)
 for text, intent in zip(conversation, intents, strict=True):
     print(f"> {text}\n{ANSWERS[intent]}")
 
-# convert-tf serve --module convert_small --intents bot_model answers over HTTP.
+# `convert-tf serve --module convert_small --intents bot_model` answers over HTTP.
 classifier.save("bot_model", overwrite=True)

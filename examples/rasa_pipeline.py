@@ -1,9 +1,9 @@
 """# In a Rasa pipeline
 
-Rasa 2.8 and 3.x read the modules with the components that they had for the original ConveRT. This
-writes the files of a small bot; `rasa train nlu` trains it where Rasa is installed, which has an
-older Python and TensorFlow than convert_tf. The same `nlu.yml` and the same module train
-`IntentClassifier`, which shows before what to expect.
+Rasa 2.8 and 3.x load the modules with the components they had for the original ConveRT. This script
+writes the files of a small bot. Run `rasa train nlu` on them where Rasa is installed; it needs an
+older Python and TensorFlow than convert_tf. Then the script trains `IntentClassifier` on the same
+`nlu.yml` and module, to show what to expect.
 """
 
 from pathlib import Path
@@ -40,14 +40,14 @@ Path("config.yml").write_text(
 pipeline:
 - name: WhitespaceTokenizer
 - name: ConveRTFeaturizer
-  model_url: {module_path("convert")}
+  model_url: {module_path("convert_small")}
 - name: DIETClassifier
   epochs: 100
 """,
     encoding="utf-8",
 )
 
-classifier = IntentClassifier("convert").fit(*read_labelled("nlu.yml"))
+classifier = IntentClassifier("convert_small").fit(*read_labelled("nlu.yml"))
 messages = ["do you have room for six people?", "my steak is burnt", "I'll have the fish"]
 for message, intent in zip(messages, classifier.predict(messages), strict=True):
     print(f"{intent:9s} {message}")

@@ -1,9 +1,9 @@
-"""# Rank the best again
+"""# Rerank the best candidates
 
-A dual encoder finds the best of many candidates in milliseconds; a poly- or cross-encoder, which
-reads context and candidate with more attention, ranks the few that are left. Both start from a
-released module and are trained on pairs of your own; here for few steps on few pairs, to show the
-way and not what it gains.
+A dual encoder finds the best of many candidates in milliseconds. A poly- or cross-encoder then
+reads the context together with each of the few that are left, and ranks them again. Both start
+from a released encoder and are trained on your own pairs. Here they train for a few steps on a few
+pairs, which shows the steps and not the gain.
 """
 
 import csv

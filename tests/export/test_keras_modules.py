@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_hub as hub
 from support.documents import blocks, run_block
 
-MODULE = "hub_modules/convert/1"
+MODULE = "hub_modules/convert_small/1"
 FINE_TUNING, SERVING = blocks("docs/deployment.md", language="python", section="Keras")
 TEXTS = ["where is my card?", "refund, please", "", "thanks"]
 

@@ -172,7 +172,7 @@ def test_embeddings_of_a_real_client(client, encoder):
 def test_the_client_of_the_page(encoder):
     pytest.importorskip("openai")
     (block,) = blocks("docs/service.md", language="python", section="Clients of OpenAI")
-    with running(make_application(Model(encoder, "convert"))) as url:
+    with running(make_application(Model(encoder, "convert_small"))) as url:
         found = run_block(block, {"http://127.0.0.1:8000": url})
         found["client"].close()
     expected = encoder.encode("where is my card?")
