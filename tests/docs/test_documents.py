@@ -196,7 +196,7 @@ def test_the_table_of_packages_is_that_of_the_code():
 
 
 def trips():
-    section = page_text(CONTRIBUTING).split("## Four trips")[1].split("\n## ")[0]
+    section = page_text(CONTRIBUTING).split("## Three trips")[1].split("\n## ")[0]
     found = re.split(r"\n\n(?=[A`])", section)[1:]
     return {
         trip.splitlines()[0]: re.findall(r"^\d\. `([^`]+)`", trip, re.MULTILINE) for trip in found
@@ -204,11 +204,30 @@ def trips():
 
 
 def test_trips_are_short_and_of_files_that_exist():
-    assert len(trips()) == 4
+    assert len(trips()) == 3
     for start, files in trips().items():
-        assert 1 < len(files) <= 8, start
+        assert 1 < len(files) <= 6, start
         for path in files:
             assert (ROOT / path).is_file(), path
+
+
+def recipes():
+    """The lists of "How to add", by what is added: the files that each names."""
+    section = page_text(CONTRIBUTING).split("## How to add")[1].split("\n## ")[0]
+    parts = re.split(r"\n\n(?=A \*\*)", section)[1:]
+    return {
+        re.search(r"\*\*(.+?)\*\*", part)[1]: re.findall(r"`((?:convert_tf|tests)/[^`]+)`", part)
+        for part in parts
+    }
+
+
+def test_each_list_of_how_to_add_names_code_and_a_test():
+    assert {*recipes()} == {
+        "corpus", "reduction", "signature", "loss", "flag of the intent classifier",
+    }  # fmt: skip
+    for added, files in recipes().items():
+        assert all((ROOT / path).is_file() for path in files), added
+        assert files[0].startswith("convert_tf/") and files[-1].startswith("tests/"), added
 
 
 def imports(path: str) -> set[str]:
