@@ -181,7 +181,7 @@ def time_cross(config, context, counts, rng) -> dict[str, dict]:
     """The cross-encoder's row: 1,000 candidates measured, in batches."""
     if not _CROSS_TURNS.value:
         return {}
-    head = HeadConfig(head="cross", reduction="sqrt_n", negatives_from="sampled")
+    head = HeadConfig(head="cross", reduction="sqrt_n")
     ranker = make_ranker(RankerConfig(config, head))
     shape = (1, CROSS_BATCH, _CANDIDATE_TOKENS.value)
     ids = rng.integers(0, config.num_ids, shape).astype(np.int32)

@@ -90,23 +90,29 @@ class Runs:
             max_candidate_tokens=40,
         )
 
-    def head(self, name: str) -> Any:
+    def head(self, name: str) -> tuple[Any, dict[str, Any]]:
+        """A row's head, and options of its training."""
         from convert_tf.config.head import HeadConfig
 
         values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
         if _TASK.value == "records" and values["head"] != "cross":
             source = "in_batch"
-        return HeadConfig(**values, negatives=_NEGATIVES.value, negatives_from=source)
+        frozen = {n: values.pop(n) for n in ("freeze", "trainable_blocks") if n in values}
+        return HeadConfig(**values), {
+            **frozen,
+            "negatives": _NEGATIVES.value,
+            "negatives_from": source,
+        }
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
         from convert_tf.checkpoints.ranker import initial_ranker
-        from convert_tf.config.train import TrainConfig
+        from convert_tf.config.head import RankerTraining
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.numerics.initializers import set_seed
         from convert_tf.training.ranker.objective import make_ranker_training
 
-        head = self.head(name)
+        head, options = self.head(name)
         set_seed(seed)
         ranker, _ = initial_ranker(_TRUNK.value, head, dtype=self.precision)
         if name.startswith("cross across"):
@@ -114,18 +120,16 @@ class Runs:
             bias.assign(np.full(bias.shape, float(name.split()[-1])))
         steps = self.train.num_examples // _BATCH.value
         if name not in self.models:
-            config = TrainConfig(
+            config = RankerTraining(
                 steps=steps,
                 batch_size=_BATCH.value,
                 optimizer="adamax",
                 learning_rate=_RATE.value,
                 final_learning_rate=_RATE.value / 10,
                 warmup_steps=max(1, steps // 10),
-                label_smoothing=0.0,
-                l2=0.0,
-                embedding_clip=0.0,
+                **options,
             )
-            model = make_ranker_training(ranker, config, head, precision=self.precision)
+            model = make_ranker_training(ranker, config, precision=self.precision)
             self.models[name] = model, [np.asarray(v).copy() for v in model.optimizer.variables]
         model, optimizer_start = self.models[name]
         for variable, value in zip(model.optimizer.variables, optimizer_start, strict=True):
@@ -133,10 +137,9 @@ class Runs:
         for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
             variable.assign(fresh)
         sampler = None
-        if head.negatives_from != "in_batch":
-            sampler = NegativeSampler(
-                self.train, source=head.negatives_from, count=_NEGATIVES.value
-            )
+        source = options["negatives_from"]
+        if source != "in_batch":
+            sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
         batches = iter(
             RankingBatches(
                 self.train,

@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
@@ -42,7 +42,7 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def random_batch(config: ModelConfig, train: TrainConfig) -> dict[str, np.ndarray]:
+def random_batch(config: ModelConfig, train: EncoderTraining) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     lengths = random.exponential(_TOKENS.value, size=2 * train.batch_size).astype(int)
     splits = np.cumsum([0, *np.clip(lengths, 1, config.max_tokens)])
@@ -63,7 +63,7 @@ def measure(micro_batch: int) -> dict[str, float]:
         "side_hidden_dim": 2 * dim,
     }
     config = model_preset(_MODEL.value, **(shape if dim else {}))
-    train = TrainConfig(batch_size=_BATCH.value, micro_batch=micro_batch)
+    train = EncoderTraining(batch_size=_BATCH.value, micro_batch=micro_batch)
     precision = choose_precision(_PRECISION.value)
     encoder = DualEncoder(
         config,

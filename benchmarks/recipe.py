@@ -57,7 +57,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "adam-3e-3-batch-128": _with_rate(3e-3),
     "adam-1e-3-batch-64": _with_rate(1e-3, batch_size=64),
     "adam-1e-3-batch-512": _with_rate(1e-3, batch_size=512),
-    "adamw-1e-3-batch-128": _with_rate(1e-3, optimizer="adamw", weight_decay=0.01),
     "adadelta-1-scale-20-batch-128": _with_rate(
         1.0, final_learning_rate=1e-3, optimizer="adadelta"
     ),

@@ -12,11 +12,11 @@ __version__ = "0.1.0"
 
 _LAZY_NAMES = {
     "ModelConfig": "convert_tf.config.model",
-    "TrainConfig": "convert_tf.config.train",
-    "DataConfig": "convert_tf.config.train",
+    "EncoderTraining": "convert_tf.config.train",
     "HeadConfig": "convert_tf.config.head",
+    "RankerTraining": "convert_tf.config.head",
     "BertConfig": "convert_tf.config.bert",
-    "PretrainConfig": "convert_tf.config.pretrain",
+    "Pretraining": "convert_tf.config.pretrain",
     "SentenceEncoder": "convert_tf.encoding.sentence_encoder",
     "EncoderClient": "convert_tf.encoding.client",
     "Ranker": "convert_tf.ranking.ranker",

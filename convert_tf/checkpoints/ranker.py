@@ -9,9 +9,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
-from convert_tf.config.bert import BertConfig
-from convert_tf.config.head import AUTO, HeadConfig
-from convert_tf.config.model import ModelConfig
+from convert_tf.config.head import HeadConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.joint_trunk import ConvertTrunk
 from convert_tf.models.losses import annealed_scale
@@ -87,7 +85,6 @@ def initial_ranker(
     if kind is Kind.RANKER:
         source, vocabulary = load_ranker(folder)
         scale = head.scale or source.config.head.scale
-        head = _frozen(head, source.config.model)
         config = RankerConfig(source.config.model, _scaled(head, scale), source.config.trunk)
         ranker = make_ranker(config, **options)
         _copy_weights(source.trunk, ranker.trunk)
@@ -97,8 +94,6 @@ def initial_ranker(
         return ranker, vocabulary
     if kind in (Kind.BERT, Kind.HUGGING_FACE):
         bert, vocabulary = load_bert(folder)
-        if kind is Kind.HUGGING_FACE:
-            head = _frozen(head, bert.config)
         config = RankerConfig(bert.config, _scaled(head, head.scale or 1.0), "bert")
         ranker = make_ranker(config, **options)
         for trunk in filter(None, (ranker.trunk, ranker.candidate_trunk)):
@@ -113,18 +108,8 @@ def initial_ranker(
     return ranker, vocabulary
 
 
-def _frozen(head: HeadConfig, model: ModelConfig | BertConfig) -> HeadConfig:
-    """A head in which `auto` leaves the embeddings of a published BERT alone."""
-    is_published = isinstance(model, BertConfig) and model.is_published
-    return (
-        dataclasses.replace(head, freeze="embeddings")
-        if (is_published and head.freeze == AUTO)
-        else head
-    )
-
-
 def _scaled(head: HeadConfig, scale: float) -> HeadConfig:
-    return HeadConfig.from_dict({**head.to_dict(), "scale": float(scale)})
+    return dataclasses.replace(head, scale=float(scale))
 
 
 def _copy_weights(source: Any, target: Any) -> None:

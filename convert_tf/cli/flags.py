@@ -1,11 +1,12 @@
 """What the commands' flags share: a flag for each field of a dataclass, and refusals."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
+FLAGS = "Flags"  # heading of those that have no other
 NEEDED = object()  # the default of a flag that must be given
 
 # What `define_flags` of a command is given: `define_flag` with the command's flags.
@@ -34,6 +35,8 @@ def define_flag(
     kind: type | None = None,
     choices: Sequence[str] | None = None,
     repeats: bool = False,
+    group: str = FLAGS,
+    is_common: bool = False,
     **bounds: float,
 ) -> None:
     """Defines one flag.
@@ -46,46 +49,61 @@ def define_flag(
       kind: type of its values; by default that of `default`, and `str` where that tells none.
       choices: the values that it may have.
       repeats: whether it may be given several times, for a list of strings.
+      group: heading under which the help lists it.
+      is_common: whether `--help` lists it where a command has too many flags for one screen.
       **bounds: `lower_bound` and `upper_bound` of a number.
     """
-    needed: dict[str, Any] = {"required": True} if default is NEEDED else {}
-    default = None if needed else default
-    if choices is not None:
-        flags.DEFINE_enum(name, default, choices, text, values)
+    is_needed = default is NEEDED
+    default = None if is_needed else default
+    if choices:
+        flags.DEFINE_enum(name, default, choices, text, values, module_name=group)
     elif repeats:
-        flags.DEFINE_multi_string(name, default, text, values, **needed)
+        flags.DEFINE_multi_string(name, default, text, values, module_name=group)
     else:
         define = _DEFINE.get(kind or type(default), flags.DEFINE_string)
-        define(name, default, text, flag_values=values, **needed, **bounds)
+        define(name, default, text, flag_values=values, module_name=group, **bounds)
+    flag: Any = values[name]
+    flag.is_needed, flag.is_common = is_needed, is_common
 
 
-def define_fields(
-    define: Define,
-    config_class: Any,
-    *,
-    leave_out: Collection[str] = (),
-    choices: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Defines a flag for each field of a dataclass, with the field's line of its docstring.
+def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:
+    """Defines a flag for each field of dataclasses whose fields are `config.base.option`s.
 
     The flags are None where they are not given.
 
     Args:
       define: see `Define`.
-      config_class: a dataclass with `explanations`; every field has a default.
+      *configs: dataclasses; a field that several have is one flag.
       leave_out: fields that get no flag.
-      choices: the values of fields that have only some.
     """
-    explained = config_class.explanations()
-    for field in _fields(config_class, leave_out):
-        text = f"{explained[field.name]} Default: {field.default!r}."
-        own_choices = (choices or {}).get(field.name)
-        kind = int if field.default is None else type(field.default)
-        define(field.name, None, text, kind=kind, choices=own_choices)
+    fields: dict[str, list[dataclasses.Field]] = {}
+    for config in configs:
+        for field in dataclasses.fields(config):
+            if field.name not in leave_out:
+                fields.setdefault(field.name, []).append(field)
+    for name, (field, *others) in fields.items():
+        text = field.metadata["text"]
+        # 0 and "" say that another flag decides, or the model.
+        later = [other.default for other in others if other.default not in (0, "", field.default)]
+        if field.default or later:
+            text += f" Default: {' or '.join(map(_as_flag, (field.default, *later)))}."
+        define(
+            name,
+            None,
+            text,
+            kind=int if field.default is None else type(field.default),
+            choices=list(dict.fromkeys(c for f in (field, *others) for c in f.metadata["choices"])),
+            group=field.metadata["group"] or FLAGS,
+            is_common=field.metadata["is_common"],
+        )
+
+
+def _as_flag(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def given_fields(
-    values: flags.FlagValues, config_class: Any, *, leave_out: Collection[str] = ()
+    values: flags.FlagValues, config: Any, *, leave_out: Collection[str] = ()
 ) -> dict[str, Any]:
     """The fields of a dataclass whose flags were given, with lists as tuples of the field's type.
 
@@ -93,8 +111,8 @@ def given_fields(
       ValueError: an item of a list is not of that type.
     """
     given = {}
-    for field in _fields(config_class, leave_out):
-        value = values[field.name].value
+    for field in dataclasses.fields(config):
+        value = None if field.name in leave_out else values[field.name].value
         if value is None:
             continue
         if isinstance(field.default, tuple):
@@ -102,10 +120,6 @@ def given_fields(
             value = tuple(kind(item) for item in value)
         given[field.name] = value
     return given
-
-
-def _fields(config_class: Any, leave_out: Collection[str]) -> Iterator[dataclasses.Field]:
-    return (each for each in dataclasses.fields(config_class) if each.name not in leave_out)
 
 
 # Flags whose values are models; each may be the name of a released one.
@@ -204,7 +218,7 @@ def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) 
       ValueError: there is one.
     """
     for reason, names in unread.items():
-        if found := sorted(f"--{name}" for name in names if values[name].present):
+        if found := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):
             raise ValueError(
                 f"Each flag must have an effect. Received: {', '.join(found)} {reason}. Leave "
                 f"{'it' if len(found) == 1 else 'them'} out."

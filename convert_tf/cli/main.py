@@ -23,7 +23,8 @@ from typing import Any
 from absl import flags
 
 from convert_tf import __version__
-from convert_tf.cli.flags import UsageError, define_flag, resolve_names
+from convert_tf.cli.flags import FLAGS, UsageError, define_flag, resolve_names
+from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 
 # In the order of the road from dumps to answers; "index build" is in `convert_tf.cli.index.build`.
 COMMANDS = {
@@ -51,8 +52,10 @@ COMMANDS = {
     "intent export": "a classifier with its encoder as one file for the light runtime",
     "intent benchmark": "compares encoders and heads on few examples of each intent",
 }
-_HELP = ("--help", "-h", "-help")
+_HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
+_GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
+_COLUMN = 26  # where a flag's text begins, if its form is shorter
 _BROKEN_PIPE = 141  # as shells say of SIGPIPE
 
 
@@ -85,17 +88,16 @@ def _main(arguments: list[str], program: str) -> int:
         return _list_or_refuse(arguments, program)
     called = program if program.endswith(".py") else f"{program} {name}"
     values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "verbosity", 0, "1 also shows where in the program an error happened.", flag_values=values
-    )
+    define = functools.partial(define_flag, values)
+    define("verbosity", 0, "1 also shows where in the program an error happened.")
     interrupted = "interrupted"
     try:
         command = importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
-        command.define_flags(functools.partial(define_flag, values))
+        command.define_flags(define)
         own = arguments[len(name.split()) :]
         if {*own} & {*_HELP}:
-            print(_help(command, values, called))
+            print(_help(command, values, called, is_full="--helpfull" in own))
             return 0
         with warnings.catch_warnings():
             _show_own_warnings()
@@ -157,7 +159,7 @@ def _listing(names: Sequence[str], program: str) -> str:
             "",
             *lines,
             "",
-            f"{program} COMMAND --help shows an example and the flags.",
+            f"{program} COMMAND --help shows an example and the flags, --helpfull all of them.",
             "--flagfile=FILE reads flags from a file, a flag a line.",
             f"{program} --version says which version this is.",
         ]
@@ -173,11 +175,11 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
         near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
         tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
         raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error
-    except flags.IllegalFlagValueError as error:
-        if "other than None" in str(error):  # absl's words for one that is not given
-            needed = " and ".join(f"--{name}" for name in _missing(values))
-            raise UsageError(f"{needed} must be given") from error
-        raise
+    flag: Any
+    if missing := [
+        f"--{name}" for name in values if (flag := values[name]).is_needed and flag.value is None
+    ]:
+        raise UsageError(f"{' and '.join(missing)} must be given")
     resolve_names(values)
     if passes_on:
         command.run(values, rest)
@@ -189,47 +191,48 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
         command.run(values)
 
 
-def _help(command: ModuleType, values: flags.FlagValues, called: str) -> str:
-    """The example, what the command does, and its flags."""
+def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full: bool) -> str:
+    """The example, what the command does, and its flags.
+
+    Without `is_full` a command that marks its common flags shows these and one paragraph.
+    """
     before, example, after = (command.__doc__ or "").split("```", 2)
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
-    lines = [example.strip(), "", text.strip(), "", f"Flags of {called}:"]
-    width = min(shutil.get_terminal_size().columns, 100)
-    for name in sorted(values, key=lambda name: name == "verbosity"):
-        flag: Any = values[name]
-        lines.append(f"  {_form(values, flag)}")
-        # absl adds to the text what the form says.
-        text = re.sub(
-            r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z", "", flag.help
+    groups: dict[str, list[Any]] = values.flags_by_module_dict()
+    common = {name: [flag for flag in group if flag.is_common] for name, group in groups.items()}
+    is_short = any(common.values()) and not is_full
+    if is_short:
+        text, groups = (
+            text.partition("\n\n")[0],
+            {name: group for name, group in common.items() if group},
         )
-        lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    lines = [example.strip(), "", text.strip()]
+    for name in sorted(groups, key=_GROUPS.index):
+        lines += ["", "Other:" if name == FLAGS and len(groups) > 1 else f"{name}:"]
+        for flag in sorted(groups[name], key=lambda flag: flag.name == "verbosity"):
+            lines += _flag_help(flag)
+    if is_short:
+        lines += ["", f"{called} --helpfull lists all {len([*values])} flags."]
     return "\n".join(lines)
 
 
-def _form(values: flags.FlagValues, flag: Any) -> str:
-    """How a flag is written, with its default."""
+def _flag_help(flag: Any) -> list[str]:
+    """How a flag is written, with its default, and its text."""
+    default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
+    form = f"  --{flag.name}={'' if default is None else default}"
     if flag.boolean:
-        return f"--[no]{flag.name}" + (", on by default" if flag.default else "")
-    default = flag.default
-    if isinstance(default, list):
-        default = ",".join(default)
-    return (
-        f"--{flag.name}={'' if default is None else default}"
-        + (f" ({', '.join(flag.parser.enum_values)})" if isinstance(flag, flags.EnumFlag) else "")
-        + (", repeatable" if isinstance(flag, flags.MultiFlag) else "")
-        + (", needed" if flag.name in _missing(values) else "")
-    )
-
-
-def _missing(values: flags.FlagValues) -> list[str]:
-    """The flags that must be given and are not."""
-
-    def is_missing(flag: Any) -> bool:
-        try:
-            for validator in flag.validators:
-                validator.verify(values)
-        except flags.ValidationError:
-            return flag.value is None
-        return False
-
-    return [name for name in values if is_missing(values[name])]
+        form = f"  --[no]{flag.name}" + (", on by default" if flag.default else "")
+    # absl adds to the text what the form says.
+    added = r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z"
+    text = re.sub(added, "", flag.help)
+    if isinstance(flag, flags.EnumFlag):
+        text = f"{', '.join(flag.parser.enum_values)}. {text}"
+    if isinstance(flag, flags.MultiFlag):
+        text += " Repeatable."
+    if flag.is_needed:
+        text += " Required."
+    width = min(shutil.get_terminal_size().columns, 100)
+    indent = " " * _COLUMN
+    if len(form) < _COLUMN - 1:
+        return textwrap.wrap(form.ljust(_COLUMN) + text, width, subsequent_indent=indent)
+    return [form, *textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)]

@@ -38,7 +38,7 @@ from convert_tf.cli.flags import (
     given_fields,
     same,
 )
-from convert_tf.corpora.comments import DEDUPLICATE, LONG, PRESETS, Rules
+from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.dumps import find_files
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.registry import CORPORA
@@ -76,7 +76,7 @@ def define_flags(define: Define) -> None:
     )
     for name, fields in _TOGETHER.items():
         define(name, None, f"Sets --{', --'.join(fields)}.", kind=int)
-    define_fields(define, Rules, choices={"deduplicate": DEDUPLICATE, "long": LONG})
+    define_fields(define, Rules)
     define("tokenize", False, "Write token ids beside the records; needs --vocab.")
     define("vocab", None, "Vocabulary for --tokenize and for the lengths in the report.")
     define("memory_limit", options.memory_limit, "Memory for sorting, as 512MB.")

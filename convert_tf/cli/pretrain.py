@@ -16,8 +16,9 @@ Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, define_fields, given_fields, same
+from convert_tf.config.base import DATA, MODEL, OUTPUT
 from convert_tf.config.bert import BERT_PRESETS, BertConfig
-from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.config.pretrain import Pretraining
 
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 # Fields of BertConfig that come from the vocabulary, not from flags.
@@ -27,17 +28,26 @@ FROM_VOCABULARY = (
 
 
 def define_flags(define: Define) -> None:
-    define("model", None, "Preset of the trunk.", choices=sorted(BERT_PRESETS))
-    define("vocab", None, "Vocabulary file; token ids bring their own.")
-    define("num_oov_buckets", 1_000, BertConfig.explanations()["num_oov_buckets"])
-    define("output", NEEDED, "Folder of the run.")
-    define("init_from", None, "BERT-shaped model directory to start from.")
-    define_fields(define, PretrainConfig)
+    define_fields(define, Pretraining)
+    define("vocab", None, "Vocabulary file; token ids bring their own.", group=DATA, is_common=True)
+    define(
+        "model",
+        None,
+        "Preset of the trunk.",
+        choices=sorted(BERT_PRESETS),
+        group=MODEL,
+        is_common=True,
+    )
+    define(
+        "init_from", None, "BERT-shaped model directory to start from.", group=MODEL, is_common=True
+    )
+    define("num_oov_buckets", 1_000, "Hash buckets for unknown tokens.", group=MODEL)
     define_fields(define, BertConfig, leave_out=FROM_VOCABULARY)
+    define("output", NEEDED, "Folder of the run.", group=OUTPUT, is_common=True)
 
 
 def run(values: Any) -> None:
-    config = PretrainConfig(**given_fields(values, PretrainConfig))
+    config = Pretraining(**given_fields(values, Pretraining))
     if not config.data:
         raise ValueError("--data must name a folder of records or of token ids. Received: none.")
     from convert_tf.training.pretraining.run import pretrain

@@ -1,12 +1,13 @@
 r"""Trains or fine-tunes a dual encoder, or a ranker on top of it.
 
 ```
-convert-tf train --data data/ --vocab vocab.txt --model convert --output runs/convert
+convert-tf train --data data/ --vocab vocab.txt --model convert_small --output runs/small
 ```
 
-Running the same command again resumes a run that was stopped. A file of one's own pairs (CSV or TSV
-with a context and a response, or a question and an answer) or dialogues (JSON lines with `turns`)
-is prepared on the way:
+Running the same command again resumes a run that was stopped.
+
+A file of your own pairs (CSV or TSV with a context and a response, or a question and an answer) or
+dialogues (JSON lines with `turns`) is prepared first:
 
 ```
 convert-tf train --data faq.csv --model tiny --output runs/faq
@@ -21,74 +22,112 @@ convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data tra
 ```
 """
 
-import dataclasses
 import os
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_fields, given_fields, same
-from convert_tf.config.head import HeadConfig, unread_head_options
+from convert_tf.cli.flags import (
+    NEEDED,
+    Define,
+    check_read,
+    define_fields,
+    given_fields,
+    same,
+)
+from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, Config
+from convert_tf.config.head import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.train import TRAIN_RECIPES, DataConfig, TrainConfig, train_recipe
+from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
 
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 # Fields that come from the vocabulary, not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator")
+_OF_ENCODERS = ("model", "vocab", "recipe", *_PROCESSES)  # and the fields of configurations
 
 
 def define_flags(define: Define) -> None:
+    define("vocab", None, "Vocabulary file; token ids bring their own.", group=DATA, is_common=True)
     define(
-        "model", None, "Preset of the model: convert, convert_small, convert_multi_context or tiny."
+        "model",
+        None,
+        "Preset of a new model.",
+        choices=sorted(MODEL_PRESETS),
+        group=MODEL,
+        is_common=True,
     )
-    define("vocab", None, "Vocabulary file; token ids bring their own.")
-    define("output", NEEDED, "Folder of the run.")
+    define(
+        "init_from",
+        None,
+        "Model to start from (fine-tuning): a released name, a run's folder or a module.",
+        group=MODEL,
+        is_common=True,
+    )
+    define(
+        "head",
+        None,
+        "Fine-tune --init_from as a ranker of this kind.",
+        choices=HEADS,
+        group=MODEL,
+        is_common=True,
+    )
     define(
         "recipe",
         None,
-        "Training options to start from; other flags count beyond it. paper: ADADELTA, for half a "
-        "billion pairs. paper_finetune: what the paper fine-tunes with, from --init_from. small: "
-        "Adam, for a million or fewer. Default: small for a file, else paper.",
+        "Options to start from; flags that you set override them. small: Adam, for up to a million "
+        "pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper.",
         choices=sorted(TRAIN_RECIPES),
+        group=OPTIMISATION,
+        is_common=True,
     )
-    define(
-        "dev_data",
-        None,
-        "With --head: what is evaluated on. Default: the dev split of a folder of records.",
+    define("output", NEEDED, "Folder of the run.", group=OUTPUT, is_common=True)
+    define_fields(
+        define,
+        EncoderTraining,
+        RankerTraining,
+        HeadConfig,
+        ModelConfig,
+        leave_out=(*_FROM_VOCABULARY, "head"),
     )
     define(
         "num_processes",
         None,
         "Processes that train together, each with its share of every batch.",
         kind=int,
+        group=OPTIMISATION,
     )
-    define("process_id", None, "Number of this process, from 0, which writes and prints.", kind=int)
+    define(
+        "process_id",
+        None,
+        "Number of this process, from 0, which writes and prints.",
+        kind=int,
+        group=OPTIMISATION,
+    )
     define(
         "coordinator",
         None,
         "host:port on which process 0 listens; auto asks Slurm, Open MPI, Kubernetes or Cloud TPU "
         "for what is not given of these three.",
+        group=OPTIMISATION,
     )
-    define("init_from", None, "Model directory or module to start from (fine-tuning).")
-    define_fields(define, DataConfig)
-    define_fields(define, ModelConfig, leave_out=_FROM_VOCABULARY)
-    define_fields(define, TrainConfig)
-    define_fields(define, HeadConfig)
 
 
 def run(values: Any) -> None:
-    head = given_fields(values, HeadConfig)
     processes = {
         name: getattr(values, name) for name in _PROCESSES if getattr(values, name) is not None
     }
-    if processes and (head or os.path.isfile(values.data or "")):
+    if processes and (values.head or os.path.isfile(values.data or "")):
         raise ValueError(
             "Several processes train a dual encoder on a folder of token ids or of records. "
-            f"Received: {processes} and {'a head' if head else 'a file'}. Leave these "
+            f"Received: {processes} and {'a head' if values.head else 'a file'}. Leave these "
             "flags away, or prepare a folder first."
         )
-    if head:
-        _train_head(values, head)
+    encoder = {*EncoderTraining.defaults(), *ModelConfig.defaults(), *_OF_ENCODERS}
+    ranker = {*RankerTraining.defaults(), *HeadConfig.defaults()}
+    if values.head:
+        check_read(values, {"with --head, which trains a ranker": encoder - ranker})
+        _train_ranker(values)
     else:
+        check_read(values, {"without --head": ranker - encoder})
         _train_encoder(values, processes)
 
 
@@ -97,49 +136,40 @@ def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
     if values.model is None and model_flags:
         raise ValueError(f"Model flags need --model. Received: {sorted(model_flags)}.")
     model = model_preset(values.model, **model_flags) if values.model else None
-    train_flags = given_fields(values, TrainConfig)
-    data = DataConfig(**given_fields(values, DataConfig))
+    given = given_fields(values, EncoderTraining)
+    options: dict[str, Any] = given
     vocabulary, recipe = values.vocab, values.recipe or "paper"
-    if not data.data:
+    if not values.data:
         raise ValueError(
             "--data must name a folder of records or of token ids, or a file of pairs or "
             "dialogues. Received: none."
         )
-    if not os.path.exists(data.data):
-        raise ValueError(f"--data must exist. Received: {data.data!r}. Check the path.")
+    if not os.path.exists(values.data):
+        raise ValueError(f"--data must exist. Received: {values.data!r}. Check the path.")
     if model is None and not values.init_from:
         raise ValueError(
             "Training needs a model. Received: none. "
             f"Give --model ({', '.join(MODEL_PRESETS)}), or --init_from."
         )
-    if os.path.isfile(data.data):
+    if os.path.isfile(values.data):
         prepare_own_file = _import_own_file()
         own = prepare_own_file(
-            data.data, values.output, vocabulary=vocabulary, learns_vocabulary=not values.init_from
-        )
+            values.data, values.output, vocabulary=vocabulary,
+            learns_vocabulary=not values.init_from,
+        )  # fmt: skip
         vocabulary = own.vocabulary
-        changes: dict[str, Any] = {"data": own.data}
-        if values.eval_splits is None:
-            changes["eval_splits"] = own.eval_splits
-        data = dataclasses.replace(data, **changes)
         recipe = values.recipe or "small"
-        if recipe == "small":
-            train_flags = {**own.sizes(train_flags.get("batch_size")), **train_flags}
+        sizes = own.sizes(given.get("batch_size")) if recipe == "small" else {}
+        options = {"eval_splits": own.eval_splits, **sizes, **given, "data": own.data}
     if recipe == "paper_finetune":
-        train_flags = {**_scale_of(values.init_from), **train_flags}
-    train_config = train_recipe(recipe, **train_flags)
+        options = {**_scale_of(values.init_from), **options}
+    config = train_recipe(recipe, **options)
+    _check_effect(config, given)
     from convert_tf.training.encoder.run import train
     from convert_tf.training.processes import join_processes
 
     join_processes(**processes)
-    train(
-        model,
-        train_config,
-        data,
-        output=values.output,
-        vocabulary=vocabulary,
-        init_from=values.init_from,
-    )
+    train(model, config, vocabulary=vocabulary, **same(values, "output init_from"))
 
 
 def _scale_of(init_from: str | None) -> dict[str, float]:
@@ -155,44 +185,41 @@ def _scale_of(init_from: str | None) -> dict[str, float]:
     return {"scale_start": scale, "scale_end": scale}
 
 
-def _train_head(values: Any, given: dict[str, Any]) -> None:
-    """The run of a ranker; `given` are the flags of its head."""
-    unread = [name for name in ("model", "vocab", "recipe") if getattr(values, name) is not None]
-    unread += given_fields(values, ModelConfig, leave_out=_FROM_VOCABULARY)
-    unread += given_fields(values, DataConfig, leave_out=("data",))
-    if "head" not in given or unread:
-        raise ValueError(
-            "Flags of a head go with --head, and with none of another model or of packed data. "
-            f"Received: {sorted(unread or given)}. "
-            f"{'Leave them out' if unread else 'Add --head=bi, poly or cross'}."
-        )
-    data, dev_data = values.data, values.dev_data
-    if dev_data is None and data and os.path.isdir(data):
-        dev_data = data
-    if not data or not dev_data or not values.init_from:
+def _train_ranker(values: Any) -> None:
+    head = HeadConfig(**given_fields(values, HeadConfig))
+    options = given_fields(values, RankerTraining)
+    data = options.get("data", "")
+    if os.path.isdir(data):
+        options.setdefault("dev_data", data)
+    if not data or not options.get("dev_data") or not values.init_from:
         raise ValueError(
             "A head is trained with --init_from, --data and --dev_data (a folder of records, which "
             "has a dev split, or a file of given candidates). Received: "
-            f"init_from {values.init_from!r}, data {data!r}, dev_data {dev_data!r}."
+            f"init_from {values.init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
-    if given["head"] == "cross" and "negatives_from" not in given:
-        given["negatives_from"] = "sampled" if os.path.isdir(data) else "given"
-    ignored = unread_head_options(given)
-    if ignored:
-        raise ValueError(
-            f"Each flag must be read by the head that is trained. Received: {', '.join(ignored)} "
-            "with other flags under which nothing reads them. Leave them out."
-        )
-    head = HeadConfig.from_dict(given)
-    train_flags = given_fields(values, TrainConfig)
-    for name, other in (("steps", "epochs"), ("eval_every", "evaluations_per_epoch")):
-        if name in train_flags and other in given:
-            raise ValueError(f"Either --{name} or --{other} is given. Received: both.")
+    if head.head == "cross":
+        options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
+    _check_effect(head, given_fields(values, HeadConfig))
+    _check_effect(
+        RankerTraining(**overridden(RankerTraining.defaults(), options)),
+        given_fields(values, RankerTraining, leave_out=("weight_decay",)),
+    )
     from convert_tf.training.ranker.run import train_ranker
 
-    train_ranker(
-        head, train_flags, data=data, dev_data=dev_data, **same(values, "init_from output")
-    )
+    train_ranker(head, options, **same(values, "init_from output"))
+
+
+def _check_effect(config: Config, given: dict[str, Any]) -> None:
+    """Refuses flags that have no effect next to the others.
+
+    Raises:
+      ValueError: there is one.
+    """
+    for name, other in config.unread(list(given)).items():
+        raise ValueError(
+            f"--{name} has no effect with --{other}={getattr(config, other)}. Leave it out, or "
+            f"change --{other}."
+        )
 
 
 def _import_own_file() -> Any:

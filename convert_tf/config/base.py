@@ -1,15 +1,15 @@
-"""What all configurations are: frozen dataclasses with strict JSON."""
+"""What all configurations are: frozen dataclasses with strict JSON, whose fields are flags."""
 
 import dataclasses
-import inspect
-import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from convert_tf.storage.json_text import parsed_json, written_json
 
 TOKENIZERS = ("subword", "sentencepiece")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
+# Headings of the help.
+DATA, MODEL, OPTIMISATION, OUTPUT = "Data", "Model", "Optimisation", "Output"
 ConfigT = TypeVar("ConfigT", bound="Config")
 
 
@@ -57,9 +57,93 @@ def check(condition: bool, rule: str, received: object) -> None:
         raise ValueError(f"{rule} Received: {received!r}. Choose a value that keeps this rule.")
 
 
+def option(
+    default: Any,
+    text: str,
+    *,
+    group: str = "",
+    is_common: bool = False,
+    choices: Sequence[str] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    read_with: tuple[str, Any] | None = None,
+) -> Any:
+    """A field of a `Config`.
+
+    Args:
+      default: its value where none is given.
+      text: what it is, for the help.
+      group: heading under which the help lists it.
+      is_common: whether the short help lists it too.
+      choices: the values it may have.
+      at_least, above, at_most, below: bounds of a number.
+      read_with: another field and the values with which this one has an effect; None stands for
+        any value but "" and 0.
+    """
+    metadata = {name: value for name, value in locals().items() if name != "default"}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def changed(config: type["Config"], name: str, default: Any, **changes: Any) -> Any:
+    """A field of a base class with another default, and with changes of its other arguments."""
+    (field,) = (field for field in dataclasses.fields(config) if field.name == name)
+    return option(default, **{**field.metadata, **changes})
+
+
+_BOUNDS = {
+    "at_least": ("at least", lambda value, bound: value >= bound),
+    "above": ("greater than", lambda value, bound: value > bound),
+    "at_most": ("at most", lambda value, bound: value <= bound),
+    "below": ("less than", lambda value, bound: value < bound),
+}
+
+
+def _check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    if choices := metadata.get("choices"):
+        check(value in choices, f"{name} must be one of {', '.join(choices)}.", value)
+    bounds = {kind: metadata[kind] for kind in _BOUNDS if metadata.get(kind) is not None}
+    words = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
+    is_within = all(_BOUNDS[kind][1](value, bound) for kind, bound in bounds.items())
+    check(is_within, f"{name} must be {words}.", value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """JSON in and out; unknown keys are an error that lists the valid ones."""
+    """JSON in and out; unknown keys are an error that lists the valid ones.
+
+    Attributes:
+      former: fields that earlier versions had, and the value with which a file that has them is
+        still read; None where any value is.
+    """
+
+    former: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_field(field.name, getattr(self, field.name), field.metadata)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        return {field.name: field.default for field in dataclasses.fields(cls)}
+
+    def group(self, name: str) -> dict[str, Any]:
+        """The fields that the help lists under one heading, with their values."""
+        fields = [field for field in dataclasses.fields(self) if field.metadata["group"] == name]
+        return {field.name: getattr(self, field.name) for field in fields}
+
+    def unread(self, names: Sequence[str]) -> dict[str, str]:
+        """Which of the named fields have no effect: name → the field that decides it."""
+        found = {}
+        for field in dataclasses.fields(self):
+            if field.name not in names or not field.metadata["read_with"]:
+                continue
+            other, values = field.metadata["read_with"]
+            value = getattr(self, other)
+            if not value if values is None else value not in values:
+                found[field.name] = other
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -69,22 +153,27 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
-        names = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - names)
+        defaults = cls.defaults()
+        values = cls._without_former(values)
+        unknown = sorted(set(values) - set(defaults))
         if unknown:
             raise ValueError(
                 f"Every key of a {cls.__name__} must be one of its fields. Received: {unknown}. "
-                f"Valid keys: {sorted(names)}."
+                f"Valid keys: {sorted(defaults)}."
             )
-        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
         return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})
 
     @classmethod
-    def explanations(cls) -> dict[str, str]:
-        """What each field means: its entry under `Args` in the docstring."""
-        entries = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")[2]
-        found = re.findall(r"^  (\w[\w, ]*): (.*(?:\n    .*)*)", entries, re.MULTILINE)
-        return {name: " ".join(text.split()) for names, text in found for name in names.split(", ")}
+    def _without_former(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values without those of former fields; `ValueError` where one had an effect."""
+        for name in values.keys() & cls.former.keys():
+            if cls.former[name] not in (None, values[name]):
+                raise ValueError(
+                    f"{name}={values[name]!r} is an option of an earlier version of convert_tf; "
+                    f"this version only has {cls.former[name]!r}. Train the model again, or use "
+                    "that version."
+                )
+        return {name: value for name, value in values.items() if name not in cls.former}
 
     @classmethod
     def from_json(cls: type[ConfigT], text: str) -> ConfigT:
@@ -108,9 +197,12 @@ class Config:
 
         Returns:
           name → (value before, value here), as JSON has them.
+
+        Raises:
+          ValueError: it has an option that is gone.
         """
         old, new = (parsed_json(each.to_json()) for each in (type(self)(), self))
-        old |= before
+        old |= self._without_former(before)
         return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:

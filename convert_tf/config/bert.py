@@ -6,50 +6,54 @@ Reference: arXiv 1905.01969 §4.1.
 import dataclasses
 from typing import Any
 
-from convert_tf.config.base import TOKENIZERS, Config, check, check_sizes
+from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Config):
-    """What a BERT-shaped trunk is. The defaults are those of BERT-base, uncased.
+    """What a BERT-shaped trunk is. The defaults are those of BERT-base, uncased."""
 
-    Args:
-      vocab_size: entries of the vocabulary, hash buckets not counted.
-      num_oov_buckets: hash buckets for tokens outside the vocabulary; 0 with WordPiece.
-      tokenizer: `"wordpiece"`, `"subword"` or `"sentencepiece"`.
-      start_id: id of the token before the first text: [S], or [CLS] of a published model.
-      separator_id: id of the token after each text: [S], or [SEP].
-      surrounds_each: whether the second text of a joint sequence has an [S] before it, too, as in
-        `[S] c [S] [S] y [S]` (arXiv 1905.01969 §4.1, §4.3); else it is [CLS] c [SEP] y [SEP], as
-        BERT's published weights were trained.
-      mask_id: id that the masked language model puts in a token's place.
-      dim: width of embeddings and blocks.
-      num_layers: blocks.
-      num_heads: attention heads of a block.
-      feed_forward_dim: hidden width of the feed-forward layer of a block.
-      max_positions: rows of the position table: longest sequence, in tokens, [S] included.
-      num_segments: rows of the segment table.
-      layer_norm_epsilon: what the layer norms add to the variance.
-    """
-
-    vocab_size: int = 30_522
-    num_oov_buckets: int = 0
-    tokenizer: str = "wordpiece"
-    start_id: int = 101
-    separator_id: int = 102
-    surrounds_each: bool = False
-    mask_id: int = 103
-    dim: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
-    feed_forward_dim: int = 3_072
-    max_positions: int = 512
-    num_segments: int = 2
-    layer_norm_epsilon: float = 1e-12
+    vocab_size: int = option(
+        30_522, "Entries of the vocabulary, hash buckets not counted.", group=MODEL
+    )
+    num_oov_buckets: int = option(
+        0, "Hash buckets for tokens outside the vocabulary; 0 with WordPiece.", group=MODEL
+    )
+    tokenizer: str = option("wordpiece", "wordpiece, subword or sentencepiece.", group=MODEL)
+    start_id: int = option(
+        101,
+        "Id of the token before the first text: [S], or [CLS] of a published model.",
+        group=MODEL,
+    )
+    separator_id: int = option(102, "Id of the token after each text: [S], or [SEP].", group=MODEL)
+    surrounds_each: bool = option(
+        False,
+        "Whether the second text of a joint sequence has an [S] before it, as in [S] c [S] [S] y "
+        "[S] (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained with [CLS] c [SEP] y "
+        "[SEP].",
+        group=MODEL,
+    )
+    mask_id: int = option(
+        103, "Id that the masked language model puts in a token's place.", group=MODEL
+    )
+    dim: int = option(768, "Width of embeddings and blocks.", group=MODEL)
+    num_layers: int = option(12, "Blocks.", group=MODEL)
+    num_heads: int = option(12, "Attention heads of a block.", group=MODEL)
+    feed_forward_dim: int = option(
+        3_072, "Hidden width of the feed-forward layer of a block.", group=MODEL
+    )
+    max_positions: int = option(
+        512, "Rows of the position table: longest sequence, in tokens, [S] included.", group=MODEL
+    )
+    num_segments: int = option(2, "Rows of the segment table.", group=MODEL)
+    layer_norm_epsilon: float = option(
+        1e-12, "What the layer norms add to the variance.", group=MODEL
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = ("vocab_size", "dim", "num_layers", "num_heads", "feed_forward_dim",
                  "max_positions")  # fmt: skip
         check_sizes(

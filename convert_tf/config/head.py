@@ -1,163 +1,237 @@
-"""Configuration of heads and of what they are trained on.
+"""Configuration of heads, and options of their training.
 
 Reference: arXiv 1905.01969 §4, §5.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
-from convert_tf.config.base import Config, check
-from convert_tf.config.train import overridden
+from convert_tf.config.base import (
+    DATA,
+    MODEL,
+    OPTIMISATION,
+    OUTPUT,
+    Config,
+    changed,
+    check,
+    option,
+)
+from convert_tf.config.train import RankingTraining, Training, overridden
 
 HEADS = ("bi", "poly", "cross")
-REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first", "first_m_mean")
+REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first")
 POLY_VARIANTS = ("learnt", "first_m", "last_m", "last_m_and_first")
 NEGATIVES = ("in_batch", "given", "sampled", "mined")
-FREEZE = ("nothing", "embeddings", "all_but_top_k")
 AUTO = "auto"
+_NOT_CROSS = ("bi", "poly")
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig(Config):
-    """A head and how it is trained. The numbers are the paper's (arXiv 1905.01969 §4, §5.1,
-    §5.3), but for `separate_trunks` and `output_std`, which are off by default.
-
-    Args:
-      head: `bi`, `poly` or `cross`.
-      reduction: how a text becomes one vector: `sqrt_n` (ConveRT's), `first`, `mean`,
-        `mean_without_first` (without [S], of trunks that have it) or `first_m_mean`; `poly` reduces
-        candidates only, `cross` reads its score from the result. `auto` is `sqrt_n` on ConveRT's
-        trunks and `first`, the paper's, on BERT-shaped ones.
-      reduction_tokens: m of `first_m_mean`, in tokens.
-      poly_codes: context vectors of `poly`, 1 to 360.
-      poly_variant: which vectors: `learnt`, `first_m`, `last_m` or `last_m_and_first`.
-      scale: factor of the dot products of `bi` and `poly`; 0 takes the one that the checkpoint was
-        trained with.
-      learn_scale: whether that factor is trained.
-      output_std: standard deviation that the trunk's outputs are rescaled to before training; 0
-        leaves them.
-      separate_trunks: whether candidates have a trunk of their own, which starts as a copy.
-      max_context_tokens: longer contexts lose tokens on the left, where the oldest turns are.
-      max_candidate_tokens: longer candidates are cut.
-      negatives: wrong candidates of each context, but for `in_batch`.
-      negatives_from: `in_batch` (the other right candidates of the batch), `given` (by the data),
-        `sampled` (from the right candidates of the data) or `mined` (the best wrong ones of
-        `mined_with`).
-      mined_with: dual encoder or ranker that mines.
-      mined_top: how many of its best wrong candidates the negatives are drawn from.
-      epochs: passes over the data.
-      evaluations_per_epoch: evaluations on the dev data in each pass.
-      plateau_decay: factor of the learning rate when the dev loss is not its lowest.
-      freeze: `nothing`, `embeddings`, or `all_but_top_k`; `auto` is `embeddings` for the published
-        weights of a BERT and `nothing` else, as in the paper (§5.1, §5.3),
-        but for the position and segment tables and the norm behind them, which stay, too.
-      trainable_blocks: k of `all_but_top_k`, counted from the top.
-      max_examples: examples that are trained on, the first ones; 0 takes all.
+    """What a head is. The numbers are the paper's (arXiv 1905.01969 §4), but for
+    `separate_trunks`, which is off by default.
     """
 
-    head: str = "bi"
-    reduction: str = AUTO
-    reduction_tokens: int = 64
-    poly_codes: int = 64
-    poly_variant: str = "learnt"
-    scale: float = 0.0
-    learn_scale: bool = False
-    output_std: float = 0.0
-    separate_trunks: bool = False
-    max_context_tokens: int = 120
-    max_candidate_tokens: int = 60
-    negatives: int = 15
-    negatives_from: str = "in_batch"
-    mined_with: str = ""
-    mined_top: int = 100
-    epochs: float = 1.0
-    evaluations_per_epoch: int = 2
-    plateau_decay: float = 0.4
-    freeze: str = AUTO
-    trainable_blocks: int = 1
-    max_examples: int = 0
+    former: ClassVar[dict[str, Any]] = {
+        "output_std": 0.0,
+        "reduction_tokens": None,
+        # Options of training, which are in `RankerTraining` now.
+        **dict.fromkeys(
+            ("negatives", "negatives_from", "mined_with", "mined_top", "epochs",
+             "evaluations_per_epoch", "plateau_decay", "freeze", "trainable_blocks",
+             "max_examples")
+        ),
+    }  # fmt: skip
+
+    head: str = option("bi", "A bi-, poly- or cross-encoder.", group=MODEL, choices=HEADS)
+    reduction: str = option(
+        AUTO,
+        "How a text becomes one vector. auto is sqrt_n on ConveRT's trunks and first on "
+        "BERT-shaped ones.",
+        group=MODEL,
+        choices=(AUTO, *REDUCTIONS),
+    )
+    poly_codes: int = option(
+        64,
+        "Context vectors of a poly-encoder.",
+        group=MODEL,
+        at_least=1,
+        at_most=360,
+        read_with=("head", ("poly",)),
+    )
+    poly_variant: str = option(
+        "learnt",
+        "Which vectors those are.",
+        group=MODEL,
+        choices=POLY_VARIANTS,
+        read_with=("head", ("poly",)),
+    )
+    scale: float = option(
+        0.0,
+        "Factor of the dot products; 0 takes the one that --init_from was trained with.",
+        group=MODEL,
+        at_least=0,
+        read_with=("head", _NOT_CROSS),
+    )
+    learn_scale: bool = option(
+        False, "Train that factor.", group=MODEL, read_with=("head", _NOT_CROSS)
+    )
+    separate_trunks: bool = option(
+        False, "Give candidates a trunk of their own, which starts as a copy.", group=MODEL
+    )
+    max_context_tokens: int = option(
+        120,
+        "Longer contexts are cut on the left, where the oldest turns are.",
+        group=MODEL,
+        at_least=1,
+    )
+    max_candidate_tokens: int = option(60, "Longer candidates are cut.", group=MODEL, at_least=1)
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("head", HEADS),
-            ("reduction", (AUTO, *REDUCTIONS)),
-            ("poly_variant", POLY_VARIANTS),
-            ("negatives_from", NEGATIVES),
-            ("freeze", (AUTO, *FREEZE)),
-        ):
-            value = getattr(self, name)
-            check(value in choices, f"{name} must be one of {choices}.", value)
-        for name in ("reduction_tokens", "max_context_tokens", "max_candidate_tokens", "negatives",
-                     "mined_top", "evaluations_per_epoch"):  # fmt: skip
-            check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
-        for name in ("scale", "output_std", "trainable_blocks", "max_examples"):
-            check(getattr(self, name) >= 0, f"{name} must not be negative.", getattr(self, name))
-        check(1 <= self.poly_codes <= 360, "poly_codes must be from 1 to 360.", self.poly_codes)
-        check(self.epochs > 0, "epochs must be positive.", self.epochs)
-        check(0 < self.plateau_decay <= 1, "plateau_decay must be in (0, 1].", self.plateau_decay)
-        check(
-            self.head != "cross" or self.negatives_from != "in_batch",
-            "negatives_from must not be in_batch for a cross-encoder, which scores each pair anew.",
-            self.negatives_from,
-        )
+        super().__post_init__()
         check(
             self.head != "cross" or not self.separate_trunks,
             "separate_trunks must be off for a cross-encoder, which reads both texts together.",
             self.separate_trunks,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class RankerTraining(RankingTraining):
+    """How a ranker is fine-tuned, and on what. The defaults are the paper's for a bi-encoder
+    (§5.1, §5.3); see `ranker_recipe` for the others.
+    """
+
+    former: ClassVar[dict[str, Any]] = {
+        "loss_scale": 128.0,
+        "embedding_clip": 0.0,
+        "quantizer_update_steps": 100,
+        "learning_rate_cycles": 1,
+        "adadelta_rho": 0.9,
+        "mined_top": 100,
+        "plateau_decay": 0.4,
+        "output_std": 0.0,
+    }
+
+    dev_data: str = option(
+        "", "With --head: what is evaluated on. Default: the dev split of --data.", group=DATA
+    )
+    max_examples: int = option(
+        0, "Train on the first examples only, this many; 0 for all.", group=DATA, at_least=0
+    )
+    negatives_from: str = option(
+        "in_batch",
+        "Wrong candidates of a context: the other right ones of its batch, those given by the "
+        "data, a sample of the right ones of the data, or the best wrong ones of --mined_with.",
+        group=DATA,
+        choices=NEGATIVES,
+    )
+    negatives: int = option(
+        15,
+        "Wrong candidates of each context.",
+        group=DATA,
+        at_least=1,
+        read_with=("negatives_from", NEGATIVES[1:]),
+    )
+    mined_with: str = option(
+        "", "Encoder or ranker that mines negatives: a name or a folder.", group=DATA
+    )
+    batch_size: int = changed(RankingTraining, "batch_size", 256)
+    optimizer: str = changed(
+        RankingTraining, "optimizer", "adamax", choices=("adadelta", "adam", "adamax", "adamw")
+    )
+    learning_rate: float = changed(Training, "learning_rate", 5e-5)
+    final_learning_rate: float = changed(RankingTraining, "final_learning_rate", 5e-5)
+    warmup_steps: int = changed(Training, "warmup_steps", 100)
+    weight_decay: float = option(
+        0.0,
+        "Decoupled weight decay of --optimizer=adamw.",
+        group=OPTIMISATION,
+        at_least=0,
+        read_with=("optimizer", ("adamw",)),
+    )
+    label_smoothing: float = changed(RankingTraining, "label_smoothing", 0.0)
+    l2: float = changed(RankingTraining, "l2", 0.0)
+    freeze: str = option(
+        "nothing",
+        "What is not trained. Of a published BERT the embeddings stay by default.",
+        group=OPTIMISATION,
+        choices=("nothing", "embeddings", "all_but_top_k"),
+    )
+    trainable_blocks: int = option(
+        1,
+        "k of --freeze=all_but_top_k: the topmost blocks, which are trained.",
+        group=OPTIMISATION,
+        at_least=0,
+        read_with=("freeze", ("all_but_top_k",)),
+    )
+    steps: int = changed(Training, "steps", 0, at_least=0)
+    epochs: float = option(
+        1.0,
+        "Passes over the data, in place of --steps.",
+        group=OPTIMISATION,
+        above=0,
+        read_with=("steps", (0,)),
+    )
+    eval_every: int = changed(Training, "eval_every", 0, at_least=0)
+    evaluations_per_epoch: int = option(
+        2,
+        "Evaluations in each pass over the data, in place of --eval_every.",
+        group=OUTPUT,
+        at_least=1,
+        read_with=("eval_every", (0,)),
+    )
+    eval_examples: int = changed(Training, "eval_examples", 1_000, at_least=100)
+    checkpoint_every: int = changed(Training, "checkpoint_every", 0, at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         check(
             (self.negatives_from == "mined") == bool(self.mined_with),
-            "mined_with must name a checkpoint where negatives_from is mined, and only there.",
+            "mined_with must name an encoder or a ranker where negatives_from is mined, and only "
+            "there.",
             (self.negatives_from, self.mined_with),
         )
-        check(
-            self.negatives_from != "mined" or self.mined_top >= self.negatives,
-            "mined_top must be at least negatives.",
-            self.mined_top,
+
+    def of_examples(self, number: int) -> "RankerTraining":
+        """The options with the steps of so many epochs of `number` examples in place of 0."""
+        per_epoch = number // min(self.batch_size, number)
+        evaluated = max(1, per_epoch // self.evaluations_per_epoch)
+        return dataclasses.replace(
+            self,
+            steps=self.steps or max(1, round(self.epochs * per_epoch)),
+            eval_every=self.eval_every or evaluated,
+            checkpoint_every=self.checkpoint_every or evaluated,
         )
 
 
-def unread_head_options(values: dict[str, Any]) -> list[str]:
-    """Which of the given fields of a `HeadConfig` nothing reads, beside the others given."""
-    config = HeadConfig.from_dict(values)
-    is_read = {
-        "poly_codes": config.head == "poly",
-        "poly_variant": config.head == "poly",
-        "reduction_tokens": config.reduction == "first_m_mean",
-        "scale": config.head != "cross",
-        "learn_scale": config.head != "cross",
-        "negatives": config.negatives_from != "in_batch",
-        "mined_top": config.negatives_from == "mined",
-        "trainable_blocks": config.freeze == "all_but_top_k",
-    }
-    return sorted(name for name in values if not is_read.get(name, True))
-
-
-def head_train_defaults(head: str, *, weights: str = "convert", **options: Any) -> dict[str, Any]:
-    """What `TrainConfig` has for a head where nothing else is said (arXiv 1905.01969 §5.1, §5.3).
+def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> RankerTraining:
+    """The paper's options for a head (arXiv 1905.01969 §5.1, §5.3).
 
     The learning rate stays after the warm-up, and falls on plateaus only. The optimizer is Adamax,
-    as for the paper's own pre-trained weights, and for BERT's published ones Adam with a decay of
-    0.01. BERT-shaped trunks drop a tenth on all layers, as in their pre-training.
+    as for the paper's own pre-trained weights. BERT's published weights are trained with Adam and a
+    decay of 0.01, and their embeddings stay. BERT-shaped trunks drop a tenth on all layers, as in
+    their pre-training.
 
     Args:
       head: one of `HEADS`.
       weights: those that training starts from: `convert`, `bert` or `published_bert`.
-      **options: what is said, fields of `TrainConfig`; see `overridden`.
+      **overrides: fields of `RankerTraining`; see `overridden`.
+
+    Raises:
+      ValueError: an override names no field, or a value is out of its bounds.
     """
-    defaults: dict[str, Any] = {
-        "batch_size": 16 if head == "cross" else 256,
-        "optimizer": "adamax",
-        "learning_rate": 5e-5,
-        "final_learning_rate": 5e-5,
-        "warmup_steps": 1_000 if head == "cross" else 100,
-        "label_smoothing": 0.0,
-        "l2": 0.0,
-        "embedding_clip": 0.0,
-        "eval_examples": 1_000,
-    }
+    fields = RankerTraining.defaults()
+    if head == "cross":
+        fields |= {"batch_size": 16, "warmup_steps": 1_000}
     if weights != "convert":
-        defaults |= {"embedding_dropout": 0.1, "attention_dropout": 0.1}
+        fields |= {"embedding_dropout": 0.1, "attention_dropout": 0.1}
     if weights == "published_bert":
-        defaults |= {"optimizer": "adamw", "weight_decay": 0.01}
-    return overridden(defaults, options)
+        fields |= {"optimizer": "adamw", "weight_decay": 0.01, "freeze": "embeddings"}
+    config = RankerTraining.from_dict(overridden(fields, overrides))
+    check(
+        head != "cross" or config.negatives_from != "in_batch",
+        "negatives_from must not be in_batch for a cross-encoder, which scores each pair anew.",
+        config.negatives_from,
+    )
+    return config

@@ -7,62 +7,78 @@ import dataclasses
 import math
 from typing import Any
 
-from convert_tf.config.base import TOKENIZERS, Config, check, check_sizes
+from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
 
 MAX_TOKENS = 512  # that an exported model reads of a text, unless told otherwise
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
-    """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
+    """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
 
-    Args:
-      vocab_size: entries of the vocabulary, hash buckets not counted.
-      num_oov_buckets: hash buckets for characters outside the vocabulary.
-      tokenizer: `"subword"` (the paper's) or `"sentencepiece"`.
-      embedding_dim: width of subword embeddings and of the transformer blocks.
-      position_table_sizes: rows of the two position tables; position i reads row i mod size of
-        each.
-      max_relative_attention: one entry per block: how many tokens away attention may look.
-      num_heads: attention heads per block; 1 in the paper, 8 in its ablation A.
-      attention_dim: query/key width of one head.
-      use_value_projection: whether attention projects its values; the paper's parameter count says
-        no.
-      use_relative_bias: whether a learned bias per relative position is added to attention scores.
-      feed_forward_dim: hidden width of the feed-forward layer of a block.
-      reduction_heads: heads of the √N reduction; its output r has reduction_heads × embedding_dim.
-      reduction_dim: query/key width of one reduction head.
-      side_layers: hidden layers of each side network.
-      side_hidden_dim: width of those layers.
-      use_side_skip: whether the side networks have skip connections.
-      encoding_dim: width of the normalised encodings h.
-      embedding_bits: 8 trains the subword table quantization-aware; 32 leaves it alone.
-      max_tokens: longest sequence, in subwords, that training reads; longer texts are cut.
-      multi_context: whether the model reads earlier turns too, up to ten joined into one text.
-    """
-
-    vocab_size: int = 31_476
-    num_oov_buckets: int = 1_000
-    tokenizer: str = "subword"
-    embedding_dim: int = 512
-    position_table_sizes: tuple[int, int] = (47, 11)
-    max_relative_attention: tuple[int, ...] = (3, 5, 48, 48, 48, 48)
-    num_heads: int = 1
-    attention_dim: int = 64
-    use_value_projection: bool = False
-    use_relative_bias: bool = True
-    feed_forward_dim: int = 2_048
-    reduction_heads: int = 2
-    reduction_dim: int = 64
-    side_layers: int = 3
-    side_hidden_dim: int = 1_024
-    use_side_skip: bool = True
-    encoding_dim: int = 512
-    embedding_bits: int = 8
-    max_tokens: int = 60
-    multi_context: bool = False
+    vocab_size: int = option(
+        31_476, "Entries of the vocabulary, hash buckets not counted.", group=MODEL
+    )
+    num_oov_buckets: int = option(
+        1_000, "Hash buckets for characters outside the vocabulary.", group=MODEL
+    )
+    tokenizer: str = option("subword", "subword (the paper's) or sentencepiece.", group=MODEL)
+    embedding_dim: int = option(
+        512, "Width of subword embeddings and of the transformer blocks.", group=MODEL
+    )
+    position_table_sizes: tuple[int, int] = option(
+        (47, 11),
+        "Rows of the two position tables; position i reads row i mod size of each.",
+        group=MODEL,
+    )
+    max_relative_attention: tuple[int, ...] = option(
+        (3, 5, 48, 48, 48, 48),
+        "One entry per block: how many tokens away attention may look.",
+        group=MODEL,
+    )
+    num_heads: int = option(
+        1, "Attention heads per block; 1 in the paper, 8 in its ablation A.", group=MODEL
+    )
+    attention_dim: int = option(64, "Query/key width of one head.", group=MODEL)
+    use_value_projection: bool = option(
+        False,
+        "Whether attention projects its values; the paper's parameter count says no.",
+        group=MODEL,
+    )
+    use_relative_bias: bool = option(
+        True,
+        "Whether a learned bias per relative position is added to attention scores.",
+        group=MODEL,
+    )
+    feed_forward_dim: int = option(
+        2_048, "Hidden width of the feed-forward layer of a block.", group=MODEL
+    )
+    reduction_heads: int = option(
+        2,
+        "Heads of the √N reduction; its output r has reduction_heads × embedding_dim.",
+        group=MODEL,
+    )
+    reduction_dim: int = option(64, "Query/key width of one reduction head.", group=MODEL)
+    side_layers: int = option(3, "Hidden layers of each side network.", group=MODEL)
+    side_hidden_dim: int = option(1_024, "Width of those layers.", group=MODEL)
+    use_side_skip: bool = option(
+        True, "Whether the side networks have skip connections.", group=MODEL
+    )
+    encoding_dim: int = option(512, "Width of the normalised encodings h.", group=MODEL)
+    embedding_bits: int = option(
+        8, "8 trains the subword table quantization-aware; 32 leaves it alone.", group=MODEL
+    )
+    max_tokens: int = option(
+        60, "Longest sequence, in subwords, that training reads; longer texts are cut.", group=MODEL
+    )
+    multi_context: bool = option(
+        False,
+        "Whether the model reads earlier turns too, up to ten joined into one text.",
+        group=MODEL,
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = (
             "vocab_size", "num_oov_buckets", "embedding_dim", "num_heads", "attention_dim",
             "feed_forward_dim", "reduction_heads", "reduction_dim", "side_hidden_dim",

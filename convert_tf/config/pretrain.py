@@ -1,81 +1,73 @@
-"""Configuration of the pre-training of BERT-shaped trunks.
+"""Options of the pre-training of BERT-shaped trunks.
 
 Reference: arXiv 1905.01969 §4.1.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
-from convert_tf.config.base import PRECISIONS, Config, check
+from convert_tf.config.base import DATA, OPTIMISATION, changed, option
+from convert_tf.config.train import Training
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainConfig(Config):
+class Pretraining(Training):
     """How a BERT-shaped trunk is pre-trained. The defaults are those of arXiv 1905.01969 §4.1.
 
-    Args:
-      data: folder of records, or of token ids.
-      train_split: split that is trained on.
-      eval_split: split that is evaluated on.
-      all_turns: whether a context is all turns, the oldest first, as rankers read them; of token
-        ids, which do not say where a turn ends, it is the last turn.
-      max_tokens: longer texts are cut to this many tokens; a context of all turns keeps its last.
-      shuffle_buffer: examples in memory together, from which batches of similar length are made.
-      steps: optimizer steps in all; masked language model and next utterance take turns.
-      batch_tokens: tokens of a batch, special tokens and padding counted.
-      mask_rate: share of the tokens that the language model predicts.
-      learning_rate: peak learning rate of Adam.
-      beta_1, beta_2: Adam's decays.
-      warmup_steps: steps of linear warm-up, after which the rate falls with the inverse square root
-        of the steps; the paper does not say how many, XLM has 4,000.
-      dropout: drop rate on all layers.
-      precision: one of `auto`, `float32`, `mixed_bfloat16`, `mixed_float16`.
-      loss_scale: factor of the loss, for the gradients in float16.
-      eval_every: steps between evaluations.
-      eval_examples: at most this many examples are evaluated on.
-      checkpoint_every: steps between checkpoints.
-      keep_checkpoints: how many of the newest checkpoints are kept for resuming.
-      seed: seed of the order, of masking, of random utterances, initial weights and dropout.
+    The paper does not say how many steps the warm-up has; XLM has 4,000. After it the rate falls
+    with the inverse square root of the steps.
     """
 
-    data: str = ""
-    train_split: str = "train"
-    eval_split: str = "dev"
-    all_turns: bool = True
-    max_tokens: int = 128
-    shuffle_buffer: int = 20_000
-    steps: int = 100_000
-    batch_tokens: int = 32_000
-    mask_rate: float = 0.15
-    learning_rate: float = 2e-4
-    beta_1: float = 0.9
-    beta_2: float = 0.98
-    warmup_steps: int = 4_000
-    dropout: float = 0.1
-    precision: str = "auto"
-    loss_scale: float = 128.0
-    eval_every: int = 5_000
-    eval_examples: int = 2_000
-    checkpoint_every: int = 1_000
-    keep_checkpoints: int = 2
-    seed: int = 0
+    former: ClassVar[dict[str, Any]] = {
+        "train_split": "train",
+        "eval_split": "dev",
+        "mask_rate": 0.15,
+        "beta_1": 0.9,
+        "beta_2": 0.98,
+        "loss_scale": 128.0,
+    }
+
+    data: str = changed(Training, "data", "", text="Folder of records, or of token ids.")
+    all_turns: bool = option(
+        True,
+        "A context is all turns, the oldest first, as rankers read them. Token ids do not say "
+        "where a turn ends: with them it is always the last turn.",
+        group=DATA,
+    )
+    max_tokens: int = option(
+        128,
+        "Longer texts are cut to this many tokens; a context of all turns keeps its last tokens.",
+        group=DATA,
+        at_least=1,
+    )
+    shuffle_buffer: int = option(
+        20_000,
+        "Examples in memory together, from which batches of similar length are made.",
+        group=DATA,
+        at_least=4,  # two pairs for each objective
+    )
+    steps: int = changed(
+        Training,
+        "steps",
+        100_000,
+        text="Optimizer steps; masked language model and next utterance take turns.",
+    )
+    batch_tokens: int = option(
+        32_000,
+        "Tokens of a batch, special tokens and padding counted.",
+        group=OPTIMISATION,
+        is_common=True,
+        at_least=1,
+    )
+    learning_rate: float = changed(
+        Training, "learning_rate", 2e-4, text="Peak learning rate of Adam."
+    )
+    warmup_steps: int = changed(Training, "warmup_steps", 4_000, at_least=1)
+    dropout: float = option(
+        0.1, "Drop rate on all layers.", group=OPTIMISATION, at_least=0, below=1
+    )
+    eval_examples: int = changed(Training, "eval_examples", 2_000)
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         # Runs that do not say it began when a context was the last turn.
         return super().changes_since({"all_turns": False, **before})
-
-    def __post_init__(self) -> None:
-        for name in ("max_tokens", "steps", "batch_tokens", "warmup_steps", "eval_every",
-                     "eval_examples", "checkpoint_every", "keep_checkpoints"):  # fmt: skip
-            check(getattr(self, name) >= 1, f"{name} must be at least 1.", getattr(self, name))
-        check(self.shuffle_buffer >= 4, "shuffle_buffer must be at least 4: two pairs for each "
-               "objective.", self.shuffle_buffer)  # fmt: skip
-        check(
-            self.precision in PRECISIONS, f"precision must be one of {PRECISIONS}.", self.precision
-        )
-        for name in ("learning_rate", "loss_scale"):
-            check(getattr(self, name) > 0, f"{name} must be positive.", getattr(self, name))
-        for name in ("beta_1", "beta_2", "dropout"):
-            check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1).", getattr(self, name))
-        check(0 < self.mask_rate < 1, "mask_rate must be in (0, 1).", self.mask_rate)
-        check(self.seed >= 0, "seed must not be negative.", self.seed)

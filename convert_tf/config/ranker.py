@@ -1,7 +1,6 @@
 """What a ranker is made of."""
 
 import dataclasses
-from typing import Any
 
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import AUTO, HeadConfig
@@ -36,14 +35,9 @@ class RankerConfig:
                 "The mean without the first output is for trunks that put [S] before a text. "
                 "Received: mean_without_first on ConveRT's trunk. Choose mean."
             )
-        chosen = {
-            "reduction": "first" if self.trunk == "bert" else "sqrt_n",
-            "freeze": "nothing",
-        }
-        said: dict[str, Any] = {
-            n: value for n, value in chosen.items() if getattr(self.head, n) == AUTO
-        }
-        object.__setattr__(self, "head", dataclasses.replace(self.head, **said))
+        if self.head.reduction == AUTO:
+            reduction = "first" if self.trunk == "bert" else "sqrt_n"
+            object.__setattr__(self, "head", dataclasses.replace(self.head, reduction=reduction))
 
     @property
     def tokenizer(self) -> str:

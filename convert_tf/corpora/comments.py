@@ -8,7 +8,6 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.064
 import dataclasses
 import functools
 import html
-import inspect
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.config.base import option
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
 
 DEDUPLICATE = ("no", "exact", "folded")
@@ -112,56 +112,67 @@ def _bare_subreddit(name: str) -> str:
 
 @dataclass(frozen=True)
 class Rules:
-    """Which turns make examples. The defaults are PolyAI's rules for Reddit.
+    """Which turns make examples. The defaults are PolyAI's rules for Reddit."""
 
-    Args:
-        min_context_length: shortest context, in characters.
-        max_context_length: longest context.
-        min_response_length: shortest response, in characters.
-        max_response_length: longest response.
-        max_extra_length: extra contexts are trimmed to so many characters, at the end of a word.
-        long: what becomes of contexts and responses beyond these limits: `"drop"`, or `"cut"`: a
-            context keeps its last characters, a response its first ones, from or to the end of a
-            sentence where there is one.
-        max_path_length: most comments in one path, response and context included (2 to 11); a
-            conversation, which has no title, may have one turn more.
-        unescape_html: whether HTML entities become characters before texts are measured. PolyAI
-            keeps them; people who embed text do not write `&gt;`.
-        strip_quotes: whether quoted lines (`> ...`) are taken out of texts.
-        strip_urls: whether URLs are taken out of texts; of a Markdown link its text stays.
-        drop_bots: whether turns by bots and AutoModerator make no context and no response.
-        drop_self_replies: whether an author's answers to themselves make no example.
-        drop_repeats: whether responses that repeat their context make no example.
-        deduplicate: whether of equal pairs one is kept, that of the smallest thread id: `"no"`,
-            `"exact"` (as PolyAI's AmazonQA), `"folded"` (case and white space do not count).
-        min_score: lowest score of a response that has one; None for no limit.
-        more_pairs: whether the train split also gets examples whose context is the last two turns
-            together, and those of a Reddit title with the text of its post.
-        single_texts: whether texts of train threads that are in no example, and the sentences of
-            long ones, are written beside the records.
-        subreddits: the only subreddits that are read; empty for all. Case does not count.
-        exclude_subreddits: subreddits that are not read.
-    """
-
-    min_context_length: int = 9
-    max_context_length: int = 127
-    min_response_length: int = 9
-    max_response_length: int = 127
-    max_extra_length: int = 127
-    long: str = "drop"
-    max_path_length: int = 11
-    unescape_html: bool = False
-    strip_quotes: bool = False
-    strip_urls: bool = False
-    drop_bots: bool = False
-    drop_self_replies: bool = False
-    drop_repeats: bool = False
-    deduplicate: str = "no"
-    min_score: int | None = None
-    more_pairs: bool = False
-    single_texts: bool = False
-    subreddits: tuple[str, ...] = ()
-    exclude_subreddits: tuple[str, ...] = ()
+    min_context_length: int = option(9, "Shortest context, in characters.")
+    max_context_length: int = option(127, "Longest context.")
+    min_response_length: int = option(9, "Shortest response, in characters.")
+    max_response_length: int = option(127, "Longest response.")
+    max_extra_length: int = option(
+        127, "Extra contexts are trimmed to so many characters, at the end of a word."
+    )
+    long: str = option(
+        "drop",
+        "What becomes of longer contexts and responses. cut: a context keeps its end, a response "
+        "its beginning, from or to the end of a sentence where there is one.",
+        choices=LONG,
+    )
+    max_path_length: int = option(
+        11,
+        "Most comments in one path, response and context included (2 to 11); a conversation, "
+        "which has no title, may have one turn more.",
+    )
+    unescape_html: bool = option(
+        False,
+        "Whether HTML entities become characters before texts are measured. PolyAI keeps "
+        "them; people who embed text do not write &gt;.",
+    )
+    strip_quotes: bool = option(False, "Whether quoted lines (> ...) are taken out of texts.")
+    strip_urls: bool = option(
+        False, "Whether URLs are taken out of texts; of a Markdown link its text stays."
+    )
+    drop_bots: bool = option(
+        False, "Whether turns by bots and AutoModerator make no context and no response."
+    )
+    drop_self_replies: bool = option(
+        False, "Whether an author's answers to themselves make no example."
+    )
+    drop_repeats: bool = option(
+        False, "Whether responses that repeat their context make no example."
+    )
+    deduplicate: str = option(
+        "no",
+        "Whether of equal pairs one is kept, that of the smallest thread id: no, exact (as "
+        "PolyAI's AmazonQA), folded (case and white space do not count).",
+        choices=DEDUPLICATE,
+    )
+    min_score: int | None = option(
+        None, "Lowest score of a response that has one; None for no limit."
+    )
+    more_pairs: bool = option(
+        False,
+        "Whether the train split also gets examples whose context is the last two turns "
+        "together, and those of a Reddit title with the text of its post.",
+    )
+    single_texts: bool = option(
+        False,
+        "Whether texts of train threads that are in no example, and the sentences of long "
+        "ones, are written beside the records.",
+    )
+    subreddits: tuple[str, ...] = option(
+        (), "The only subreddits that are read; empty for all. Case does not count."
+    )
+    exclude_subreddits: tuple[str, ...] = option((), "Subreddits that are not read.")
 
     def __post_init__(self) -> None:
         for role in ("context", "response"):
@@ -202,13 +213,6 @@ class Rules:
                 "A subreddit is either read or excluded. "
                 f"Received: {sorted(both)} in both lists. Take them out of one."
             )
-
-    @classmethod
-    def explanations(cls) -> dict[str, str]:
-        """What each field means: its entry under `Args` in the docstring."""
-        entries = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")[2]
-        found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", entries, re.MULTILINE)
-        return {name: " ".join(text.split()) for name, text in found}
 
     @property
     def max_length(self) -> int:

@@ -23,6 +23,7 @@ from convert_tf.data.order import ExampleOrder, Group
 from convert_tf.data.packing import TokenIds
 
 WIDTH_MULTIPLE = 8
+MASK_RATE = 0.15  # share of the tokens that are predicted (arXiv 1905.01969 §4.1)
 MASKED_MULTIPLE = 64  # so that a compiler sees few shapes
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
@@ -121,7 +122,7 @@ def _batch(
 
 
 def masked_batch(
-    rows: Rows, config: BertConfig, *, mask_rate: float, rng: np.random.Generator
+    rows: Rows, config: BertConfig, *, mask_rate: float = MASK_RATE, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """A batch of masked language modelling.
 
@@ -230,7 +231,6 @@ class PretrainingBatches:
       examples: contexts and responses.
       config: the trunk.
       batch_tokens: tokens of a batch, padding counted.
-      mask_rate: share of the text's tokens that are predicted.
       shuffle_buffer: examples of a group.
       seed: not negative.
       position: where to go on; nothing before its group is read.
@@ -245,7 +245,6 @@ class PretrainingBatches:
         config: BertConfig,
         *,
         batch_tokens: int,
-        mask_rate: float,
         shuffle_buffer: int,
         seed: int,
         position: Position = START,
@@ -253,7 +252,6 @@ class PretrainingBatches:
         self.examples = examples
         self.config = config
         self.batch_tokens = batch_tokens
-        self.mask_rate = mask_rate
         self.seed = seed
         self.position = position
         self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
@@ -298,7 +296,7 @@ class PretrainingBatches:
 
         def masked(chosen: np.ndarray, number: int) -> dict[str, np.ndarray]:
             own_rng = np.random.default_rng([self.seed, group_number, number])
-            return masked_batch(rows(0, chosen), self.config, mask_rate=self.mask_rate, rng=own_rng)
+            return masked_batch(rows(0, chosen), self.config, rng=own_rng)
 
         for i, (first, second) in enumerate(zip(*cut, strict=False)):
             yield functools.partial(masked, first, i)
@@ -308,9 +306,8 @@ class PretrainingBatches:
 
 
 def evaluation_batches(
-    examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int,
-    mask_rate: float,
-) -> list[dict[str, np.ndarray]]:  # fmt: skip
+    examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int
+) -> list[dict[str, np.ndarray]]:
     """Batches of both objectives for the first examples, the same at every call.
 
     Half of the examples are masked, half are for next-utterance prediction.
@@ -329,7 +326,7 @@ def evaluation_batches(
         for chosen in batches_by_length(lengths, batch_tokens):
             rows = arranged(texts, contexts[chosen], replies[chosen], config)
             found.append(
-                masked_batch(rows, config, mask_rate=mask_rate, rng=rng)
+                masked_batch(rows, config, rng=rng)
                 if labels is None
                 else next_utterance_batch(rows, labels[chosen])
             )

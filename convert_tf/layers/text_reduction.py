@@ -7,7 +7,7 @@ from keras import ops
 from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.reduction import SqrtNReduction
 
-REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first", "first_m_mean")
+REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first")
 
 
 class Reduction(ConfiguredLayer):
@@ -15,14 +15,12 @@ class Reduction(ConfiguredLayer):
 
     `sqrt_n` is ConveRT's two-headed attention, whose weights are learned and whose result is
     `num_heads` times as wide; `first` is the first output, that of [S] where the trunk has one;
-    `mean` is the mean of all outputs, `mean_without_first` that of all but the first, and
-    `first_m_mean` that of the first m.
+    `mean` is the mean of all outputs, and `mean_without_first` that of all but the first.
 
     Masking: padded outputs are never read. A text without tokens reduces to zeros.
 
     Args:
       kind: one of `REDUCTIONS`.
-      num_tokens: m of `first_m_mean`, in tokens; the other kinds do not read it.
       num_heads, attention_dim: of `sqrt_n`; see `SqrtNReduction`.
       shared: a `SqrtNReduction` to use in place of an own one.
 
@@ -47,7 +45,6 @@ class Reduction(ConfiguredLayer):
         self,
         kind: str,
         *,
-        num_tokens: int = 64,
         num_heads: int = 2,
         attention_dim: int = 64,
         shared: SqrtNReduction | None = None,
@@ -60,7 +57,6 @@ class Reduction(ConfiguredLayer):
                 "Choose one of them."
             )
         self.kind = kind
-        self.num_tokens = num_tokens
         self.num_heads = num_heads
         self.attention_dim = attention_dim
         self.shared = shared
@@ -88,7 +84,5 @@ class Reduction(ConfiguredLayer):
             return sequence[:, 0] * real[:, :1]
         if self.kind == "mean_without_first":
             sequence, real = sequence[:, 1:], real[:, 1:]
-        elif self.kind == "first_m_mean":
-            sequence, real = sequence[:, : self.num_tokens], real[:, : self.num_tokens]
         total = ops.squeeze(ops.matmul(real[:, None, :], sequence), axis=1)
         return total / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)

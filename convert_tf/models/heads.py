@@ -64,7 +64,6 @@ class _ReducingHead(ConfiguredLayer):
         self,
         *,
         reduction: str = "first",
-        reduction_tokens: int = 64,
         reduction_heads: int = 2,
         reduction_dim: int = 64,
         shared_reduction: SqrtNReduction | None = None,
@@ -72,13 +71,11 @@ class _ReducingHead(ConfiguredLayer):
     ):
         super().__init__(**kwargs)
         self.reduction = reduction
-        self.reduction_tokens = reduction_tokens
         self.reduction_heads = reduction_heads
         self.reduction_dim = reduction_dim
         self.shared_reduction = shared_reduction
         self.reduce = Reduction(
             reduction,
-            num_tokens=reduction_tokens,
             num_heads=reduction_heads,
             attention_dim=reduction_dim,
             shared=shared_reduction,
@@ -129,7 +126,6 @@ class BiHead(_EncodingHead):
 
     Args:
       reduction: one of `REDUCTIONS`, for contexts and candidates.
-      reduction_tokens: m of `first_m_mean`, in tokens.
       reduction_heads, reduction_dim: of `sqrt_n`.
       scale: factor of the dot products.
       learn_scale: whether the factor is trained, starting from `scale`.
@@ -191,7 +187,7 @@ class PolyHead(_EncodingHead):
       num_codes: m, from 1 to 360.
       variant: one of `POLY_VARIANTS`.
       reduction: one of `REDUCTIONS`, for the candidates.
-      reduction_tokens, reduction_heads, reduction_dim, scale, learn_scale, shared_reduction: see
+      reduction_heads, reduction_dim, scale, learn_scale, shared_reduction: see
         `BiHead`. The factor multiplies the logits of the attention, too.
 
     Call arguments, returns: see `context_vectors`.
@@ -290,7 +286,7 @@ class CrossHead(_ReducingHead):
 
     Args:
       reduction: one of `REDUCTIONS`; `first`, the output for [S], in the paper.
-      reduction_tokens, reduction_heads, reduction_dim, shared_reduction: see `BiHead`.
+      reduction_heads, reduction_dim, shared_reduction: see `BiHead`.
 
     Call arguments:
       sequence: `[pairs, tokens, dim]`, outputs for the joint sequences.

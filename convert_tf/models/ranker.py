@@ -210,7 +210,6 @@ def make_head(
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
         "reduction": config.reduction,
-        "reduction_tokens": config.reduction_tokens,
         "shared_reduction": shared,
         "dtype": trunk.dtype_policy,
         "name": "head",

@@ -74,7 +74,7 @@ def choose_precision(requested: str = "auto") -> str:
     there.
 
     Args:
-      requested: a `TrainConfig.precision`.
+      requested: a `Training.precision`.
 
     Returns:
       A Keras dtype policy name.

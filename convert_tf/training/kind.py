@@ -8,13 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import keras
 
-from convert_tf.config.pretrain import PretrainConfig
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import Training
 from convert_tf.training.objective import Objective
 from convert_tf.training.processes import ALONE, Processes
 
 ModelT = TypeVar("ModelT", bound=Objective)
-RunConfig = TrainConfig | PretrainConfig
 
 
 class RunKind(abc.ABC, Generic[ModelT]):
@@ -31,7 +29,7 @@ class RunKind(abc.ABC, Generic[ModelT]):
       processes: those that train together.
 
     Attributes:
-      precision: a `TrainConfig.precision`; from `make_model` on a dtype policy name.
+      precision: a `Training.precision`; from `make_model` on a dtype policy name.
       learning_rate: the schedule, of which summaries tell the rate at a step.
       facts: what each checkpoint says of its training.
       padding_id: of packed batches, where several processes train.
@@ -48,7 +46,7 @@ class RunKind(abc.ABC, Generic[ModelT]):
     def __init__(
         self,
         output: str,
-        config: RunConfig,
+        config: Training,
         options: dict[str, Any],
         *,
         vocabulary: Path,

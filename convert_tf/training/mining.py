@@ -59,7 +59,7 @@ def mine(
       margin: those with a cosine above that of the right response plus this are left out; None
         keeps them.
       block_size: most examples of a block; blocks are of about equal size.
-      precision: of the encoder's computations, as `TrainConfig.precision`.
+      precision: of the encoder's computations, as `Training.precision`.
       overwrite: whether negatives that are in `output` are replaced.
 
     Returns:

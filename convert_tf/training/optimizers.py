@@ -1,29 +1,21 @@
 """Optimizers and their schedules, as a run's configuration names them."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import RankingTraining
 from convert_tf.numerics.devices import compiles_shapes, is_tensorflow_on_cpu
 
+LOSS_SCALE = 128.0  # under mixed_float16, static
 
-def learning_rate_schedule(config: TrainConfig) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Linear warm-up from 0, then cosine decay to the final learning rate at the last step.
 
-    With several cycles the rate falls as often, from the peak to the final rate.
-    """
-    if config.learning_rate_cycles > 1:
-        return CosineCycles(
-            config.learning_rate,
-            config.final_learning_rate,
-            warmup_steps=config.warmup_steps,
-            steps=config.steps,
-            cycles=config.learning_rate_cycles,
-        )
+def learning_rate_schedule(
+    config: RankingTraining,
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Linear warm-up from 0, then cosine decay to the final learning rate at the last step."""
     return keras.optimizers.schedules.CosineDecay(
         0.0 if config.warmup_steps else config.learning_rate,
         decay_steps=max(config.steps - config.warmup_steps, 1),
@@ -31,41 +23,6 @@ def learning_rate_schedule(config: TrainConfig) -> keras.optimizers.schedules.Le
         warmup_target=config.learning_rate if config.warmup_steps else None,
         warmup_steps=config.warmup_steps,
     )
-
-
-class CosineCycles(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then cosine decay again and again, each time from the peak.
-
-    Args:
-      peak: learning rate at the begin of a cycle.
-      final: at its end.
-      warmup_steps: steps before the first cycle.
-      steps: of the warm-up and of all cycles, which are equally long.
-      cycles: how many.
-
-    Reference: arXiv 1608.03983 §3 equation 5, with equal cycles.
-    """
-
-    def __init__(self, peak: float, final: float, *, warmup_steps: int, steps: int, cycles: int):
-        self.peak = peak
-        self.final = final
-        self.warmup_steps = warmup_steps
-        self.steps = steps
-        self.cycles = cycles
-
-    def __call__(self, step: Any) -> Any:
-        step = ops.cast(step, "float32")
-        done = (step - self.warmup_steps) / max(self.steps - self.warmup_steps, 1) * self.cycles
-        within = ops.where(done < self.cycles, done - ops.floor(done), 1.0)
-        fallen = 0.5 * (1.0 + ops.cos(math.pi * within))
-        rate = self.final + (self.peak - self.final) * fallen
-        return ops.where(
-            step < self.warmup_steps, self.peak * step / max(self.warmup_steps, 1), rate
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("peak", "final", "warmup_steps", "steps", "cycles")
-        return {name: getattr(self, name) for name in names}
 
 
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
@@ -124,17 +81,19 @@ def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
 
 
 def make_optimizer(
-    config: TrainConfig,
+    config: RankingTraining,
     *,
     embedding_table: Any,
+    embedding_clip: float,
     precision: str,
     extend: Callable[[Any], Any] | None = None,
 ) -> keras.optimizers.Optimizer:
     """The optimizer of a run.
 
     Args:
-      config: reads optimizer, learning rates, steps, rho, weight decay, clip and loss scale.
+      config: reads optimizer, learning rates, steps and weight decay.
       embedding_table: the variable whose gradient is clipped.
+      embedding_clip: largest L2 norm of that gradient; 0 turns clipping off.
       precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
       extend: what makes a subclass of the optimizer's class, or None.
 
@@ -143,10 +102,11 @@ def make_optimizer(
 
     Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
     """
+    weight_decay = getattr(config, "weight_decay", 0.0)  # of rankers
     classes = {
-        "adadelta": (keras.optimizers.Adadelta, {"rho": config.adadelta_rho}),
+        "adadelta": (keras.optimizers.Adadelta, {"rho": 0.9}),
         "adam": (keras.optimizers.Adam, {}),
-        "adamw": (keras.optimizers.AdamW, {"weight_decay": config.weight_decay}),
+        "adamw": (keras.optimizers.AdamW, {"weight_decay": weight_decay}),
         "adamax": (keras.optimizers.Adamax, {}),
     }
     base, options = classes[config.optimizer]
@@ -156,9 +116,9 @@ def make_optimizer(
         base = in_one_pass(base)
     if extend is not None:
         base = extend(base)
-    return _with_embedding_clip(base, embedding_table, config.embedding_clip)(
+    return _with_embedding_clip(base, embedding_table, embedding_clip)(
         learning_rate=learning_rate_schedule(config),
-        loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,
+        loss_scale_factor=LOSS_SCALE if precision == "mixed_float16" else None,
         **options,
     )
 

@@ -137,12 +137,21 @@ def _resumed_checkpoint(kind: RunKind) -> Path | None:
         rule="A resumed run must keep its vocabulary",
         remedy="Use that one or another --output.",
     )
-    changes = _changed_options(json_file(file), kind.options)
+    changes = _changed_options(options_before(kind), kind.options)
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
     if changes.keys() & kind.decides_order:
         print("these decide the order of the pairs: some may be seen again, some later")
     return newest
+
+
+def options_before(kind: RunKind) -> dict[str, Any]:
+    """What the run file says, but for the model: name → value, of all configurations together."""
+    options: dict[str, Any] = {}
+    for name, value in json_file(kind.folder / kind.run_file).items():
+        if name != "model":
+            options |= value if isinstance(value, dict) else {name: value}
+    return options
 
 
 def _changed_options(before: dict[str, Any], options: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -151,7 +160,7 @@ def _changed_options(before: dict[str, Any], options: dict[str, Any]) -> dict[st
         if name == "model":
             continue
         if isinstance(value, Config):
-            changes |= value.changes_since(before.get(name, {}))
+            changes |= value.changes_since(before)
         elif before.get(name) != value:
             changes[name] = (before.get(name), value)
     return changes

@@ -21,7 +21,7 @@ from convert_tf.checkpoints.folder import (
     training_facts,
 )
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer
@@ -170,16 +170,20 @@ def test_names_of_folders_in_cards(path, shown):
 @pytest.mark.slow
 def test_training_starts_from_a_module(tmp_path):
     corpus = write_corpus(tmp_path, num_train=60)
-    config = TrainConfig(
+    config = EncoderTraining(
         steps=4, batch_size=8, precision="float32", eval_examples=100, eval_every=4,
         checkpoint_every=4, optimizer="adam", learning_rate=1e-30, final_learning_rate=0.0,
-        quantizer_update_steps=1,
     )  # fmt: skip
-    data = DataConfig(data=corpus.arrays, shuffle_buffer=64)
+    data = {"data": corpus.arrays, "shuffle_buffer": 64}
     model = model_preset("tiny", num_oov_buckets=NUM_OOV_BUCKETS)
-    first = train(model, config, data, output=str(tmp_path / "first"))
+    first = train(model, dataclasses.replace(config, **data), output=str(tmp_path / "first"))
     module = export_module(first, tmp_path / "module")
-    tuned = train(None, config, data, output=str(tmp_path / "tuned"), init_from=str(module))
+    tuned = train(
+        None,
+        dataclasses.replace(config, **data),
+        output=str(tmp_path / "tuned"),
+        init_from=str(module),
+    )
     assert (tuned / "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
     weights = [load_checkpoint(folder)[0].get_weights() for folder in (tuned, module)]
     for own, known in zip(*weights, strict=True):

@@ -1,5 +1,6 @@
 """What all commands share: the list, help, wrong usage, and how errors are told."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -50,22 +51,22 @@ def test_help_starts_with_an_example_and_loads_nothing_heavy(name):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"convert-tf {name} --") or name in ("teach", "similarity")
-    assert f"Flags of convert-tf {name}:" in lines
-    assert any(line.endswith(", needed") for line in lines) or name in ("evaluate", "demo")
+    assert {"Flags:", "Output:"} & {*lines}
+    assert "Required." in done.stdout or name in ("evaluate", "demo")
     assert lines[-1] == ""
     assert max(map(len, lines)) <= 100
+    assert len(lines) <= 42 or name not in ("train", "pretrain")
 
 
 def test_flags_have_their_defaults_and_no_other_commands_flags():
     help_of = run_command("intent", "predict", "--help").stdout
-    assert "  --top_k=1\n      Intents listed with probabilities." in help_of
-    assert "  --model=, needed" in help_of
-    assert "  --module=, repeatable" in help_of
+    help_of = " ".join(help_of.split())
+    assert "--top_k=1 Intents listed with probabilities." in help_of
+    assert re.search(r"--model= .*?Required\.", help_of)
+    assert re.search(r"--module= .*?Repeatable\.", help_of)
     assert "--shots" not in help_of
-    assert (
-        "  --kind=sentence (sentence, context, response, similarity)"
-        in run_command("embed", "--help").stdout
-    )
+    kinds = "--kind=sentence sentence, context, response, similarity."
+    assert kinds in " ".join(run_command("embed", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_scripts_are_the_commands(name, tmp_path):
         return done.stdout
 
     script, command = said(ROOT / f"{name}.py"), said("-m", "convert_tf", name)
-    assert script.replace(f"Flags of {name}.py", f"Flags of convert-tf {name}") == command
+    assert script.replace(f"{name}.py --helpfull", f"convert-tf {name} --helpfull") == command
 
 
 def test_files_of_the_same_names_are_not_imported(tmp_path):

@@ -7,11 +7,12 @@ from support.model_cases import packed_batch, random_texts
 
 from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.bert import BertConfig
+from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.pretrain import PretrainConfig
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.pretrain import Pretraining
+from convert_tf.config.train import EncoderTraining
 
-CONFIGS = (ModelConfig, TrainConfig, DataConfig, BertConfig, PretrainConfig)
+CONFIGS = (ModelConfig, EncoderTraining, HeadConfig, RankerTraining, BertConfig, Pretraining)
 
 # Another value for each field of ModelConfig. A new field without one fails the tests below.
 OTHER_MODEL_VALUES = {
@@ -69,12 +70,30 @@ def test_every_model_option_changes_the_network(small_config, make_encoder, name
 
 def test_a_run_may_go_on_from_options_that_are_refused_now():
     before = {"steps": 3, "final_learning_rate": 5.0}
-    assert TrainConfig(steps=4).changes_since(before) == {
+    assert EncoderTraining(steps=4).changes_since(before) == {
         "steps": (3, 4),
         "final_learning_rate": (5.0, 0.001),
     }
-    data = DataConfig(eval_splits=("dev", "test"))
-    assert data.changes_since({"eval_splits": ["dev", "test"], "gone": 1}) == {}
+    training = EncoderTraining(eval_splits=("dev", "test"))
+    assert training.changes_since({"eval_splits": ["dev", "test"], "gone": 1}) == {}
+
+
+def test_options_of_earlier_versions_are_read_where_they_had_no_effect():
+    old = {"steps": 7, "learning_rate_cycles": 1, "loss_reduction": "mean", "adadelta_rho": 0.9}
+    assert EncoderTraining.from_dict(old) == EncoderTraining(steps=7)
+    with pytest.raises(ValueError, match=r"learning_rate_cycles=3 is an option of an earlier"):
+        EncoderTraining.from_dict({**old, "learning_rate_cycles": 3})
+    with pytest.raises(ValueError, match=r"only has 'mean'"):
+        EncoderTraining().changes_since({"loss_reduction": "sum"})
+    head = {"head": "poly", "negatives_from": "mined", "mined_with": "x", "epochs": 3.0}
+    assert HeadConfig.from_dict({**head, "output_std": 0.0}) == HeadConfig(head="poly")
+
+
+def test_options_without_effect_are_named_with_what_decides():
+    assert EncoderTraining().unread(["negatives_per_pair", "steps"]) == {
+        "negatives_per_pair": "hard_negatives"
+    }
+    assert EncoderTraining(hard_negatives="x").unread(["negatives_per_pair"]) == {}
 
 
 def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):
@@ -99,7 +118,7 @@ def test_sizes_beyond_any_machine_are_refused(config_class):
 
 def test_the_defaults_are_the_papers():
     """arXiv 1911.03688 §2.1 and §3.1."""
-    model, train = ModelConfig(), TrainConfig()
+    model, train = ModelConfig(), EncoderTraining()
     assert model.num_ids == 31_476 + 1_000
     assert (model.embedding_dim, model.position_table_sizes) == (512, (47, 11))
     assert model.max_relative_attention == (3, 5, 48, 48, 48, 48)
@@ -107,11 +126,10 @@ def test_the_defaults_are_the_papers():
     assert (model.reduction_heads, model.reduced_dim) == (2, 1024)
     assert (model.side_layers, model.side_hidden_dim, model.encoding_dim) == (3, 1024, 512)
     assert (model.embedding_bits, model.max_tokens) == (8, 60)
-    assert (train.optimizer, train.adadelta_rho, train.batch_size) == ("adadelta", 0.9, 512)
+    assert (train.optimizer, train.batch_size) == ("adadelta", 512)
     assert (train.learning_rate, train.final_learning_rate) == (1.0, 0.001)
     assert (train.scale_start, train.scale_end, train.scale_anneal_steps) == (1.0, 0.0, 10_000)
-    assert (train.label_smoothing, train.l2, train.embedding_clip) == (0.2, 1e-5, 1.0)
-    assert train.loss_scale == 128.0
+    assert (train.label_smoothing, train.l2) == (0.2, 1e-5)
 
 
 def test_presets():
@@ -162,16 +180,16 @@ def test_configs_are_frozen(config_class):
         (ModelConfig, {"num_heads": 0}),
         (ModelConfig, {"side_layers": -1}),
         (ModelConfig, {"embedding_bits": 16}),
-        (TrainConfig, {"batch_size": 1}),
-        (TrainConfig, {"optimizer": "sgd"}),
-        (TrainConfig, {"precision": "float16"}),
-        (TrainConfig, {"learning_rate": 0.0}),
-        (TrainConfig, {"label_smoothing": 1.0}),
-        (TrainConfig, {"embedding_dropout": -0.1}),
-        (TrainConfig, {"l2": -1.0}),
-        (TrainConfig, {"steps": 0}),
-        (TrainConfig, {"eval_examples": 99}),
-        (DataConfig, {"row_tokens": 0}),
+        (EncoderTraining, {"batch_size": 1}),
+        (EncoderTraining, {"optimizer": "sgd"}),
+        (EncoderTraining, {"precision": "float16"}),
+        (EncoderTraining, {"learning_rate": 0.0}),
+        (EncoderTraining, {"label_smoothing": 1.0}),
+        (EncoderTraining, {"embedding_dropout": -0.1}),
+        (EncoderTraining, {"l2": -1.0}),
+        (EncoderTraining, {"steps": 0}),
+        (EncoderTraining, {"eval_examples": 99}),
+        (EncoderTraining, {"row_tokens": 0}),
     ],
     ids=str,
 )

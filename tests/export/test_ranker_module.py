@@ -37,11 +37,11 @@ HEADS = {
         "convert",
         HeadConfig(head="poly", poly_codes=3, poly_variant="last_m_and_first", **LIMITS),
     ),
-    "cross": ("convert", HeadConfig(head="cross", negatives_from="given", **LIMITS)),
+    "cross": ("convert", HeadConfig(head="cross", **LIMITS)),
     "bert_bi": ("bert", HeadConfig(reduction="first", separate_trunks=True, **LIMITS)),
     "bert_cross": (
         "bert",
-        HeadConfig(head="cross", reduction="first", negatives_from="given", **LIMITS),
+        HeadConfig(head="cross", reduction="first", **LIMITS),
     ),
 }
 CONTEXTS = [*random_texts(3), "", " ".join(random_texts(4, seed=9)), "Zebra 你 42!"]

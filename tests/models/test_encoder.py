@@ -306,7 +306,7 @@ import sys
 
 import numpy as np
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
 
@@ -316,7 +316,7 @@ encoder = DualEncoder(config)
 encoder.load_weights(folder + "/model.weights.h5")
 saved = dict(np.load(folder + "/batch.npz"))
 before = encoder.predict_on_batch(saved)
-train = TrainConfig(**TRAIN)
+train = EncoderTraining(**TRAIN)
 model = make_ranking_model(encoder, train, precision="float32")
 losses = [model.train_on_batch(saved) for _ in range(3)]
 after = encoder.predict_on_batch(saved)
@@ -333,16 +333,14 @@ _TRAIN_ON_JAX = {
     "batch_size": 3,
     "optimizer": "adam",
     "learning_rate": 0.01,
-    "embedding_clip": 0.1,
     "scale_anneal_steps": 5,
-    "quantizer_update_steps": 2,
 }
 
 
 @pytest.mark.slow
 def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder, tmp_path):
     """From one weights file; three steps with clipping, annealing and range updates in between."""
-    from convert_tf.config.train import TrainConfig
+    from convert_tf.config.train import EncoderTraining
     from convert_tf.training.encoder.objective import make_ranking_model
 
     encoder = make_encoder(small_config)
@@ -356,7 +354,7 @@ def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder,
     outputs = outputs_of(encoder, batch)
     for name, value in outputs.items():
         np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
-    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    model = make_ranking_model(encoder, EncoderTraining(**_TRAIN_ON_JAX), precision="float32")
     losses = [model.train_on_batch(batch) for _ in range(3)]
     np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)
     for name, value in outputs_of(encoder, batch).items():

@@ -58,14 +58,11 @@ def _scores(head, texts, candidates, **batch_args) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", REDUCTIONS)
 def test_reductions_parity_with_loop(kind):
-    layer = _built(Reduction(kind, num_tokens=4, **SMALL_SQRT_N))
+    layer = _built(Reduction(kind, **SMALL_SQRT_N))
     texts = _texts()
     result = np.asarray(layer(*_batch(texts)))
     kernel = np.asarray(layer.variables[0]) if layer.variables else None
-    expected = [
-        naive_heads.reduction(text, kind, num_tokens=4, kernel=kernel, **SMALL_SQRT_N)
-        for text in texts
-    ]
+    expected = [naive_heads.reduction(text, kind, kernel=kernel, **SMALL_SQRT_N) for text in texts]
     np.testing.assert_allclose(result, expected, atol=1e-5)
     assert result.shape[1] == layer.width(DIM)
     np.testing.assert_array_equal(result[1], 0.0)  # the empty text
@@ -79,8 +76,7 @@ def test_reduction_is_a_layer(kind):
     if kind == "sqrt_n":
         check_layer(layer, {"kind": kind, **SMALL_SQRT_N}, inputs, shape)
     else:
-        revived = layer.from_config(layer(kind, num_tokens=2).get_config())
-        assert revived.num_tokens == 2
+        revived = layer.from_config(layer(kind).get_config())
         assert tuple(revived(**inputs).shape) == shape
 
 
@@ -289,19 +285,18 @@ def test_cross_head_is_a_layer(reduction):
 
 @pytest.mark.parametrize("head_class", [BiHead, PolyHead, CrossHead])
 def test_heads_keep_their_arguments(head_class):
-    config = head_class(reduction="mean", reduction_tokens=5).get_config()
+    config = head_class(reduction="mean", reduction_dim=5).get_config()
     revived = head_class.from_config(config)
     assert revived.get_config() == config
-    assert revived.reduction_tokens == 5
+    assert revived.reduction_dim == 5
 
 
 # Other values of each argument; the contexts have up to 9 tokens, the candidates 4.
-BASE = {"num_codes": 3, "variant": "first_m", "reduction": "first_m_mean", "reduction_tokens": 3}
+BASE = {"num_codes": 3, "variant": "first_m", "reduction": "first"}
 OTHERS = {
     "num_codes": 4,
     "variant": "last_m",
     "reduction": "mean",
-    "reduction_tokens": 2,
     "scale": 2.0,
 }
 

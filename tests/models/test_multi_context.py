@@ -16,7 +16,7 @@ from support.processes import results_on_jax
 
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
@@ -149,7 +149,7 @@ def test_all_but_history_freezes(config, make_encoder, small_config):
     encoder = make_encoder(config)
     before = {v.path: np.array(v) for v in encoder.variables}
     encoder.freeze_all_but_history()
-    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    model = make_ranking_model(encoder, EncoderTraining(**_TRAIN_ON_JAX), precision="float32")
     lengths = {name: [3, 5, 2, 4, 6] for name in NAMES}
     texts = {name: random_texts(config, lengths[name], seed=i) for i, name in enumerate(NAMES)}
     for _ in range(3):
@@ -226,7 +226,7 @@ def _gradients(model, batch) -> dict[str, np.ndarray]:
 
 def _model(encoder, **changes):
     options = {"scale_anneal_steps": 0, "scale_end": 5.0, "l2": 0.0, **changes}
-    return make_ranking_model(encoder, TrainConfig(**options), precision="float32")
+    return make_ranking_model(encoder, EncoderTraining(**options), precision="float32")
 
 
 def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -> dict:
@@ -312,7 +312,7 @@ def test_a_tiny_model_overfits_eight_pairs_through_each_loss(objective):
     batch = batch_of(texts, config)
     model = make_ranking_model(
         DualEncoder(config),
-        TrainConfig(steps=120, batch_size=8, optimizer="adam", learning_rate=0.01,
+        EncoderTraining(steps=120, batch_size=8, optimizer="adam", learning_rate=0.01,
                     scale_anneal_steps=50),
         precision="float32",
     )  # fmt: skip
@@ -434,7 +434,7 @@ import sys
 
 import numpy as np
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
@@ -445,7 +445,7 @@ encoder.load_weights(folder + "/model.weights.h5")
 batch = dict(np.load(folder + "/batch.npz"))
 before = encoder.predict_on_batch(batch)
 report = evaluate_encoder(encoder, [batch] * 20)
-model = make_ranking_model(encoder, TrainConfig(**TRAIN), precision="float32")
+model = make_ranking_model(encoder, EncoderTraining(**TRAIN), precision="float32")
 losses = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
 assert "tensorflow" not in sys.modules, "TensorFlow was imported"
 np.savez(
@@ -455,7 +455,7 @@ np.savez(
 """
 _TRAIN_ON_JAX = {
     "steps": 10, "batch_size": 5, "optimizer": "adam", "learning_rate": 0.01,
-    "scale_anneal_steps": 5, "quantizer_update_steps": 2,
+    "scale_anneal_steps": 5,
 }  # fmt: skip
 
 
@@ -469,7 +469,7 @@ def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts
     on_jax = results_on_jax(f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", tmp_path)
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
-    model = make_ranking_model(encoder, TrainConfig(**_TRAIN_ON_JAX), precision="float32")
+    model = make_ranking_model(encoder, EncoderTraining(**_TRAIN_ON_JAX), precision="float32")
     logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
     losses = [[float(log[name]) for name in sorted(log)] for log in logs]
     np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)

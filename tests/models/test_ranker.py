@@ -27,11 +27,10 @@ HEADS = {
     "bi sqrt_n": _head(),
     "bi first": _head(reduction="first"),
     "bi mean": _head(reduction="mean"),
-    "bi first_m_mean": _head(reduction="first_m_mean", reduction_tokens=2),
     **{f"poly {v}": _head(head="poly", poly_variant=v) for v in POLY_VARIANTS},
     "poly mean": _head(head="poly", reduction="mean"),
-    "cross first": _head(head="cross", reduction="first", negatives_from="given"),
-    "cross sqrt_n": _head(head="cross", negatives_from="given"),
+    "cross first": _head(head="cross", reduction="first"),
+    "cross sqrt_n": _head(head="cross"),
 }
 ENCODING_HEADS = {k: v for k, v in HEADS.items() if v.head != "cross"}
 CROSS = HEADS["cross first"]
@@ -82,9 +81,7 @@ def _naive_scores(ranker) -> list:
 
     def reduced(outputs, side):
         return projected(
-            naive_heads.reduction(
-                outputs, head.reduction, num_tokens=head.reduction_tokens, kernel=kernel, **sizes
-            ),
+            naive_heads.reduction(outputs, head.reduction, kernel=kernel, **sizes),
             side,
         )
 

@@ -29,7 +29,7 @@ HEADS = {
     "bi": HeadConfig(head="bi", reduction="sqrt_n", scale=3.0),
     "poly": HeadConfig(head="poly", reduction="sqrt_n", poly_codes=5, scale=7.0, learn_scale=True),
     "first": HeadConfig(head="poly", reduction="sqrt_n", poly_codes=8, poly_variant="first_m"),
-    "cross": HeadConfig(head="cross", reduction="sqrt_n", negatives_from="sampled"),
+    "cross": HeadConfig(head="cross", reduction="sqrt_n"),
 }
 
 

@@ -7,13 +7,13 @@ import numpy as np
 from support import naive
 
 
-def reduction(outputs, kind, *, num_tokens=64, kernel=None, num_heads=2, attention_dim=64):
+def reduction(outputs, kind, *, kernel=None, num_heads=2, attention_dim=64):
     if kind == "sqrt_n":
         return naive.sqrt_n_reduction(
             outputs, kernel, num_heads=num_heads, attention_dim=attention_dim
         )
     n, dim = outputs.shape
-    used = {"first": 1, "first_m_mean": num_tokens}.get(kind, n)
+    used = 1 if kind == "first" else n
     first = 1 if kind == "mean_without_first" else 0
     rows = [outputs[j] for j in range(first, n) if j < used]
     result = np.zeros(dim)

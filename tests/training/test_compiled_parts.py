@@ -8,7 +8,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import partly_compiled_row_multiple
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.numerics import tensorflow_cpu
@@ -32,8 +32,8 @@ def corpus(tmp_path_factory):
 
 
 def final_weights(corpus, output, **fields):
-    config, data = TrainConfig(**CONFIG, **fields), DataConfig(data=corpus.arrays)
-    run = train(MODEL, config, data, output=str(output))
+    config = EncoderTraining(**CONFIG, **fields, data=corpus.arrays)
+    run = train(MODEL, config, output=str(output))
     encoder, _ = load_checkpoint(saved_checkpoints(run)[0])
     return [np.array(v, "float32") for v in encoder.trainable_variables]
 
@@ -62,10 +62,8 @@ def rows_of_batches(corpus, *, precision, number=6, **fields):
     examples = {
         split: ArrayFolder(corpus.arrays).open(split, max_tokens=60) for split in ("train", "dev")
     }
-    config = TrainConfig(**{**CONFIG, **fields})
-    batches, _ = make_batches(
-        examples, examples["train"], config, DataConfig(data=corpus.arrays), precision=precision
-    )
+    config = EncoderTraining(**{**CONFIG, **fields}, data=corpus.arrays)
+    batches, _ = make_batches(examples, examples["train"], config, precision=precision)
     return [batch["token_ids"].shape[-2] for batch, _ in zip(batches, range(number), strict=False)]
 
 

@@ -1,5 +1,6 @@
 """Data that is damaged, cut or deleted while a run reads it, and disks that fill up."""
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -12,7 +13,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
@@ -27,7 +28,7 @@ MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
 )  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=12, batch_size=10, optimizer="adam", learning_rate=0.01, precision="float32",
     eval_every=6, eval_examples=100, checkpoint_every=2,
 )  # fmt: skip
@@ -129,8 +130,9 @@ def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
 
     def run():
         # Small groups, so that data are read until the end.
-        data = DataConfig(data=str(getattr(copy, kind)), shuffle_buffer=16)
-        return train(MODEL, CONFIG, data, output=str(tmp_path / "run"),
+        data = str(getattr(copy, kind))
+        config = dataclasses.replace(CONFIG, data=data, shuffle_buffer=16)
+        return train(MODEL, config, output=str(tmp_path / "run"),
                      vocabulary=copy.vocabulary)  # fmt: skip
 
     with monkeypatch.context() as patch:
@@ -148,7 +150,7 @@ def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run = tmp_path / "run"
-    data = DataConfig(data=corpus.arrays)
+    data = {"data": corpus.arrays}
     replace = files.os.replace
     for name in (callbacks.METRICS_FILE, callbacks.CURVE_FILE):
         with monkeypatch.context() as patch:
@@ -158,7 +160,7 @@ def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, m
                 lambda a, b, name=name: full() if name in os.fspath(b) else replace(a, b),
             )
             with pytest.raises(FileWriteError, match=rf"No space left on device, at .*{name}"):
-                train(MODEL, CONFIG, data, output=str(run))
+                train(MODEL, dataclasses.replace(CONFIG, **data), output=str(run))
         left = [path.name for path in run.iterdir()]
         assert not [each for each in left if each.startswith(".new-") or each == name]
 

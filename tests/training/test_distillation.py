@@ -14,7 +14,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.record_examples import read_texts
 from convert_tf.data.teacher_vectors import (
@@ -40,7 +40,7 @@ MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     num_oov_buckets=NUM_OOV_BUCKETS,
 )  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     precision="float32", eval_every=4, eval_examples=100, checkpoint_every=4,
 )  # fmt: skip
@@ -71,9 +71,12 @@ def opened(corpus, folder, split="train"):
 def run(corpus, output, teacher, *, model=MODEL, ranking_teacher="", **fields):
     return train(
         model,
-        changed(CONFIG, **fields),
-        DataConfig(
-            data=corpus.arrays, teacher=teacher, ranking_teacher=ranking_teacher, shuffle_buffer=64
+        dataclasses.replace(
+            changed(CONFIG, **fields),
+            data=corpus.arrays,
+            teacher=teacher,
+            ranking_teacher=ranking_teacher,
+            shuffle_buffer=64,
         ),
         output=str(output),
     )
@@ -209,8 +212,12 @@ def test_a_ranking_teacher_without_weight_and_a_weight_without_teacher_are_refus
     with pytest.raises(ValueError, match="go with token ids"):
         train(
             MODEL,
-            changed(CONFIG, ranking_distillation=1.0),
-            DataConfig(data=corpus.records, ranking_teacher=teacher, shuffle_buffer=64),
+            dataclasses.replace(
+                changed(CONFIG, ranking_distillation=1.0),
+                data=corpus.records,
+                ranking_teacher=teacher,
+                shuffle_buffer=64,
+            ),
             output=str(tmp_path / "run"),
             vocabulary=str(ArrayFolder(corpus.arrays).vocabulary),
         )
@@ -248,14 +255,14 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
         name="letters", source_shares={"forum": 0.3, "chat": 0.0}, max_examples=140,
     )  # fmt: skip
     config = changed(CONFIG, distillation=1.0, batch_size=4, steps=1)
-    data = DataConfig(
-        data=corpus.arrays, teacher=str(tmp_path / "vectors"), train_examples=140,
+    config = changed(
+        config, data=corpus.arrays, teacher=str(tmp_path / "vectors"), train_examples=140,
         source_shares=("forum=0.3", "chat=0"), shuffle_buffer=64,
     )  # fmt: skip
-    train(MODEL, config, data, output=str(tmp_path / "run"))
+    train(MODEL, config, output=str(tmp_path / "run"))
     for other in ({"source_shares": ()}, {"first_train_example": 1}, {"train_examples": 0}):
         with pytest.raises(ValueError, match=r"without, the first .* the same --source_shares"):
-            train(MODEL, config, dataclasses.replace(data, **other), output=str(tmp_path / "other"))
+            train(MODEL, changed(config, **other), output=str(tmp_path / "other"))
 
 
 @pytest.mark.slow
@@ -353,8 +360,12 @@ def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, t
     with pytest.raises(ValueError, match="or from the teacher"):
         train(
             MODEL,
-            changed(CONFIG, start_from_teacher=True),
-            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            dataclasses.replace(
+                changed(CONFIG, start_from_teacher=True),
+                data=corpus.arrays,
+                teacher=teacher,
+                shuffle_buffer=64,
+            ),
             output=str(tmp_path / "second"),
             init_from=str(first),
         )
@@ -368,8 +379,14 @@ def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, t
     def gone_on_from(initial, name):
         return train(
             MODEL,
-            changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0, seed=1),
-            DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64),
+            dataclasses.replace(
+                changed(
+                    CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0, seed=1
+                ),
+                data=corpus.arrays,
+                teacher=teacher,
+                shuffle_buffer=64,
+            ),
             output=str(tmp_path / name),
             init_from=str(initial),
         )
@@ -393,9 +410,12 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
     first = 30
     taught = train(
         MODEL,
-        changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0),
-        DataConfig(
-            data=corpus.arrays, teacher=teacher, shuffle_buffer=64, first_train_example=first
+        dataclasses.replace(
+            changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0),
+            data=corpus.arrays,
+            teacher=teacher,
+            shuffle_buffer=64,
+            first_train_example=first,
         ),
         output=str(tmp_path / "taught"),
         init_from=str(untaught),
@@ -419,8 +439,12 @@ def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
     with pytest.raises(ValueError, match="go with token ids"):
         train(
             MODEL,
-            changed(CONFIG, distillation=1.0),
-            DataConfig(data=corpus.records, teacher=teacher, shuffle_buffer=64),
+            dataclasses.replace(
+                changed(CONFIG, distillation=1.0),
+                data=corpus.records,
+                teacher=teacher,
+                shuffle_buffer=64,
+            ),
             output=str(tmp_path / "run"),
             vocabulary=corpus.vocabulary,
         )

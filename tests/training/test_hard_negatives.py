@@ -16,7 +16,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, save_checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
 from convert_tf.data.packing import (
@@ -38,7 +38,7 @@ MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
 )  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     precision="float32", eval_every=4, eval_examples=100, checkpoint_every=2, mask_duplicates=True,
 )  # fmt: skip
@@ -210,7 +210,9 @@ def _texts_by_name(texts, names, k):
 def test_the_objective_parity_with_loop(small_config, make_encoder, multi_context, is_masked):
     config = dataclasses.replace(small_config, multi_context=multi_context)
     encoder = make_encoder(config)
-    model = make_ranking_model(encoder, TrainConfig(l2=0.0, scale_start=5.0), precision="float32")
+    model = make_ranking_model(
+        encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32"
+    )
     batch, texts = batch_with_negatives(config)
     if not is_masked:
         del batch["response_groups"], batch["negative_groups"]
@@ -249,7 +251,7 @@ def test_negatives_are_the_same_in_micro_batches(small_config, make_encoder):
     losses = []
     for micro_batches in (1, 2):
         model = make_ranking_model(
-            encoder, TrainConfig(l2=0.0, scale_start=5.0), precision="float32"
+            encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32"
         )
         batch, _ = batch_with_negatives(small_config, micro_batches=micro_batches)
         losses.append(float(model.test_on_batch(batch, return_dict=True)["loss"]))
@@ -323,8 +325,9 @@ def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus,
 def run(data, output, *, model=MODEL, vocabulary=None, steps=4, **fields):
     return train(
         model,
-        dataclasses.replace(CONFIG, steps=steps),
-        DataConfig(data=data, shuffle_buffer=64, **fields),
+        dataclasses.replace(
+            dataclasses.replace(CONFIG, steps=steps), data=data, shuffle_buffer=64, **fields
+        ),
         output=str(output),
         vocabulary=vocabulary,
     )
@@ -362,8 +365,6 @@ def test_training_refuses_negatives_that_do_not_fit(corpus, negatives, tmp_path)
         run(corpus.arrays, tmp_path / "run", hard_negatives=negatives, negatives_per_pair=4)
     with pytest.raises(ValueError, match=r"must hold negatives\.json"):
         run(corpus.arrays, tmp_path / "run", hard_negatives=corpus.arrays)
-    with pytest.raises(ValueError, match="negatives_per_pair must be left away"):
-        DataConfig(negatives_per_pair=2)
     with pytest.raises(ValueError, match="negatives_per_pair must be at least 1"):
-        DataConfig(hard_negatives=negatives, negatives_per_pair=0)
+        EncoderTraining(hard_negatives=negatives, negatives_per_pair=0)
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """Every option of a head, given two values, changes what a run does; what cannot go together."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import pytest
 from support.commands import call_command
 from support.tiny_checkpoint import random_texts, write_checkpoint
 
-from convert_tf.config.head import HeadConfig, head_train_defaults, unread_head_options
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.config.train import EncoderTraining
 from convert_tf.training.ranker import run as ranker_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -21,12 +20,10 @@ POLY = {"head": "poly", "poly_variant": "first_m", "poly_codes": 4}
 OTHER_VALUES = {
     "head": ("poly", {}),
     "reduction": ("mean", {}),
-    "reduction_tokens": (2, {"reduction": "first_m_mean"}),
     "poly_codes": (2, POLY),
     "poly_variant": ("last_m", POLY),
     "scale": (2.0, {}),
     "learn_scale": (True, {}),
-    "output_std": (0.3, POLY),
     "separate_trunks": (True, {}),
     "max_context_tokens": (4, {}),
     "max_candidate_tokens": (2, {}),
@@ -34,11 +31,7 @@ OTHER_VALUES = {
     "negatives_from": ("in_batch", {}),
     "mined_with": (
         "OTHER",
-        {"negatives_from": "mined", "mined_with": "TRUNK", "mined_top": 2, "negatives": 2},
-    ),
-    "mined_top": (
-        3,
-        {"negatives_from": "mined", "mined_with": "TRUNK", "mined_top": 2, "negatives": 2},
+        {"negatives_from": "mined", "mined_with": "TRUNK", "negatives": 2},
     ),
     "epochs": (3.0, {}),
     "evaluations_per_epoch": (1, {}),
@@ -46,13 +39,16 @@ OTHER_VALUES = {
     "trainable_blocks": (0, {"freeze": "all_but_top_k"}),
     "max_examples": (9, {}),
 }
-READ_BY_CALLBACKS = {"plateau_decay"}  # see test_ranker_training.py
-BASE = {"negatives_from": "given", "negatives": 3, "max_context_tokens": 30, "epochs": 1.0}
+BASE = {
+    "batch_size": 4, "learning_rate": 0.01, "warmup_steps": 0, "precision": "float32",
+    "negatives_from": "given", "negatives": 3, "max_context_tokens": 30,
+}  # fmt: skip
 
 
 def test_every_field_is_tried():
-    names = {field.name for field in dataclasses.fields(HeadConfig)}
-    assert set(OTHER_VALUES) | READ_BY_CALLBACKS == names
+    own = RankerTraining.defaults().keys() - EncoderTraining.defaults().keys()
+    elsewhere = {"dev_data", "weight_decay"}  # see test_ranker_training.py
+    assert set(OTHER_VALUES) | elsewhere == own | HeadConfig.defaults().keys()
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +70,9 @@ def folder(tmp_path_factory) -> Path:
     return root
 
 
+_DATA = {"data": "train", "dev_data": "dev"}
+
+
 def _observe(folder, output, monkeypatch, values: dict) -> dict:
     """What `train_ranker` hands to `fit`, and what two steps make of it."""
     seen = {}
@@ -93,11 +92,12 @@ def _observe(folder, output, monkeypatch, values: dict) -> dict:
     names = {"TRUNK": str(folder / "trunk"), "OTHER": str(folder / "other")}
     values = {k: names.get(v, v) if isinstance(v, str) else v for k, v in values.items()}
     monkeypatch.setattr("convert_tf.training.run.fit", steps_instead_of_fit)
+    values = {**BASE, **values}
+    head = {name: values.pop(name) for name in HeadConfig.defaults() if name in values}
+    data = {name: str(folder / f"{split}.jsonl") for name, split in _DATA.items()}
     ranker_training.train_ranker(
-        HeadConfig(**{**BASE, **values}),
-        {"batch_size": 4, "learning_rate": 0.01, "warmup_steps": 0, "precision": "float32"},
-        data=str(folder / "train.jsonl"),
-        dev_data=str(folder / "dev.jsonl"),
+        HeadConfig(**head),
+        {**data, **values},
         init_from=str(folder / "trunk"),
         output=str(output),
     )
@@ -134,52 +134,55 @@ def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypa
     [
         ({"head": "best"}, "head must be one of"),
         ({"reduction": "sum"}, "reduction must be one of"),
-        ({"poly_codes": 361}, "poly_codes must be from 1 to 360"),
+        ({"poly_codes": 361}, "poly_codes must be at least 1 and at most 360"),
         ({"poly_variant": "middle"}, "poly_variant must be one of"),
-        ({"head": "cross"}, "negatives_from must not be in_batch"),
-        ({"head": "cross", "negatives_from": "given", "separate_trunks": True}, "separate_trunks"),
-        ({"negatives_from": "mined"}, "mined_with must name a checkpoint"),
-        ({"mined_with": "runs/bi"}, "mined_with must name a checkpoint"),
-        ({"negatives_from": "mined", "mined_with": "x", "mined_top": 3}, "mined_top must be"),
+        ({"head": "cross", "separate_trunks": True}, "separate_trunks"),
+        ({"negatives_from": "mined"}, "mined_with must name an encoder"),
+        ({"mined_with": "runs/bi"}, "mined_with must name an encoder"),
         ({"negatives": 0}, "negatives must be at least 1"),
-        ({"epochs": 0.0}, "epochs must be positive"),
-        ({"plateau_decay": 1.5}, "plateau_decay must be in"),
+        ({"epochs": 0.0}, "epochs must be greater than 0"),
         ({"freeze": "all"}, "freeze must be one of"),
-        ({"scale": -1.0}, "scale must not be negative"),
+        ({"scale": -1.0}, "scale must be at least 0"),
     ],
 )
 def test_values_that_cannot_be_are_named(values, rule):
+    config = RankerTraining if values.keys() <= RankerTraining.defaults().keys() else HeadConfig
     with pytest.raises(ValueError, match=rule):
-        HeadConfig(**values)
+        config(**values)
+
+
+def test_a_cross_encoder_has_no_negatives_in_its_batch():
+    with pytest.raises(ValueError, match="negatives_from must not be in_batch"):
+        ranker_recipe("cross")
 
 
 def test_json_round_trip():
     config = HeadConfig(head="poly", poly_codes=7, scale=2.5)
     assert HeadConfig.from_json(config.to_json()) == config
-    assert set(HeadConfig.explanations()) == {f.name for f in dataclasses.fields(HeadConfig)}
 
 
 @pytest.mark.parametrize(
     ("values", "ignored"),
     [
-        ({"head": "bi", "poly_codes": 3, "negatives": 4}, ["negatives", "poly_codes"]),
+        ({"head": "bi", "poly_codes": 3}, ["poly_codes"]),
+        ({"negatives": 4}, ["negatives"]),
+        ({"steps": 4, "epochs": 2.0}, ["epochs"]),
+        ({"weight_decay": 0.1}, ["weight_decay"]),
         ({"head": "poly", "poly_codes": 3, "scale": 2.0}, []),
-        ({"head": "cross", "negatives_from": "given", "scale": 2.0}, ["scale"]),
+        ({"head": "cross", "scale": 2.0}, ["scale"]),
         ({"freeze": "embeddings", "trainable_blocks": 2}, ["trainable_blocks"]),
-        ({"reduction_tokens": 3, "mined_top": 9}, ["mined_top", "reduction_tokens"]),
     ],
 )
 def test_options_that_nothing_reads_are_found(values, ignored):
-    assert unread_head_options(values) == ignored
+    config = HeadConfig if "head" in values else RankerTraining
+    assert list(config(**values).unread(list(values))) == ignored
 
 
 def test_other_train_options_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"Received: scale_end, which it does not read"):
+    with pytest.raises(ValueError, match=r"Received: \['scale_end'\]"):
         ranker_training.train_ranker(
             HeadConfig(),
             {"scale_end": 3.0},
-            data="x",
-            dev_data="x",
             init_from="x",
             output=str(tmp_path),
         )
@@ -216,39 +219,42 @@ def test_flags_reach_the_run(folder, monkeypatch):
         head="poly",
         poly_codes=16,
         poly_variant="first_m",
-        negatives_from="given",
-        negatives=3,
-        freeze="all_but_top_k",
-        trainable_blocks=2,
-        epochs=2.0,
     )
-    assert called["train"] == {"learning_rate": 0.001}
-    assert called["data"] == "a.jsonl"
-    assert (called["dev_data"], called["init_from"]) == ("b.jsonl", "runs/x")
+    assert called["train"] == {
+        "data": "a.jsonl",
+        "dev_data": "b.jsonl",
+        "negatives_from": "given",
+        "negatives": 3,
+        "freeze": "all_but_top_k",
+        "trainable_blocks": 2,
+        "learning_rate": 0.001,
+        "epochs": 2.0,
+    }
+    assert called["init_from"] == "runs/x"
 
 
 def test_a_cross_encoders_negatives_come_from_its_data(folder, monkeypatch):
     common = ("--head=cross", "--init_from=runs/x")
     given = _call(monkeypatch, *common, "--data=a.jsonl", "--dev_data=b.jsonl")
-    assert given["head"].negatives_from == "given"
+    assert given["train"]["negatives_from"] == "given"
     sampled = _call(monkeypatch, *common, f"--data={folder}")
-    assert sampled["head"].negatives_from == "sampled"
-    assert sampled["dev_data"] == str(folder)
+    assert sampled["train"]["negatives_from"] == "sampled"
+    assert sampled["train"]["dev_data"] == str(folder)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--poly_codes=3", "--data=x"], "Flags of a head go with --head"),
-        (["--head=bi", "--model=tiny", "--data=x"], "Received: .'model'"),
+        (["--poly_codes=3", "--data=x"], "--poly_codes without --head"),
+        (["--head=bi", "--model=tiny", "--data=x"], "--model with --head"),
         (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),
         (
             ["--head=bi", "--poly_codes=3", "--data=x", "--dev_data=x", "--init_from=x"],
-            "Received: poly_codes",
+            "--poly_codes has no effect with --head=bi",
         ),
         (
             ["--head=bi", "--steps=3", "--epochs=1", "--data=x", "--dev_data=x", "--init_from=x"],
-            "Either --steps or --epochs",
+            "--epochs has no effect with --steps=3",
         ),
     ],
 )
@@ -259,11 +265,12 @@ def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
 
 def test_defaults_are_train_options():
     for head in ("bi", "poly", "cross"):
-        config = TrainConfig(**head_train_defaults(head))
+        negatives = {"negatives_from": "given"}
+        config = ranker_recipe(head, **negatives)
         assert config.optimizer == "adamax"
         assert config.learning_rate == config.final_learning_rate == 5e-5
-        config = TrainConfig(**head_train_defaults(head, learning_rate=1e-5))
+        config = ranker_recipe(head, **negatives, learning_rate=1e-5)
         assert config.learning_rate == config.final_learning_rate == 1e-5
         given = {"learning_rate": 1e-5, "final_learning_rate": 1e-6}
-        assert head_train_defaults(head, **given)["final_learning_rate"] == 1e-6
+        assert ranker_recipe(head, **negatives, **given).final_learning_rate == 1e-6
         assert config.warmup_steps == (1_000 if head == "cross" else 100)

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.record_examples import RecordFolder, parse_texts, read_texts
 from convert_tf.data.shards import list_shards
@@ -26,7 +26,7 @@ from convert_tf.training.recorder import METRICS_FILE
 # fmt: off
 MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
                      encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01,
     scale_start=20.0, l2=0.0, embedding_dropout=0.1, precision="float32",
     eval_every=4, eval_examples=150, checkpoint_every=2,
@@ -52,9 +52,13 @@ def corpus(tmp_path_factory):
 def run(
     data, output, *, vocabulary=None, model=MODEL, config=CONFIG, init_from=None, **options
 ):  # fmt: skip
-    data = DataConfig(data=str(data), shuffle_buffer=32, **options)
+    data = dict(data=str(data), shuffle_buffer=32, **options)
     return train(
-        model, config, data, output=str(output), vocabulary=vocabulary, init_from=init_from
+        model,
+        dataclasses.replace(config, **data),
+        output=str(output),
+        vocabulary=vocabulary,
+        init_from=init_from,
     )
 
 

@@ -12,7 +12,7 @@ from support.full_disk import room_for
 
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.checkpoints.ranker import trained_scale
-from convert_tf.config.train import TRAIN_RECIPES, TrainConfig, train_recipe
+from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,7 +161,7 @@ def test_sizes(num_train):
 
 
 def test_recipes():
-    assert train_recipe("paper") == TrainConfig()
+    assert train_recipe("paper") == EncoderTraining()
     small = train_recipe("small", seed=3)
     assert (small.optimizer, small.l2, small.seed) == ("adam", 0.0, 3)
     assert set(TRAIN_RECIPES) == {"paper", "paper_finetune", "small"}

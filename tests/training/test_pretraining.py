@@ -17,9 +17,10 @@ from support.tiny_checkpoint import write_records
 import convert_tf
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.config.bert import bert_preset
-from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.config.pretrain import Pretraining
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.pretraining_batches import (
+    MASK_RATE,
     Position,
     PretrainingBatches,
     arranged,
@@ -79,7 +80,7 @@ def _rows(number: int = 500):
 
 
 def _batches(examples=None, **changes) -> PretrainingBatches:
-    options = {"batch_tokens": 256, "mask_rate": 0.15, "shuffle_buffer": 100, "seed": 0}
+    options = {"batch_tokens": 256, "shuffle_buffer": 100, "seed": 0}
     return PretrainingBatches(examples or TopicExamples(300), CONFIG, **{**options, **changes})
 
 
@@ -133,7 +134,7 @@ def test_rows_are_those_of_the_trunk(surrounds_each):
 def test_masking_has_the_papers_shares():
     """15 % of the text; of those 80 % [MASK], 10 % random, 10 % kept. [S] and padding never."""
     rows = _rows(5000)
-    batch = masked_batch(rows, CONFIG, mask_rate=0.15, rng=np.random.default_rng(0))
+    batch = masked_batch(rows, CONFIG, rng=np.random.default_rng(0))
     number = int(batch["masked_weights"].sum())
     slots = batch["masked_slots"][:number]
     assert rows.is_text.reshape(-1)[slots].all()
@@ -202,7 +203,7 @@ def test_a_run_goes_on_where_it_stopped(stop):
 
 def _model(config=None, *, dropout: float = 0.1):
     set_seed(0)
-    config = config or PretrainConfig(learning_rate=3e-3, warmup_steps=20)
+    config = config or Pretraining(learning_rate=3e-3, warmup_steps=20)
     return make_pretraining(BertTrunk(CONFIG, dropout=dropout), config, precision="float32")
 
 
@@ -285,9 +286,9 @@ def test_schedule_by_hand():
 
 def test_the_defaults_are_the_papers():
     """arXiv 1905.01969 §4.1."""
-    config = PretrainConfig()
-    assert (config.learning_rate, config.beta_1, config.beta_2) == (2e-4, 0.9, 0.98)
-    assert (config.dropout, config.batch_tokens, config.mask_rate) == (0.1, 32_000, 0.15)
+    config = Pretraining()
+    assert (config.learning_rate, config.dropout, config.batch_tokens) == (2e-4, 0.1, 32_000)
+    assert MASK_RATE == 0.15
     optimizer = make_pretraining(BertTrunk(CONFIG), config, precision="mixed_float16").optimizer
     assert isinstance(optimizer, keras.optimizers.Adam)
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.weight_decay) == (0.9, 0.98, None)
@@ -298,9 +299,9 @@ def test_the_defaults_are_the_papers():
 def test_both_objectives_are_learnt():
     """Eight topics: a masked token is one of its topic's four, a next utterance of one topic."""
     examples = TopicExamples(1024, max_length=3)  # all of one length: few graphs
-    train = PretrainConfig(learning_rate=3e-3, warmup_steps=20)
+    train = Pretraining(learning_rate=3e-3, warmup_steps=20)
     model = _model(train, dropout=0.0)
-    dev = evaluation_batches(examples, CONFIG, max_examples=512, batch_tokens=1024, mask_rate=0.15)
+    dev = evaluation_batches(examples, CONFIG, max_examples=512, batch_tokens=1024)
     before = evaluate_pretraining(model, dev)
     for batch, _ in _first(_batches(examples, batch_tokens=1024, shuffle_buffer=512), 600):
         model.train_on_batch(batch)
@@ -391,20 +392,16 @@ def _measured(rows: list[dict]) -> list[dict]:
 
 OTHER_VALUES = {
     "all_turns": False,
-    "max_tokens": 2, "shuffle_buffer": 20, "batch_tokens": 300, "mask_rate": 0.5,
-    "learning_rate": 0.1, "beta_1": 0.1, "beta_2": 0.5, "warmup_steps": 100, "dropout": 0.5,
+    "max_tokens": 2, "shuffle_buffer": 20, "batch_tokens": 300,
+    "learning_rate": 0.1, "warmup_steps": 100, "dropout": 0.5,
     "precision": "mixed_bfloat16", "eval_examples": 40, "seed": 4,
 }  # fmt: skip
-# What these do is seen in other tests, or in the files of a run; the scale of the loss acts in
-# float16 alone.
-READ_BY_THE_RUN = {
-    "data", "train_split", "eval_split", "steps", "eval_every", "checkpoint_every",
-    "keep_checkpoints", "loss_scale",
-}  # fmt: skip
+# What these do is seen in other tests, or in the files of a run.
+READ_BY_THE_RUN = {"data", "steps", "eval_every", "checkpoint_every", "keep_checkpoints"}
 
 
 def test_every_option_is_tried():
-    assert set(OTHER_VALUES) | READ_BY_THE_RUN == set(PretrainConfig().to_dict())
+    assert set(OTHER_VALUES) | READ_BY_THE_RUN == set(Pretraining().to_dict())
 
 
 @pytest.mark.slow
@@ -427,16 +424,15 @@ def test_every_option_changes_the_run(monkeypatch, data, tmp_path):
 @pytest.mark.parametrize(
     "values",
     [
-        {"steps": 0}, {"batch_tokens": 0}, {"mask_rate": 0.0}, {"mask_rate": 1.0},
-        {"dropout": 1.0}, {"beta_2": 1.0}, {"precision": "float16"}, {"learning_rate": 0.0},
-        {"shuffle_buffer": 3}, {"seed": -1}, {"warmup_steps": 0},
+        {"steps": 0}, {"batch_tokens": 0}, {"dropout": 1.0}, {"precision": "float16"},
+        {"learning_rate": 0.0}, {"shuffle_buffer": 3}, {"seed": -1}, {"warmup_steps": 0},
     ],
     ids=str,
 )  # fmt: skip
 def test_values_out_of_range_are_named(values):
     (name,) = values
     with pytest.raises(ValueError, match=rf"{name} must .*Received: "):
-        PretrainConfig(**values)
+        Pretraining(**values)
 
 
 def test_without_data_there_is_an_error(monkeypatch, data, tmp_path):

@@ -1,5 +1,6 @@
 """Keras on JAX: the same run as on TensorFlow, on several devices and in several processes."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.packing import SEGMENTS_PER_ROW
 from convert_tf.data.token_arrays import ArrayFolder
@@ -30,10 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
                 "encoding_dim": 16, "max_relative_attention": (3,),
                 "num_oov_buckets": NUM_OOV_BUCKETS}  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=50, batch_size=48, optimizer="adam", learning_rate=0.003, warmup_steps=5,
     scale_start=20.0, l2=1e-5, precision="float32", eval_every=25, eval_examples=100,
-    checkpoint_every=25, quantizer_update_steps=3,
+    checkpoint_every=25,
 )  # fmt: skip
 
 # Runs train.py with the flags of argv[2:], and tells in argv[1] what it saw.
@@ -182,8 +183,8 @@ def run_here(arrays, folder, config):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunProgress, "on_train_batch_end", watched)
-        train(model_preset("tiny", **MODEL_FIELDS), config,
-              DataConfig(data=arrays, shuffle_buffer=200), output=str(folder))  # fmt: skip
+        config = dataclasses.replace(config, data=arrays, shuffle_buffer=200)
+        train(model_preset("tiny", **MODEL_FIELDS), config, output=str(folder))
     return losses_of(means)
 
 

@@ -29,10 +29,10 @@ from convert_tf.checkpoints.ranker import (
     trained_scale,
 )
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.head import HeadConfig, head_train_defaults
+from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.models.losses import candidate_softmax_loss
@@ -41,7 +41,7 @@ from convert_tf.ranking.checkpoint import TrainedRanker, ranking_report, score_l
 from convert_tf.ranking.protocol import TextRanker
 from convert_tf.training.optimizers import decaying_on_plateau
 from convert_tf.training.ranker.mining import mine_negatives
-from convert_tf.training.ranker.objective import freeze, make_ranker_training, rescale_outputs
+from convert_tf.training.ranker.objective import freeze, make_ranker_training
 from convert_tf.training.ranker.run import _weights_of, train_ranker
 from convert_tf.training.ranker.sources import read_examples, with_dev_candidates
 from convert_tf.training.state import saved_checkpoints
@@ -50,7 +50,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning"
 KINDS = {
     "bi": HeadConfig(scale=5.0),
     "poly": HeadConfig(head="poly", poly_codes=3, scale=5.0),
-    "cross": HeadConfig(head="cross", negatives_from="given"),
+    "cross": HeadConfig(head="cross"),
 }
 
 
@@ -133,9 +133,10 @@ def test_overfits_eight_pairs(small_config, kind):
     batch = _eight_pairs(small_config)
     if kind == "cross":
         batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
-    config = TrainConfig(steps=200, optimizer="adam", learning_rate=0.01, warmup_steps=5)
-    config = dataclasses.replace(config, label_smoothing=0.0, l2=0.0, final_learning_rate=0.01)
-    model = make_ranker_training(ranker, config, KINDS[kind], precision="float32")
+    config = RankerTraining(
+        steps=200, optimizer="adam", learning_rate=0.01, warmup_steps=5, final_learning_rate=0.01
+    )
+    model = make_ranker_training(ranker, config, precision="float32")
     for _ in range(200):
         logs = model.train_on_batch(batch, return_dict=True)
         if logs["ranking_loss"] < 0.05:
@@ -155,10 +156,12 @@ def test_overfits_eight_pairs(small_config, kind):
     ],
 )
 def test_frozen_parts_stay(small_config, how, blocks, trained):
-    head = HeadConfig(scale=5.0, freeze=how, trainable_blocks=blocks)
-    ranker = make_ranker(RankerConfig(small_config, head))
-    config = TrainConfig(steps=5, optimizer="adam", learning_rate=0.1, l2=0.0)
-    model = make_ranker_training(ranker, config, head, precision="float32")
+    ranker = make_ranker(RankerConfig(small_config, HeadConfig(scale=5.0)))
+    config = RankerTraining(
+        steps=5, optimizer="adam", learning_rate=0.1, freeze=how, trainable_blocks=blocks,
+        warmup_steps=0,
+    )  # fmt: skip
+    model = make_ranker_training(ranker, config, precision="float32")
     model.run_eagerly = True
     before = {v.path: np.array(v) for v in ranker.variables}
     model.train_on_batch(_eight_pairs(small_config))
@@ -176,28 +179,6 @@ def test_more_trainable_blocks_than_there_are_is_an_error(small_config):
     ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
     with pytest.raises(ValueError, match="trainable_blocks must not be more"):
         freeze(ranker, "all_but_top_k", trainable_blocks=3)
-
-
-def test_outputs_are_rescaled_to_the_standard_deviation(small_config):
-    """The head sees outputs of that deviation; it is measured over real outputs only."""
-    ranker = make_ranker(
-        RankerConfig(small_config, HeadConfig(head="poly", poly_variant="first_m"))
-    )
-    fill_weights(ranker.trunk.variables)
-    random = np.random.RandomState(0)
-    lengths = random.randint(1, 12, size=40)
-    ids = random.randint(0, small_config.num_ids, size=lengths.sum()).astype("int32")
-    contexts = TokenIds(ids, np.concatenate([[0], np.cumsum(lengths)]))
-    outputs = []
-    for start, end in zip(contexts.row_splits, contexts.row_splits[1:], strict=False):
-        outputs.append(np.asarray(ranker.trunk.sequence(ids[None, start:end])[0])[0])
-    deviation = np.concatenate(outputs).std()
-    factor = rescale_outputs(ranker, contexts, 0.25)
-    assert factor == pytest.approx(0.25 / deviation, rel=1e-4)
-    sequence, _ = ranker._sequence(ranker.trunk, ids[None, :5], False)
-    plain, _ = ranker.trunk.sequence(ids[None, :5])
-    np.testing.assert_allclose(np.asarray(sequence), factor * np.asarray(plain), rtol=1e-5)
-    assert factor != pytest.approx(1.0, abs=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -237,20 +218,21 @@ def _run(trunk, files, output, head, *, data="train.jsonl.gz", dev="dev.jsonl.gz
             "warmup_steps": 2,
             "precision": "float32",
             "final_learning_rate": 0.01,
+            "data": str(files / data),
+            "dev_data": str(files / dev),
+            **SMALL,
             **options,
         },
-        data=str(files / data),
-        dev_data=str(files / dev),
         init_from=str(trunk),
         output=str(output),
     )
 
 
-SMALL = {"negatives": 3, "negatives_from": "given", "epochs": 2.0, "max_context_tokens": 24}
+SMALL = {"negatives": 3, "negatives_from": "given", "epochs": 2.0}
 RUNS = {
-    "bi": HeadConfig(**SMALL),
-    "poly": HeadConfig(head="poly", poly_codes=3, poly_variant="first_m", **SMALL),
-    "cross": HeadConfig(head="cross", **SMALL),
+    "bi": HeadConfig(max_context_tokens=24),
+    "poly": HeadConfig(head="poly", poly_codes=3, poly_variant="first_m", max_context_tokens=24),
+    "cross": HeadConfig(head="cross", max_context_tokens=24),
 }
 
 _LOAD = """
@@ -296,7 +278,7 @@ def test_a_run_and_its_checkpoint_in_a_fresh_process(trunk, files, tmp_path, kin
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
-    head = dataclasses.replace(RUNS["poly"], negatives_from="sampled", poly_variant="learnt")
+    head = dataclasses.replace(RUNS["poly"], poly_variant="learnt")
     whole = _run(trunk, files, tmp_path / "whole", head, steps=4, eval_every=2, checkpoint_every=2)
     broken = tmp_path / "broken"
     _run(trunk, files, broken, head, steps=2, eval_every=2, checkpoint_every=2)
@@ -328,8 +310,10 @@ def test_records_give_dev_blocks_and_negatives(trunk, files, tmp_path):
     for split in ("train", "dev"):
         shard = tmp_path / "records" / f"{split}-00000-of-00001.tfrecord"
         shard.write_bytes((tmp_path / "records" / "test-00000-of-00001.tfrecord").read_bytes())
-    head = HeadConfig(max_examples=16, max_context_tokens=24)
-    run = _run(trunk, tmp_path, tmp_path / "run", head, data="records", dev="records")
+    run = _run(
+        trunk, tmp_path, tmp_path / "run", RUNS["bi"], data="records", dev="records",
+        max_examples=16, negatives_from="in_batch", epochs=1.0,
+    )  # fmt: skip
     row = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert row["dev"]["examples"] == 100
     assert row["dev"]["candidates"] > 90  # equal texts are one candidate
@@ -410,11 +394,11 @@ def test_mined_negatives_are_the_best_wrong_ones(trunk, files):
 
 
 def test_a_run_with_mined_negatives(trunk, files, tmp_path):
-    head = dataclasses.replace(
-        RUNS["cross"], negatives_from="mined", mined_with=str(trunk), mined_top=6, negatives=2
-    )
-    run = _run(trunk, files, tmp_path / "run", head, steps=1, eval_every=1)
-    assert load_ranker_config(run).head.mined_top == 6
+    run = _run(
+        trunk, files, tmp_path / "run", RUNS["cross"], steps=1, eval_every=1, negatives=2,
+        negatives_from="mined", mined_with=str(trunk),
+    )  # fmt: skip
+    assert checkpoint.training_facts(run)["train"]["negatives_from"] == "mined"
 
 
 def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
@@ -469,21 +453,22 @@ def test_damaged_checkpoints_are_named(trunk, files, tmp_path):
 def test_the_papers_defaults():
     """arXiv 1905.01969 §5.1 and §5.3."""
     for head, batch_size, warmup in (("bi", 256, 100), ("poly", 256, 100), ("cross", 16, 1000)):
-        config = TrainConfig(**head_train_defaults(head))
+        negatives = "given" if head == "cross" else "in_batch"
+        config = ranker_recipe(head, negatives_from=negatives)
         assert (config.optimizer, config.learning_rate) == ("adamax", 5e-5)
         assert (config.batch_size, config.warmup_steps) == (batch_size, warmup)
         assert config.final_learning_rate == config.learning_rate
-        published = TrainConfig(**head_train_defaults(head, weights="published_bert"))
+        published = ranker_recipe(head, weights="published_bert", negatives_from=negatives)
         assert (published.optimizer, published.weight_decay) == ("adamw", 0.01)
+        assert (config.freeze, published.freeze) == ("nothing", "embeddings")
         for weights in ("bert", "published_bert"):
-            own = TrainConfig(**head_train_defaults(head, weights=weights))
+            own = ranker_recipe(head, weights=weights, negatives_from=negatives)
             assert own.embedding_dropout == own.attention_dropout == 0.1
     assert (RankerConfig(BertConfig(), HeadConfig(), "bert").head.reduction) == "first"
     assert (RankerConfig(ModelConfig(), HeadConfig()).head.reduction) == "sqrt_n"
     with pytest.raises(ValueError, match="mean_without_first on ConveRT's trunk"):
         RankerConfig(ModelConfig(), HeadConfig(reduction="mean_without_first"))
-    head = HeadConfig()
-    assert (head.negatives, head.plateau_decay, head.evaluations_per_epoch) == (15, 0.4, 2)
+    assert (config.negatives, config.evaluations_per_epoch) == (15, 2)
 
 
 def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
@@ -492,7 +477,6 @@ def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
     for folder in ("bert", "run"):
         assert _weights_of(str(tmp_path / folder)) == "published_bert"
         ranker, vocabulary = initial_ranker(tmp_path / folder, HeadConfig())
-        assert ranker.config.head.freeze == "embeddings"
         if folder == "bert":
             checkpoint.save_checkpoint(tmp_path / "run", ranker, vocabulary=vocabulary, training={})
     own = BertConfig(start_id=30_523, separator_id=30_523, mask_id=30_524)
@@ -504,15 +488,20 @@ def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
     write_folder(tmp_path / "bert")
     run = train_ranker(
         HeadConfig(head="poly"),
-        {"batch_size": 8, "steps": 2, "precision": "float32"},
-        data=str(files / "train.jsonl.gz"),
-        dev_data=str(files / "dev.jsonl.gz"),
+        {
+            "batch_size": 8,
+            "steps": 2,
+            "precision": "float32",
+            "data": str(files / "train.jsonl.gz"),
+            "dev_data": str(files / "dev.jsonl.gz"),
+        },
         init_from=str(tmp_path / "bert"),
         output=str(tmp_path / "run"),
     )
     head = load_ranker_config(run).head
-    assert (head.head, head.reduction, head.freeze) == ("poly", "first", "embeddings")
+    assert (head.head, head.reduction) == ("poly", "first")
     facts = checkpoint.training_facts(run)["train"]
+    assert facts["freeze"] == "embeddings"
     assert (facts["optimizer"], facts["weight_decay"]) == ("adamw", 0.01)
     scores = Ranker(run).scores([("how are you",)], ["the cat", "bank card lost"])
     assert np.isfinite(scores).all()
@@ -524,7 +513,7 @@ import sys
 import numpy as np
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.head import HeadConfig
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.training.ranker.objective import make_ranker_training
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.ranker import make_ranker
@@ -532,7 +521,7 @@ from convert_tf.models.ranker import make_ranker
 folder = sys.argv[1]
 batch = dict(np.load(folder + "/batch.npz"))
 model_config = ModelConfig.from_json(open(folder + "/model.json").read())
-train = TrainConfig.from_json(open(folder + "/train.json").read())
+train = EncoderTraining.from_json(open(folder + "/train.json").read())
 results = {}
 for kind in ("poly", "cross"):
     head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
@@ -552,7 +541,7 @@ np.savez(folder + "/jax.npz", **results)
 
 def test_jax_trains_alike(small_config, tmp_path):
     """Three steps with a decay in between, from one weights file, without TensorFlow."""
-    train = TrainConfig(
+    train = EncoderTraining(
         steps=9, batch_size=8, optimizer="adamax", learning_rate=0.02, warmup_steps=0, l2=0.0
     )
     batch = _eight_pairs(small_config)

@@ -1,5 +1,6 @@
 """What the runs of all kinds have in common."""
 
+import dataclasses
 import fcntl
 import json
 
@@ -11,19 +12,23 @@ from support.token_corpus import write_corpus
 
 from convert_tf.config.head import HeadConfig
 from convert_tf.config.model import model_preset
-from convert_tf.config.pretrain import PretrainConfig
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.pretrain import Pretraining
+from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
-from convert_tf.training.pretraining.objective import Pretraining
+from convert_tf.training.pretraining.objective import PretrainingObjective
 from convert_tf.training.pretraining.run import pretrain
-from convert_tf.training.ranker.objective import RankerTraining
+from convert_tf.training.ranker.objective import CandidateRanking
 from convert_tf.training.ranker.run import train_ranker
 from convert_tf.training.recorder import NonFiniteError
 from convert_tf.training.run import LOCK_FILE
 from convert_tf.training.state import saved_checkpoints
 
-OBJECTIVES = {"encoder": ResponseRanking, "ranker": RankerTraining, "pretraining": Pretraining}
+OBJECTIVES = {
+    "encoder": ResponseRanking,
+    "ranker": CandidateRanking,
+    "pretraining": PretrainingObjective,
+}
 INTERVALS = {"eval_every": 8, "checkpoint_every": 2, "precision": "float32", "warmup_steps": 2}
 
 pytestmark = pytest.mark.parametrize("kind", OBJECTIVES)
@@ -52,19 +57,22 @@ def run(kind, root, output, *, steps):
         sizes = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32}
         return train(
             model_preset("tiny", encoding_dim=16, num_oov_buckets=5, **sizes),
-            TrainConfig(batch_size=8, optimizer="adam", learning_rate=0.01, **options),
-            DataConfig(data=str(root / "ids"), shuffle_buffer=100),
+            dataclasses.replace(
+                EncoderTraining(batch_size=8, optimizer="adam", learning_rate=0.01, **options),
+                data=str(root / "ids"),
+                shuffle_buffer=100,
+            ),
             output=str(output),
         )
     if kind == "ranker":
         records = str(root / "records")
-        head = HeadConfig(max_examples=16, max_context_tokens=24)
+        own = {"batch_size": 8, "max_examples": 16, "data": records, "dev_data": records}
         return train_ranker(
-            head, {"batch_size": 8, **options}, data=records, dev_data=records,
+            HeadConfig(max_context_tokens=24), {**own, **options},
             init_from=str(root / "trunk"), output=str(output),
         )  # fmt: skip
     return pretrain(
-        PretrainConfig(
+        Pretraining(
             data=str(root / "ids"), max_tokens=60, batch_tokens=500, eval_examples=20, **options
         ),
         output=str(output),

@@ -1,5 +1,6 @@
 """The map to vectors for similarity: fitted afterwards, and written by runs with a teacher."""
 
+import dataclasses
 import json
 import shutil
 
@@ -16,7 +17,7 @@ from convert_tf.checkpoints.folder import (
 )
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.record_examples import read_texts
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
@@ -33,7 +34,7 @@ MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     num_oov_buckets=NUM_OOV_BUCKETS,
 )  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=2, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     precision="float32", eval_every=2, eval_examples=100, checkpoint_every=2, distillation=1.0,
 )  # fmt: skip
@@ -62,16 +63,20 @@ def teacher(corpus, tmp_path_factory):
 @pytest.fixture(scope="module")
 def distilled(corpus, teacher, tmp_path_factory):
     """The folder of a run with a teacher."""
-    data = DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
-    return train(MODEL, CONFIG, data, output=str(tmp_path_factory.mktemp("runs") / "run"))
+    config = dataclasses.replace(CONFIG, data=corpus.arrays, teacher=teacher)
+    return train(MODEL, config, output=str(tmp_path_factory.mktemp("runs") / "run"))
 
 
 @pytest.fixture(scope="module")
 def plain(distilled, corpus, tmp_path_factory):
     """The folder of a run without one."""
-    config = TrainConfig.from_dict({**CONFIG.to_dict(), "distillation": 0.0})
-    data = DataConfig(data=corpus.arrays, shuffle_buffer=64)
-    return train(MODEL, config, data, output=str(tmp_path_factory.mktemp("runs") / "plain"))
+    config = EncoderTraining.from_dict({**CONFIG.to_dict(), "distillation": 0.0})
+    data = {"data": corpus.arrays, "shuffle_buffer": 64}
+    return train(
+        MODEL,
+        dataclasses.replace(config, **data),
+        output=str(tmp_path_factory.mktemp("runs") / "plain"),
+    )
 
 
 def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
@@ -159,10 +164,17 @@ def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, t
     """As it is, when it is gone on with, too; what was measured of it is not true of another r."""
     start = tmp_path / "start"
     fit_similarity(distilled, corpus.arrays, teacher, start)
-    data = DataConfig(data=corpus.arrays, shuffle_buffer=64, eval_splits=())  # the last weights
+    data = {"data": corpus.arrays, "shuffle_buffer": 64, "eval_splits": ()}  # the last weights
     for steps in (2, 4):
-        config = TrainConfig.from_dict({**CONFIG.to_dict(), "distillation": 0.0, "steps": steps})
-        run = train(None, config, data, output=str(tmp_path / "run"), init_from=str(start))
+        config = EncoderTraining.from_dict(
+            {**CONFIG.to_dict(), "distillation": 0.0, "steps": steps}
+        )
+        run = train(
+            None,
+            dataclasses.replace(config, **data),
+            output=str(tmp_path / "run"),
+            init_from=str(start),
+        )
         np.testing.assert_array_equal(load_similarity_map(run), load_similarity_map(start))
     encodings = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, run)]
     assert not np.allclose(*encodings, atol=1e-3)
@@ -173,11 +185,11 @@ def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, t
 def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     distilled, corpus, teacher, tmp_path
 ):
-    data = DataConfig(data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
+    data = {"data": corpus.arrays, "teacher": teacher, "shuffle_buffer": 64}
     for number in (1, 2):
         run = EncoderRun(
-            MODEL, CONFIG, data, output=str(tmp_path / str(number)), vocabulary=None,
-            init_from=str(distilled), processes=Processes(number, 0),
+            MODEL, dataclasses.replace(CONFIG, **data), output=str(tmp_path / str(number)),
+            vocabulary=None, init_from=str(distilled), processes=Processes(number, 0),
         )  # fmt: skip
         model = run.make_model()
         run.begin(model)
@@ -191,17 +203,26 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
 @pytest.mark.slow
 def test_a_map_that_was_fitted_to_a_run_stays_when_it_goes_on(corpus, teacher, tmp_path):
     """Of the module of such a run, too."""
-    data = DataConfig(data=corpus.arrays, shuffle_buffer=64, eval_splits=())  # the last weights
+    data = {"data": corpus.arrays, "shuffle_buffer": 64, "eval_splits": ()}  # the last weights
     config = {**CONFIG.to_dict(), "distillation": 0.0}
-    run = train(MODEL, TrainConfig.from_dict(config), data, output=str(tmp_path / "run"))
+    run = train(
+        MODEL,
+        dataclasses.replace(EncoderTraining.from_dict(config), **data),
+        output=str(tmp_path / "run"),
+    )
     fit_similarity(run, corpus.arrays, teacher)
     fitted = load_similarity_map(run)
-    longer = TrainConfig.from_dict({**config, "steps": 3})
-    train(MODEL, longer, data, output=str(run))
+    longer = EncoderTraining.from_dict({**config, "steps": 3})
+    train(MODEL, dataclasses.replace(longer, **data), output=str(run))
     assert training_facts(run)["train"]["steps"] == 3
     np.testing.assert_array_equal(load_similarity_map(run), fitted)
     module = export_model(run, tmp_path / "module", network_bits=32)
-    again = train(None, longer, data, output=str(tmp_path / "again"), init_from=str(module))
+    again = train(
+        None,
+        dataclasses.replace(longer, **data),
+        output=str(tmp_path / "again"),
+        init_from=str(module),
+    )
     np.testing.assert_allclose(load_similarity_map(again), fitted, rtol=1e-6)
 
 

@@ -1,5 +1,6 @@
 """Whole training runs on a small real corpus: results, resuming, and what goes wrong."""
 
+import dataclasses
 import errno
 import fcntl
 import itertools
@@ -18,7 +19,7 @@ from support.token_corpus import pair_batches
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import ModelConfig, model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.corpora.dumps import find_files
 from convert_tf.corpora.local import PrepareOptions, prepare
 from convert_tf.corpora.sample import write_sample
@@ -46,10 +47,10 @@ REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst
 MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
                 "encoding_dim": 16, "num_oov_buckets": 10}  # fmt: skip
 MODEL = model_preset("tiny", **MODEL_FIELDS)
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=8, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=4,
-    eval_examples=100, checkpoint_every=4, quantizer_update_steps=3,
+    eval_examples=100, checkpoint_every=4,
 )  # fmt: skip
 
 
@@ -75,8 +76,8 @@ def corpus(tmp_path_factory):
 def run(corpus, output, config=CONFIG, *, model=MODEL, **kwargs):
     data, vocabulary = corpus
     kwargs.setdefault("vocabulary", vocabulary)
-    return train(model, config, DataConfig(data=data, shuffle_buffer=500), output=str(output),
-                 **kwargs)  # fmt: skip
+    config = dataclasses.replace(config, data=data, shuffle_buffer=500)
+    return train(model, config, output=str(output), **kwargs)
 
 
 def first_batches(corpus, count, **options):
@@ -426,13 +427,13 @@ def test_splits_without_enough_examples_are_refused(corpus, tmp_path):
 
 def test_row_that_cannot_hold_the_longest_text_is_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match="Raise --row_tokens"):
-        train(MODEL, CONFIG, DataConfig(data=corpus[0], row_tokens=59), output=str(tmp_path),
-              vocabulary=corpus[1])  # fmt: skip
+        config = dataclasses.replace(CONFIG, data=corpus[0], row_tokens=59)
+        train(MODEL, config, output=str(tmp_path), vocabulary=corpus[1])
 
 
 def test_data_folder_without_examples_is_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match=str(tmp_path)):
-        train(MODEL, CONFIG, DataConfig(data=str(tmp_path)), output=str(tmp_path / "run"),
+        train(MODEL, dataclasses.replace(CONFIG, data=str(tmp_path)), output=str(tmp_path / "run"),
               vocabulary=corpus[1])  # fmt: skip
 
 
@@ -473,12 +474,22 @@ def test_first_examples_are_those_of_a_split_that_ends_there(corpus):
 
 
 def test_fewer_first_examples_than_a_batch_are_refused(corpus, tmp_path):
-    data = DataConfig(data=corpus[0], train_examples=CONFIG.batch_size - 1)
+    data = {"data": corpus[0], "train_examples": CONFIG.batch_size - 1}
     with pytest.raises(ValueError, match=r"train split needs .*raise --train_examples"):
-        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
-    data = DataConfig(data=corpus[0], first_train_example=10**6)
+        train(
+            MODEL,
+            dataclasses.replace(CONFIG, **data),
+            output=str(tmp_path / "run"),
+            vocabulary=corpus[1],
+        )
+    data = {"data": corpus[0], "first_train_example": 10**6}
     with pytest.raises(ValueError, match=r"Received: 0 in .*lower .*--first_train_example"):
-        train(MODEL, CONFIG, data, output=str(tmp_path / "run"), vocabulary=corpus[1])
+        train(
+            MODEL,
+            dataclasses.replace(CONFIG, **data),
+            output=str(tmp_path / "run"),
+            vocabulary=corpus[1],
+        )
 
 
 def test_batches_are_drawn_without_regard_to_length(corpus):

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.training.encoder import sources as training_data
 from convert_tf.training.encoder.run import train
@@ -29,10 +29,10 @@ MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
 )  # fmt: skip
-CONFIG = TrainConfig(
+CONFIG = EncoderTraining(
     steps=6, batch_size=30, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=6,
-    eval_examples=100, checkpoint_every=3, quantizer_update_steps=3,
+    eval_examples=100, checkpoint_every=3,
 )  # fmt: skip
 
 
@@ -43,8 +43,14 @@ def corpus(tmp_path_factory):
 
 
 def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, shares=(), **kwargs):
-    data = DataConfig(data=str(data), shuffle_buffer=32, source_shares=shares)
-    return train(model, config, data, output=str(output), vocabulary=vocabulary, **kwargs)
+    data = {"data": str(data), "shuffle_buffer": 32, "source_shares": shares}
+    return train(
+        model,
+        dataclasses.replace(config, **data),
+        output=str(output),
+        vocabulary=vocabulary,
+        **kwargs,
+    )
 
 
 def weights(folder):
@@ -88,15 +94,15 @@ def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
         run(corpus.arrays, tmp_path / "run", shares=("forum=0", "chat=0.0"))
     for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
         with pytest.raises(ValueError, match=r"numbers from 0 to 1, as forum=0\.5"):
-            DataConfig(source_shares=(wrong,))
+            EncoderTraining(source_shares=(wrong,))
     with pytest.raises(ValueError, match=r"name a source once"):
-        DataConfig(source_shares=("forum=0.5", "forum=0.1"))
+        EncoderTraining(source_shares=("forum=0.5", "forum=0.1"))
 
 
 def test_what_is_trained_on_is_a_part_of_the_split(corpus):
     def numbers(**fields):
-        data = DataConfig(data=corpus.arrays, **fields)
-        own = training_data.trained_examples(examples, CONFIG, data)
+        config = dataclasses.replace(CONFIG, data=corpus.arrays, **fields)
+        own = training_data.trained_examples(examples, config)
         return own.load(np.array([0]), np.array([own.num_examples])).tolist()
 
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
@@ -152,11 +158,16 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
         ids = np.load(path)
         ids[-1] = 999
         np.save(path, ids)
-    config = TrainConfig.from_dict({**CONFIG.to_dict(), "batch_size": 4, "steps": 100})
+    config = EncoderTraining.from_dict({**CONFIG.to_dict(), "batch_size": 4, "steps": 100})
     # Small groups: the first batches are whole.
-    data = DataConfig(data=str(copy), shuffle_buffer=16)
+    data = {"data": str(copy), "shuffle_buffer": 16}
     with pytest.raises(ValueError, match=r"(The train records|Token ids) must be whole"):
-        train(MODEL, config, data, output=str(tmp_path / "run"), vocabulary=corpus.vocabulary)
+        train(
+            MODEL,
+            dataclasses.replace(config, **data),
+            output=str(tmp_path / "run"),
+            vocabulary=corpus.vocabulary,
+        )
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
     printed = capfd.readouterr().err
     assert "step 1/100" in printed
@@ -167,10 +178,10 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
 @pytest.mark.parametrize("kind", ["records", "arrays"])
 def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
     monkeypatch.setattr(training_data, "compiles_shapes", lambda: True)
-    data = DataConfig(data=getattr(corpus, kind))
-    folder, model = training_data.open_data(data.data, corpus.vocabulary, MODEL, None)
-    examples = training_data.open_splits(folder, data, model, CONFIG)
-    batches, eval_sets = training_data.make_batches(examples, examples["train"], CONFIG, data)
+    config = dataclasses.replace(CONFIG, data=getattr(corpus, kind))
+    folder, model = training_data.open_data(config.data, corpus.vocabulary, MODEL, None)
+    examples = training_data.open_splits(folder, model, config)
+    batches, eval_sets = training_data.make_batches(examples, examples["train"], config)
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])
@@ -178,11 +189,11 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypat
 
 @pytest.mark.slow
 def test_summaries_hold_the_curves_of_a_resumed_run(corpus, tmp_path):
-    config = TrainConfig.from_dict(
+    config = EncoderTraining.from_dict(
         {**CONFIG.to_dict(), "steps": 100, "eval_every": 50, "checkpoint_every": 50}
     )
     folder = run(corpus.arrays, tmp_path / "run", config=config)
-    run(corpus.arrays, folder, config=TrainConfig.from_dict({**config.to_dict(), "steps": 150}))
+    run(corpus.arrays, folder, config=EncoderTraining.from_dict({**config.to_dict(), "steps": 150}))
     board = EventAccumulator(str(folder / "logs"))
     board.Reload()
     steps = {name: [e.step for e in board.Scalars(name)] for name in board.Tags()["scalars"]}

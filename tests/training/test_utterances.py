@@ -1,5 +1,6 @@
 """Training on single texts beside pairs: their vectors, their intents, and several teachers."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
@@ -22,7 +23,6 @@ from convert_tf.training.encoder import distillation
 from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
-from convert_tf.training.optimizers import CosineCycles, learning_rate_schedule
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
 from convert_tf.training.teacher import JoinedTeachers, joined_name
@@ -66,9 +66,11 @@ def folders(corpus, tmp_path_factory):
 
 
 def run(corpus, output, *, data=None, init_from=None, **fields):
-    config = TrainConfig(**{**CONFIG, **fields})
-    data = DataConfig(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
-    return train(MODEL, config, data, output=str(output), init_from=init_from)
+    config = EncoderTraining(**{**CONFIG, **fields})
+    data = dict(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
+    return train(
+        MODEL, dataclasses.replace(config, **data), output=str(output), init_from=init_from
+    )
 
 
 def final_weights(folder):
@@ -127,12 +129,14 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
     write_teacher_vectors(
         None, ids, str(tmp_path / "v"), teacher=letters_teacher, name="letters", max_examples=100
     )
-    data = DataConfig(data=corpus.arrays, utterances=ids, utterance_teacher=str(tmp_path / "v"))
     folder = ArrayFolder(corpus.arrays)
     pairs = folder.open("train", max_tokens=60)
-    config = TrainConfig(**CONFIG, distillation=1.0)
+    config = EncoderTraining(
+        **CONFIG, distillation=1.0, data=corpus.arrays, utterances=ids,
+        utterance_teacher=str(tmp_path / "v"),
+    )  # fmt: skip
     monkeypatch.setattr(distillation, "_FITTED_EXAMPLES", 20)
-    distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config, data=data)
+    distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config)
     assert distilled.pairs is None
     chosen = distilled.targets.examples.load(np.array([0]), np.array([20]))
     sources = ArrayFolder(ids).open_utterances("train", max_tokens=60).sources()
@@ -181,8 +185,8 @@ def test_without_the_ranking_loss_side_networks_stay(corpus, folders, tmp_path):
 
 
 def test_a_run_that_learns_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"ranking may be 0 where .* Received: 0"):
-        TrainConfig(ranking=0.0)
+    with pytest.raises(ValueError, match=r"ranking must be greater than 0 without .* Received: 0"):
+        EncoderTraining(ranking=0.0)
 
 
 def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, folders):
@@ -242,22 +246,6 @@ def test_intent_losses_equal_a_loop():
             total = sum(np.exp(7 * unit[i] @ unit[k]) for k in (*positives, *negatives))
             expected -= np.log(np.exp(7 * unit[i] @ unit[j]) / total) / len(positives)
         assert float(losses[i]) == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_rate_falls_and_begins_again():
-    config = TrainConfig(
-        steps=130, warmup_steps=10, learning_rate=0.4, final_learning_rate=0.1,
-        learning_rate_cycles=3,
-    )  # fmt: skip
-    schedule = learning_rate_schedule(config)
-    assert isinstance(schedule, CosineCycles)
-    for step in range(140):
-        expected = 0.4 * step / 10
-        if step >= 10:
-            within = (step - 10) % 40 / 40 if step < 130 else 1.0
-            expected = 0.1 + 0.3 * (1 + np.cos(np.pi * within)) / 2
-        assert float(schedule(step)) == pytest.approx(expected, abs=1e-5)
-    assert float(CosineCycles(**schedule.get_config())(20)) == float(schedule(20))
 
 
 def test_the_cosine_of_joined_teachers_is_the_weighted_mean_of_theirs():

@@ -6,7 +6,7 @@ import numpy as np
 
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
@@ -76,7 +76,7 @@ class DistillationData:
       folder: what is trained on.
       examples: its training split.
       trained_on: of which these are trained on.
-      model, config, data: of the run.
+      model, config: of the run.
 
     Attributes:
       pairs: vectors of the pairs; None for a run without.
@@ -98,27 +98,26 @@ class DistillationData:
         trained_on: Examples,
         *,
         model: ModelConfig,
-        config: TrainConfig,
-        data: DataConfig,
+        config: EncoderTraining,
     ):
-        self.pairs = _open_teacher(folder, examples, trained_on, config, data)
+        self.pairs = _open_teacher(folder, examples, trained_on, config)
         self.columns = [self.pairs] if self.pairs is not None and config.distillation else []
         self.ranking: TeacherVectors | None = None
-        if _ranking_is_taught(config, data):
-            self.ranking = _open_ranking_teacher(folder, examples, trained_on, data)
+        if _ranking_is_taught(config):
+            self.ranking = _open_ranking_teacher(folder, examples, trained_on, config)
             self.columns.append(self.ranking)
         self.utterances: UtteranceDraws | None = None
         self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
-        utterances = _open_utterances(folder, model, config, data)
+        utterances = _open_utterances(folder, model, config)
         if utterances is None:
             return
         vectors = None
-        if data.utterance_teacher:
-            vectors = _open_utterance_teacher(utterances, folder, data, self.pairs)
+        if config.utterance_teacher:
+            vectors = _open_utterance_teacher(utterances, folder, config, self.pairs)
             self.targets = self.targets or _drawn_texts(utterances, vectors)
         self.utterances = UtteranceDraws(
             utterances,
-            per_pair=data.utterances_per_pair,
+            per_pair=config.utterances_per_pair,
             seed=config.seed,
             in_pairs=bool(config.intent_contrast),
             teacher=vectors,
@@ -132,7 +131,7 @@ def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> Distillatio
 
 
 def _open_teacher(
-    folder: Folder, examples: Examples, trained_on: Examples, config: TrainConfig, data: DataConfig
+    folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
 ) -> TeacherVectors | None:
     """The teacher's vectors of the training split; None for a run without, or of texts alone.
 
@@ -142,57 +141,57 @@ def _open_teacher(
         on.
     """
     uses = config.distillation or config.start_from_teacher
-    needs = config.start_from_teacher or (config.distillation and not data.utterance_teacher)
-    if not uses if data.teacher else needs:
+    needs = config.start_from_teacher or (config.distillation and not config.utterance_teacher)
+    if not uses if config.teacher else needs:
         remedy = "Leave --teacher away, or set --distillation"
-        if not data.teacher:
+        if not config.teacher:
             remedy = "Give --teacher, or --utterances with --utterance_teacher"
         raise ValueError(
             "A teacher is given where something is learnt from it. Received: teacher "
-            f"{data.teacher!r}, utterance_teacher {data.utterance_teacher!r}, distillation "
+            f"{config.teacher!r}, utterance_teacher {config.utterance_teacher!r}, distillation "
             f"{config.distillation:g}, start_from_teacher {config.start_from_teacher}. {remedy}."
         )
-    if not data.teacher:
+    if not config.teacher:
         return None
-    examples = as_token_ids(examples, data, "Teacher vectors go with", "--teacher")
-    teacher = TeacherVectors(data.teacher, data.train_split, examples, vocab_size=folder.vocab_size)
+    examples = as_token_ids(examples, config.data, "Teacher vectors go with", "--teacher")
+    teacher = TeacherVectors(config.teacher, "train", examples, vocab_size=folder.vocab_size)
     if config.distillation:
-        _check_all_taught(teacher, data.teacher, trained_on)
+        _check_all_taught(teacher, config.teacher, trained_on)
     return teacher
 
 
-def _ranking_is_taught(config: TrainConfig, data: DataConfig) -> bool:
+def _ranking_is_taught(config: EncoderTraining) -> bool:
     """Whether a teacher's ranking is learnt.
 
     Raises:
       ValueError: there is one and it is not used, or the reverse.
     """
-    if bool(data.ranking_teacher) != bool(config.ranking_distillation):
+    if bool(config.ranking_teacher) != bool(config.ranking_distillation):
         remedy = "Set --ranking_distillation, or leave --ranking_teacher away"
         if config.ranking_distillation:
             remedy = "Give --ranking_teacher, or leave --ranking_distillation away"
         raise ValueError(
             "A teacher's ranking is learnt with a weight. Received: ranking_teacher "
-            f"{data.ranking_teacher!r}, ranking_distillation {config.ranking_distillation:g}. "
+            f"{config.ranking_teacher!r}, ranking_distillation {config.ranking_distillation:g}. "
             f"{remedy}."
         )
-    return bool(data.ranking_teacher)
+    return bool(config.ranking_teacher)
 
 
 def _open_ranking_teacher(
-    folder: Folder, examples: Examples, trained_on: Examples, data: DataConfig
+    folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
 ) -> TeacherVectors:
     """The vectors whose cosines are learnt; errors as of `_open_teacher`."""
-    examples = as_token_ids(examples, data, "Teacher vectors go with", "--ranking_teacher")
+    examples = as_token_ids(examples, config.data, "Teacher vectors go with", "--ranking_teacher")
     teacher = TeacherVectors(
-        data.ranking_teacher,
-        data.train_split,
+        config.ranking_teacher,
+        "train",
         examples,
         vocab_size=folder.vocab_size,
         prefix="ranking_teacher",
         of_ranking=True,
     )
-    _check_all_taught(teacher, data.ranking_teacher, trained_on)
+    _check_all_taught(teacher, config.ranking_teacher, trained_on)
     return teacher
 
 
@@ -211,7 +210,7 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
 
 
 def _open_utterances(
-    folder: Folder, model: ModelConfig, config: TrainConfig, data: DataConfig
+    folder: Folder, model: ModelConfig, config: EncoderTraining
 ) -> Utterances | None:
     """The single texts that are trained on beside the pairs; None for a run without any.
 
@@ -221,31 +220,35 @@ def _open_utterances(
     """
     is_distilled = bool(config.distillation)
     uses = is_distilled or config.intent_contrast
-    wrong = bool(data.utterance_teacher) != bool(data.utterances and is_distilled)
-    if wrong or (data.utterances and not uses) or (config.intent_contrast and not data.utterances):
+    wrong = bool(config.utterance_teacher) != bool(config.utterances and is_distilled)
+    if (
+        wrong
+        or (config.utterances and not uses)
+        or (config.intent_contrast and not config.utterances)
+    ):
         raise ValueError(
             "Of single texts a teacher's vectors are learnt, which they must have then, or their "
-            f"intents. Received: utterances {data.utterances!r}, utterance_teacher "
-            f"{data.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
+            f"intents. Received: utterances {config.utterances!r}, utterance_teacher "
+            f"{config.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
             f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
             "--distillation, or with --intent_contrast alone, or leave all of them away."
         )
-    if not data.utterances:
+    if not config.utterances:
         return None
-    own = ArrayFolder(data.utterances)
+    own = ArrayFolder(config.utterances)
     rule = "Single texts are cut into the tokens of the pairs"
     remedy = "Write them again with `convert-tf tokenize --utterances`."
     check_same_vocabulary(own.vocabulary, folder.vocabulary, rule=rule, remedy=remedy)
     if own.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
-            f"{rule}. Received: {data.utterances!r}, with {own.num_oov_buckets} hash buckets in "
+            f"{rule}. Received: {config.utterances!r}, with {own.num_oov_buckets} hash buckets in "
             f"place of {folder.num_oov_buckets}. {remedy}"
         )
     return Utterances(own, "train", max_tokens=model.max_tokens)
 
 
 def _open_utterance_teacher(
-    utterances: Utterances, folder: Folder, data: DataConfig, pairs: TeacherVectors | None
+    utterances: Utterances, folder: Folder, config: EncoderTraining, pairs: TeacherVectors | None
 ) -> TeacherVectors:
     """The teacher's vectors of single texts.
 
@@ -253,7 +256,7 @@ def _open_utterance_teacher(
       ValueError: they are of another teacher than the pairs', of other texts, or damaged.
     """
     own = utterances.examples
-    vectors = TeacherVectors(data.utterance_teacher, "train", own, vocab_size=folder.vocab_size)
+    vectors = TeacherVectors(config.utterance_teacher, "train", own, vocab_size=folder.vocab_size)
     if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
         raise ValueError(
             "Pairs and single texts are learnt from the same teacher. Received: "

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config.train import TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import PAIR
 from convert_tf.models.distillation import vector_losses
 from convert_tf.models.encoder import DualEncoder
@@ -26,6 +26,7 @@ from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_i
 from convert_tf.training.objective import Objective
 from convert_tf.training.optimizers import compile_with, make_optimizer
 
+EMBEDDING_CLIP = 1.0  # arXiv 1911.03688 §3.1
 # Of what encoding responses are ranked, all three by a multi-context model.
 OBJECTIVES = ("context", "extra_context", "both")
 
@@ -39,12 +40,11 @@ class ResponseRanking(Objective):
 
     Args:
       encoder: the dual encoder.
-      scale_start, scale_end, scale_anneal_steps: see `TrainConfig`; `scale_end` 0 means
+      scale_start, scale_end, scale_anneal_steps: see `EncoderTraining`; `scale_end` 0 means
         √encoding_dim.
       label_smoothing: probability spread over the negatives.
-      loss_reduction: `mean` over the batch or `sum`, as in equation 1.
       l2: factor of the sum of squared matrix weights.
-      ranking, ranking_distillation, distillation, intent_contrast: see `TrainConfig`.
+      ranking, ranking_distillation, distillation, intent_contrast: see `EncoderTraining`.
       teacher_dim: width of the teacher's vectors; 0 for no teacher.
 
     Call arguments:
@@ -74,7 +74,6 @@ class ResponseRanking(Objective):
         scale_end: float = 0.0,
         scale_anneal_steps: int = 10_000,
         label_smoothing: float = 0.2,
-        loss_reduction: str = "mean",
         l2: float = 1e-5,
         ranking: float = 1.0,
         ranking_distillation: float = 0.0,
@@ -88,7 +87,6 @@ class ResponseRanking(Objective):
         self.scale_end = scale_end or math.sqrt(encoder.config.encoding_dim)
         self.scale_anneal_steps = scale_anneal_steps
         self.label_smoothing = label_smoothing
-        self.loss_reduction = loss_reduction
         self.ranking = ranking
         self.ranking_distillation = ranking_distillation
         self.intent_contrast = intent_contrast
@@ -132,7 +130,7 @@ class ResponseRanking(Objective):
     def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
         is_candidate = self._is_candidate(x)
         loss = sum(
-            self._over_batch(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
+            ops.mean(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
             for _, cosines, counts in self._objectives(y_pred)
         )
         loss = self.ranking * loss + self._taught_ranking_loss(x, y_pred, is_candidate)
@@ -183,7 +181,7 @@ class ResponseRanking(Objective):
         if is_candidate is not None:
             is_candidate = is_candidate[:, : ops.shape(scores)[0]]
         losses = taught_ranking_losses(scores, teacher_scores, is_candidate=is_candidate)
-        return self.ranking_distillation * self._over_batch(losses)
+        return self.ranking_distillation * ops.mean(losses)
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
         """How far the reduced encodings, mapped linearly, point away from the teacher's vectors.
@@ -206,7 +204,7 @@ class ResponseRanking(Objective):
             )
         of_example = (ops.shape(y_pred["reduced_context"])[0], -1)
         return self.distillation * sum(
-            self._over_batch(ops.sum(ops.reshape(loss, of_example), axis=1)) for loss in losses
+            ops.mean(ops.sum(ops.reshape(loss, of_example), axis=1)) for loss in losses
         )
 
     def _intent_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
@@ -221,9 +219,6 @@ class ResponseRanking(Objective):
         )
         number = ops.maximum(ops.sum(ops.cast(has_loss, "float32")), 1.0)
         return self.intent_contrast * ops.sum(losses) / number
-
-    def _over_batch(self, losses: Any) -> Any:
-        return ops.sum(losses) if self.loss_reduction == "sum" else ops.mean(losses)
 
     def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """Each one's name, cosines, and 1 or 0 `[batch]`: who has it.
@@ -242,7 +237,7 @@ class ResponseRanking(Objective):
 
 
 def make_ranking_model(
-    encoder: DualEncoder, config: TrainConfig, *, precision: str, teacher_dim: int = 0
+    encoder: DualEncoder, config: EncoderTraining, *, precision: str, teacher_dim: int = 0
 ) -> ResponseRanking:
     """`encoder` under its objective, compiled with its optimizer, ready for `fit`.
 
@@ -259,7 +254,6 @@ def make_ranking_model(
         scale_end=config.scale_end,
         scale_anneal_steps=config.scale_anneal_steps,
         label_smoothing=config.label_smoothing,
-        loss_reduction=config.loss_reduction,
         l2=config.l2,
         ranking=config.ranking,
         ranking_distillation=config.ranking_distillation,
@@ -268,7 +262,10 @@ def make_ranking_model(
         teacher_dim=teacher_dim,
     )
     optimizer = make_optimizer(
-        config, embedding_table=encoder.trunk.embedding.table, precision=precision
+        config,
+        embedding_table=encoder.trunk.embedding.table,
+        embedding_clip=EMBEDDING_CLIP,
+        precision=precision,
     )
     compile_with(model, optimizer)
     return model

@@ -1,6 +1,7 @@
 """A dual encoder's training run, as `train.py` starts it."""
 
 import contextlib
+import dataclasses
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,8 +12,9 @@ from keras import ops
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.released import model_path
+from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import DataConfig, TrainConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
@@ -43,9 +45,8 @@ _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100
 
 
 def train(
-    model_config: ModelConfig | None,
-    train_config: TrainConfig,
-    data_config: DataConfig,
+    model: ModelConfig | None,
+    training: EncoderTraining,
     *,
     output: str,
     vocabulary: str | None = None,
@@ -54,10 +55,9 @@ def train(
     """Trains a dual encoder, or goes on with a run that was stopped.
 
     Args:
-      model_config: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None
+      model: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None
         takes the model of `init_from`.
-      train_config: how it is trained.
-      data_config: on what.
+      training: how it is trained, and on what.
       output: the run's folder. When it holds checkpoints, training goes on from the newest.
       vocabulary: vocabulary file; None takes the one of `init_from` or of a folder of token ids.
       init_from: a model directory, a module, or its name, whose weights are the initial ones
@@ -82,18 +82,17 @@ def train(
         if not processes.is_first:  # process 0 prints for all
             held.enter_context(contextlib.redirect_stdout(io.StringIO()))
         with processes.together():
-            set_seed(train_config.seed)
+            set_seed(training.seed)
             run = EncoderRun(
-                model_config,
-                train_config,
-                data_config,
+                model,
+                training,
                 output=output,
                 vocabulary=vocabulary,
                 init_from=init_from,
                 processes=processes,
             )
             devices = spread_over_devices(
-                processes, batch_size=train_config.micro_batch or train_config.batch_size
+                processes, batch_size=training.micro_batch or training.batch_size
             )
             held.enter_context(devices)
             if processes.is_first:
@@ -104,56 +103,54 @@ def train(
 class EncoderRun(RunKind[ResponseRanking]):
     """The run of a dual encoder; see `train` for its arguments."""
 
-    config: TrainConfig
+    config: EncoderTraining
     decides_order = frozenset(
-        ("batch_size", "seed", "data", "train_split", "train_examples", "first_train_example",
+        ("batch_size", "seed", "data", "train_examples", "first_train_example",
          "source_shares", "shuffle_buffer", "utterances", "utterances_per_pair")
     )  # fmt: skip
 
     def __init__(
         self,
         model: ModelConfig | None,
-        train: TrainConfig,
-        data: DataConfig,
+        config: EncoderTraining,
         *,
         output: str,
         vocabulary: str | None,
         init_from: str | None,
         processes: Processes,
     ):
-        if train.start_from_teacher and init_from is not None:
+        if config.start_from_teacher and init_from is not None:
             raise ValueError(
                 "The subword table starts from a checkpoint or from the teacher. Received: "
                 f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
             )
-        folder, self.model_config = open_data(data.data, vocabulary, model, init_from)
-        if train.history_only and newest_checkpoint(Path(output)) is None:
+        folder, self.model_config = open_data(config.data, vocabulary, model, init_from)
+        if config.history_only and newest_checkpoint(Path(output)) is None:
             _check_start_of_history(init_from, self.model_config)
-        if data.row_tokens < self.model_config.max_tokens:
+        if config.row_tokens < self.model_config.max_tokens:
             raise ValueError(
                 "A packed row must hold the longest text. Received: row_tokens "
-                f"{data.row_tokens}, max_tokens {self.model_config.max_tokens}. Raise "
+                f"{config.row_tokens}, max_tokens {self.model_config.max_tokens}. Raise "
                 "--row_tokens."
             )
         super().__init__(
             output,
-            train,
-            {"model": self.model_config, "train": train, "data": data},
+            config,
+            {"model": self.model_config, "train": config},
             vocabulary=folder.vocabulary,
             tokenizer=folder.tokenizer_name,
             processes=processes,
         )
-        self.data = data
         self.init_from = init_from
         self.similarity_map: Any = None
-        self.learning_rate = learning_rate_schedule(train)
-        self.examples = open_splits(folder, data, self.model_config, train)
-        own = self.examples[data.train_split]
-        self.padding_id = own.padding_id
-        self.trained_on = trained_examples(own, train, data)
-        self.negatives = open_negatives(own, train, data)
+        self.learning_rate = learning_rate_schedule(config)
+        self.examples = open_splits(folder, self.model_config, config)
+        examples = self.examples["train"]
+        self.padding_id = examples.padding_id
+        self.trained_on = trained_examples(examples, config)
+        self.negatives = open_negatives(examples, config)
         self.distilled = DistillationData(
-            folder, own, self.trained_on, model=self.model_config, config=train, data=data
+            folder, examples, self.trained_on, model=self.model_config, config=config
         )
 
     def changes_of_model(self, checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
@@ -162,8 +159,9 @@ class EncoderRun(RunKind[ResponseRanking]):
     def facts_to_agree_on(self, resume_from: Path | None) -> Any:
         sizes = {split: opened.num_examples for split, opened in self.examples.items()}
         initial = _checksums(self.init_from) if self.init_from and resume_from is None else []
-        data = {**self.data.to_dict(), "data": ""}  # hosts may have it at different places
-        return self.model_config, self.config, data, sizes, self.trained_on.num_examples, initial
+        # Hosts may have the data at different places.
+        config = dataclasses.replace(self.config, data="")
+        return self.model_config, config, sizes, self.trained_on.num_examples, initial
 
     def make_model(self) -> ResponseRanking:
         config = self.config
@@ -171,7 +169,6 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.model_config,
             embedding_dropout=config.embedding_dropout,
             attention_dropout=config.attention_dropout,
-            quantizer_update_steps=config.quantizer_update_steps,
             dtype=self.precision,
         )
         sizes = count_parameters(encoder)
@@ -182,11 +179,12 @@ class EncoderRun(RunKind[ResponseRanking]):
             f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
             "network parameters"
         )
+        of_data = config.group(DATA)
         self.facts = {
             "precision": self.precision,
             "parameters": sizes,
-            "train": config.to_dict(),
-            "data": self.data.to_dict(),
+            "train": {name: v for name, v in config.to_dict().items() if name not in of_data},
+            "data": of_data,
         }
         teacher_dim = 0
         if self.distilled.targets is not None:
@@ -225,7 +223,6 @@ class EncoderRun(RunKind[ResponseRanking]):
             self.examples,
             self.trained_on,
             self.config,
-            self.data,
             processes=self.processes,
             teachers=self.distilled.columns,
             negatives=self.negatives,
@@ -280,7 +277,7 @@ class EncoderRun(RunKind[ResponseRanking]):
         written["teacher_projection"] = kernel
         if self.processes.number == 1 and self.distilled.targets is not None:
             written["similarity_map"] = self.distilled.targets.similarity_map(
-                model.encoder, kernel, row_tokens=self.data.row_tokens
+                model.encoder, kernel, row_tokens=self.config.row_tokens
             )
         return written
 
@@ -321,7 +318,7 @@ class EncoderRun(RunKind[ResponseRanking]):
                 "processes fit none"
             )
         else:
-            kernel.assign(taught.projection(model.encoder, row_tokens=self.data.row_tokens))
+            kernel.assign(taught.projection(model.encoder, row_tokens=self.config.row_tokens))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
 

@@ -8,7 +8,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import DataConfig, TrainConfig, shares_of_sources
+from convert_tf.config.train import EncoderTraining, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
@@ -119,9 +119,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
 
 
-def open_splits(
-    folder: Folder, data: DataConfig, model: ModelConfig, config: TrainConfig
-) -> dict[str, Examples]:
+def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> dict[str, Examples]:
     """The splits that a run reads, with the earlier turns where the model reads them.
 
     Raises:
@@ -129,7 +127,7 @@ def open_splits(
         or turns are to be numbered or dropped that the model does not read, or numbered that are
         not stored one by one.
     """
-    if data.turn_prefixes and not model.multi_context:
+    if config.turn_prefixes and not model.multi_context:
         raise ValueError(
             "Earlier turns are numbered for a multi-context model, which reads them. Received: "
             "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
@@ -141,21 +139,21 @@ def open_splits(
             "a model with multi_context=False. Leave --history_only away, or use "
             "--model=convert_multi_context."
         )
-    needed = dict.fromkeys(data.eval_splits, BLOCK_SIZE)
-    needed[data.train_split] = max(needed.get(data.train_split, 0), config.batch_size)
+    needed = dict.fromkeys(config.eval_splits, BLOCK_SIZE)
+    needed["train"] = max(needed.get("train", 0), config.batch_size)
     opened = {}
     for split, number in needed.items():
         opened[split] = folder.open(
             split,
             max_tokens=model.max_tokens,
             with_extra_contexts=model.multi_context,
-            turn_prefixes=data.turn_prefixes,
+            turn_prefixes=config.turn_prefixes,
         )
         available = opened[split].num_examples
         remedy = "Prepare more data, or give prepare a larger --dev_fraction."
-        if split == data.train_split:
-            available = max(0, available - data.first_train_example)
-            available = min(available, data.train_examples or available)
+        if split == "train":
+            available = max(0, available - config.first_train_example)
+            available = min(available, config.train_examples or available)
             remedy = (
                 "Prepare more data, lower --batch_size or --first_train_example, or raise "
                 "--train_examples."
@@ -163,17 +161,17 @@ def open_splits(
         if available < number:
             raise ValueError(
                 f"The {split} split needs at least {number} examples. Received: {available} in "
-                f"{data.data!r}. {remedy}"
+                f"{config.data!r}. {remedy}"
             )
     return opened
 
 
-def as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> ArrayExamples:
+def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayExamples:
     """Examples that are token ids.
 
     Args:
       examples: of a split.
-      data: where they are from.
+      data: their folder.
       rule: how the error begins, as "Teacher vectors go with".
       flag: that needs token ids.
 
@@ -183,50 +181,48 @@ def as_token_ids(examples: Examples, data: DataConfig, rule: str, flag: str) -> 
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
-        f"{rule} token ids. Received: {flag} and records in {data.data!r}. Write token ids with "
+        f"{rule} token ids. Received: {flag} and records in {data!r}. Write token ids with "
         "`convert-tf tokenize`, and what goes with them from those, and pass them as --data."
     )
 
 
-def trained_examples(examples: Examples, config: TrainConfig, data: DataConfig) -> Examples:
+def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
     """Those of the training split that are trained on.
 
     Raises:
       ValueError: sources are to be thinned out and records are trained on, there are no such
         sources, or too few examples are left.
     """
-    first = data.first_train_example
-    stop = min(first + (data.train_examples or examples.num_examples), examples.num_examples)
-    if not data.source_shares:
+    first = config.first_train_example
+    stop = min(first + (config.train_examples or examples.num_examples), examples.num_examples)
+    if not config.source_shares:
         is_whole = (first, stop) == (0, examples.num_examples)
         return examples if is_whole else ExampleRange(examples, first, stop)
-    examples = as_token_ids(examples, data, "Sources are told apart in", "--source_shares")
-    some = examples.thinned(shares_of_sources(data.source_shares), first, stop)
+    examples = as_token_ids(examples, config.data, "Sources are told apart in", "--source_shares")
+    some = examples.thinned(shares_of_sources(config.source_shares), first, stop)
     if some.num_examples < config.batch_size:
         raise ValueError(
             f"Training needs at least {config.batch_size} examples. Received: {some.num_examples} "
-            f"with source_shares {', '.join(data.source_shares)}. Raise the shares."
+            f"with source_shares {', '.join(config.source_shares)}. Raise the shares."
         )
     return some
 
 
-def open_negatives(
-    examples: Examples, config: TrainConfig, data: DataConfig
-) -> HardNegatives | None:
+def open_negatives(examples: Examples, config: EncoderTraining) -> HardNegatives | None:
     """The mined negatives of the training split; None for a run without any.
 
     Raises:
       ValueError: they are those of other token ids, damaged, or fewer than a pair is to get; or
         records are trained on.
     """
-    if not data.hard_negatives:
+    if not config.hard_negatives:
         return None
-    examples = as_token_ids(examples, data, "Mined negatives go with", "--hard_negatives")
+    examples = as_token_ids(examples, config.data, "Mined negatives go with", "--hard_negatives")
     return HardNegatives(
-        data.hard_negatives,
-        data.train_split,
+        config.hard_negatives,
+        "train",
         examples,
-        per_pair=data.negatives_per_pair,
+        per_pair=config.negatives_per_pair,
         seed=config.seed,
     )
 
@@ -234,8 +230,7 @@ def open_negatives(
 def make_batches(
     examples: dict[str, Examples],
     trained_on: Examples,
-    config: TrainConfig,
-    data: DataConfig,
+    config: EncoderTraining,
     *,
     processes: Processes = ALONE,
     teachers: Sequence[TeacherVectors] = (),
@@ -251,25 +246,25 @@ def make_batches(
     encoded = config.micro_batch or config.batch_size  # pairs at once
     if compiles_shapes():
         row_multiple = ROW_MULTIPLE
-        beside = data.negatives_per_pair if negatives else 0
-        beside += data.utterances_per_pair if utterances else 0
-        texts = len(examples[data.train_split].names) + beside
+        beside = config.negatives_per_pair if negatives else 0
+        beside += config.utterances_per_pair if utterances else 0
+        texts = len(examples["train"].names) + beside
         trained_multiple = compiled_row_multiple(texts * encoded)
     elif compiles_feed_forward(precision):
         trained_multiple = partly_compiled_row_multiple(encoded)
-    packing: dict[str, int] = {"row_tokens": data.row_tokens}
+    packing: dict[str, int] = {"row_tokens": config.row_tokens}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(
             examples[split], max_examples=config.eval_examples, row_multiple=row_multiple, **packing
         )
-        for split in data.eval_splits
+        for split in config.eval_splits
     }
     for split, packed in eval_sets.items():
         print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
     batches = TrainingBatches(
         trained_on,
         batch_size=config.batch_size,
-        shuffle_buffer=data.shuffle_buffer,
+        shuffle_buffer=config.shuffle_buffer,
         micro_batches=config.num_micro_batches,
         seed=config.seed,
         row_multiple=rows_of_a_share(trained_multiple, processes),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.figures import picture
-from convert_tf.training.pretraining.objective import Pretraining
+from convert_tf.training.pretraining.objective import PretrainingObjective
 
 
 class Averages:
@@ -34,7 +34,7 @@ class Averages:
 
 
 def evaluate_pretraining(
-    model: Pretraining, batches: Iterable[dict[str, np.ndarray]]
+    model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
     """Loss and accuracy of both objectives, with the names of the model's metrics."""
     averages = Averages()

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.config.pretrain import Pretraining
 from convert_tf.layers.bert import INITIAL_STDDEV, dense
 from convert_tf.models.bert import BertTrunk
 from convert_tf.training.objective import Objective
-from convert_tf.training.optimizers import InverseSquareRoot, compile_with
+from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot, compile_with
 
 
 def weighted_mean(values: Any, weights: Any) -> Any:
@@ -20,7 +20,7 @@ def weighted_mean(values: Any, weights: Any) -> Any:
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
-class Pretraining(Objective):
+class PretrainingObjective(Objective):
     """A trunk under both objectives; a batch holds what one of them needs, the other's weighs 0.
 
     The language model reads the masked tokens' vectors through a dense layer, GELU and layer norm,
@@ -114,20 +114,22 @@ class Pretraining(Objective):
         return self.get_metrics_result()
 
 
-def make_pretraining(trunk: BertTrunk, config: PretrainConfig, *, precision: str) -> Pretraining:
+def make_pretraining(
+    trunk: BertTrunk, config: Pretraining, *, precision: str
+) -> PretrainingObjective:
     """`trunk` under its objectives, compiled with Adam.
 
     Args:
       trunk: the trunk.
-      config: reads learning rate, decays, warm-up and loss scale.
+      config: reads learning rate and warm-up.
       precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
     """
-    model = Pretraining(trunk, name="pretraining")
+    model = PretrainingObjective(trunk, name="pretraining")
     optimizer = keras.optimizers.Adam(
         InverseSquareRoot(config.learning_rate, config.warmup_steps),
-        beta_1=config.beta_1,
-        beta_2=config.beta_2,
-        loss_scale_factor=config.loss_scale if precision == "mixed_float16" else None,
+        beta_1=0.9,
+        beta_2=0.98,
+        loss_scale_factor=LOSS_SCALE if precision == "mixed_float16" else None,
     )
     compile_with(model, optimizer)
     return model

@@ -16,7 +16,7 @@ from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig, bert_preset
-from convert_tf.config.pretrain import PretrainConfig
+from convert_tf.config.pretrain import Pretraining
 from convert_tf.data.batches import Examples
 from convert_tf.data.pretraining_batches import (
     START,
@@ -31,7 +31,7 @@ from convert_tf.training.encoder.sources import Folder, open_folder
 from convert_tf.training.kind import RunKind
 from convert_tf.training.optimizers import InverseSquareRoot
 from convert_tf.training.pretraining.evaluation import Averages, draw_curve, evaluate_pretraining
-from convert_tf.training.pretraining.objective import Pretraining, make_pretraining
+from convert_tf.training.pretraining.objective import PretrainingObjective, make_pretraining
 from convert_tf.training.run import carry_out, only_run_in
 
 POSITION_KEY = "position"
@@ -39,7 +39,7 @@ LOSSES = ("masked_loss", "next_loss")
 
 
 def pretrain(
-    config: PretrainConfig,
+    config: Pretraining,
     *,
     output: str,
     model: str | None = None,
@@ -113,7 +113,7 @@ def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> Bert
     )
 
 
-class PretrainingRun(RunKind[Pretraining]):
+class PretrainingRun(RunKind[PretrainingObjective]):
     """The run of a trunk.
 
     The best weights are those of the lowest sum of both losses on the evaluation split.
@@ -125,15 +125,15 @@ class PretrainingRun(RunKind[Pretraining]):
       output: the run's folder.
     """
 
-    config: PretrainConfig
+    config: Pretraining
     run_file = "pretrain_config.json"
     decides_order = frozenset(
-        ("seed", "data", "train_split", "shuffle_buffer", "batch_tokens", "max_tokens", "all_turns")
+        ("seed", "data", "shuffle_buffer", "batch_tokens", "max_tokens", "all_turns")
     )
     unit = "tokens"
     varies_in_width = True
 
-    def __init__(self, trunk: BertTrunk, folder: Folder, config: PretrainConfig, *, output: str):
+    def __init__(self, trunk: BertTrunk, folder: Folder, config: Pretraining, *, output: str):
         super().__init__(
             output,
             config,
@@ -155,7 +155,7 @@ class PretrainingRun(RunKind[Pretraining]):
         before = BertConfig.from_json((folder / checkpoint.CONFIG_FILE).read_text())
         return before.differences(self.trunk.config)
 
-    def make_model(self) -> Pretraining:
+    def make_model(self) -> PretrainingObjective:
         parameters = sum(math.prod(v.shape) for v in self.trunk.trainable_variables)
         print(f"precision {self.precision}; {parameters / 1e6:.1f} M parameters in the trunk")
         self.facts = {"precision": self.precision, "parameters": parameters,
@@ -169,21 +169,18 @@ class PretrainingRun(RunKind[Pretraining]):
         if self.config.all_turns and kind_of(self.config.data) is Kind.TOKEN_IDS:
             print("token ids do not say where a turn ends: a context is its last turn")
         config, bert = self.config, self.trunk.config
-        options: dict[str, Any] = {
-            "batch_tokens": config.batch_tokens, "mask_rate": config.mask_rate
-        }  # fmt: skip
         self.batches = PretrainingBatches(
-            self._open(config.train_split),
+            self._open("train"),
             bert,
             shuffle_buffer=config.shuffle_buffer,
             seed=config.seed,
-            **options,
+            batch_tokens=config.batch_tokens,
         )
         self.eval_batches = evaluation_batches(
-            self._open(config.eval_split),
+            self._open("dev"),
             bert,
             max_examples=config.eval_examples,
-            **options,
+            batch_tokens=config.batch_tokens,
         )
 
     def _open(self, split: str) -> Examples:
@@ -205,11 +202,15 @@ class PretrainingRun(RunKind[Pretraining]):
         return int(batch["mask"].sum())
 
     def evaluate(
-        self, model: Pretraining, step: int, logs: dict[str, Any], rows: list[dict[str, Any]]
+        self,
+        model: PretrainingObjective,
+        step: int,
+        logs: dict[str, Any],
+        rows: list[dict[str, Any]],
     ) -> dict[str, Any]:
         trained, self.averages = self.averages.means(), Averages()
         found = evaluate_pretraining(model, self.eval_batches)
-        self.say(f"step {step}  {self.config.eval_split} {_line(found)}")
+        self.say(f"step {step}  dev {_line(found)}")
         return {"train": trained, "eval": found}
 
     def score(self, row: dict[str, Any]) -> float:

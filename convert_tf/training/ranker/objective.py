@@ -6,20 +6,16 @@ Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.train import TrainConfig
-from convert_tf.data.packing import TokenIds
-from convert_tf.data.ranking_batches import padded
+from convert_tf.config.head import RankerTraining
 from convert_tf.models.losses import candidate_softmax_loss
 from convert_tf.models.ranker import RankerModel
 from convert_tf.training.objective import Objective
 from convert_tf.training.optimizers import compile_with, decaying_on_plateau, make_optimizer
 
 
-class RankerTraining(Objective):
+class CandidateRanking(Objective):
     """A ranker under its objective: pick each context's right candidate.
 
     Args:
@@ -98,46 +94,21 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
             block.trainable = False
 
 
-def rescale_outputs(ranker: RankerModel, contexts: TokenIds, output_std: float) -> float:
-    """Gives the trunk's outputs a standard deviation, by one constant factor.
-
-    Outputs of large size saturate the softmaxes of a poly-encoder and of every in-batch loss. The
-    paper rescales its last linear layer; a factor behind the last layer is the same at that moment,
-    and needs no knowledge of which layer is the last.
-
-    Args:
-      ranker: changed in place.
-      contexts: texts to measure with; the first 256 are read.
-      output_std: the standard deviation, over all entries of all real outputs.
-
-    Returns:
-      The factor.
-
-    Reference: arXiv 1905.01969 §5.3.
-    """
-    number = min(256, len(contexts.row_splits) - 1)
-    ids = padded(contexts, np.arange(number), ranker.padding_id)
-    entries = []
-    for start in range(0, number, 32):
-        sequence, mask = ranker.trunk.sequence(ids[start : start + 32])
-        sequence = ops.convert_to_numpy(ops.cast(sequence, "float32"))
-        entries.append(sequence[ops.convert_to_numpy(mask)])
-    factor = output_std / max(float(np.concatenate(entries).std()), 1e-12)
-    ranker.output_factor.assign(factor)
-    return factor
-
-
 def make_ranker_training(
-    ranker: RankerModel, train: TrainConfig, head: HeadConfig, *, precision: str
-) -> RankerTraining:
+    ranker: RankerModel, config: RankerTraining, *, precision: str
+) -> CandidateRanking:
     """`ranker` under its objective, compiled with its optimizer, ready for `fit`."""
-    freeze(ranker, head.freeze, trainable_blocks=head.trainable_blocks)
-    model = RankerTraining(ranker, label_smoothing=train.label_smoothing, l2=train.l2)
+    freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
+    model = CandidateRanking(ranker, label_smoothing=config.label_smoothing, l2=config.l2)
     table = getattr(ranker.trunk, "embedding_table", None)
     optimizer = make_optimizer(
-        train, embedding_table=table, precision=precision, extend=decaying_on_plateau
+        config,
+        embedding_table=table,
+        embedding_clip=0.0,
+        precision=precision,
+        extend=decaying_on_plateau,
     )
-    if train.weight_decay:  # not of biases and norms, as BERT's
+    if config.weight_decay:  # not of biases and norms, as BERT's
         vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)
     compile_with(model, optimizer)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.head import RankerTraining
 from convert_tf.data.candidates import CandidateExample, read_candidates
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import NegativeSampler, RankingExamples
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.training.ranker.mining import mine_negatives
 
+MINED = 100  # the best wrong candidates, from which negatives are drawn
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
 
 
@@ -71,13 +72,14 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
 
 
 def open_sampler(
-    examples: RankingExamples, head: HeadConfig, init_from: str
+    examples: RankingExamples, config: RankerTraining, init_from: str
 ) -> NegativeSampler | None:
-    if head.negatives_from == "in_batch":
+    if config.negatives_from == "in_batch":
         return None
     mined = None
-    if head.negatives_from == "mined":
-        mined = mine_negatives(
-            head.mined_with, examples, top=head.mined_top, vocabulary_of=init_from
-        )
-    return NegativeSampler(examples, source=head.negatives_from, count=head.negatives, mined=mined)
+    if config.negatives_from == "mined":
+        top = max(MINED, config.negatives)
+        mined = mine_negatives(config.mined_with, examples, top=top, vocabulary_of=init_from)
+    return NegativeSampler(
+        examples, source=config.negatives_from, count=config.negatives, mined=mined
+    )
