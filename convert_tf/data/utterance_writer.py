@@ -1,10 +1,8 @@
 """Single texts to token ids, as `convert_tf.data.utterances` reads them."""
 
-import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,6 @@ from convert_tf.data.utterances import (
     NO_LABEL,
     TEXT,
     Utterance,
-    byte_offsets_file,
-    bytes_file,
     is_held_out,
     labels_file,
     read_utterances,
@@ -77,58 +73,41 @@ def tokenize_utterances(
                 for each in read_utterances(patterns)
                 if is_held_out(each, dev_fraction) == (split == "dev")
             )
-            with _Beside(folder, split, labels, ignored_labels) as beside:
-                batches = _tokenized(own, tokenizer, max_tokens, beside, progress)
-                writer.write_split(split, TEXT, batches)
+            with GrowingArray(folder / labels_file(split), "int32") as places:
+
+                def noted(
+                    utterances: Iterator[Utterance], places: GrowingArray = places
+                ) -> Iterator[list[Utterance]]:
+                    while batch := list(islice(utterances, _BATCH_SIZE)):
+                        places.append(_label_places(batch, labels, ignored_labels))
+                        yield batch
+                        progress.add(len(batch))
+
+                writer.write_split(split, TEXT, _tokenized(noted(own), tokenizer, max_tokens))
         facts = writer.finish(utterances={"labels": list(labels)})
     return {**facts, "seconds": time.monotonic() - started}
 
 
-class _Beside(contextlib.ExitStack):
-    """The files of a split that hold its texts and their labels."""
-
-    def __init__(self, folder: Path, split: str, labels: dict[str, int], ignored: Collection[str]):
-        super().__init__()
-        self._known, self._ignored = labels, ignored
-
-        def new(name: str, dtype: str) -> GrowingArray:
-            return self.enter_context(GrowingArray(folder / name, dtype))
-
-        self._labels = new(labels_file(split), "int32")
-        self._bytes = new(bytes_file(split), "uint8")
-        self._offsets = new(byte_offsets_file(split), "int64")
-        self._offsets.append(np.zeros(1, np.int64))
-
-    def append(self, utterances: Sequence[Utterance]) -> list[bytes]:
-        """Writes some; returns their texts in UTF-8."""
-        known = self._known
-        self._labels.append(
-            np.array(
-                [
-                    known.setdefault(each.label, len(known))
-                    if each.label and each.source not in self._ignored
-                    else NO_LABEL
-                    for each in utterances
-                ]
-            )
-        )
-        texts = [each.text.encode() for each in utterances]
-        self._offsets.append(self._bytes.size + np.cumsum([len(text) for text in texts]))
-        self._bytes.append(np.frombuffer(b"".join(texts), np.uint8))
-        return texts
+def _label_places(
+    utterances: Sequence[Utterance], labels: dict[str, int], ignored: Collection[str]
+) -> np.ndarray:
+    """int64 `[utterances]`: places in the labels, to which new ones are added."""
+    return np.array(
+        [
+            labels.setdefault(each.label, len(labels))
+            if each.label and each.source not in ignored
+            else NO_LABEL
+            for each in utterances
+        ]
+    )
 
 
 def _tokenized(
-    utterances: Iterator[Utterance],
-    tokenizer: Any,
-    max_tokens: int,
-    beside: _Beside,
-    progress: Progress,
+    batches: Iterator[list[Utterance]], tokenizer: Any, max_tokens: int
 ) -> Iterator[TextsAndSources]:
-    while batch := list(islice(utterances, _BATCH_SIZE)):
-        ids = TokenIds(*tokenizer.flat_ids(beside.append(batch), max_tokens))
-        yield [ids], [each.source.encode() for each in batch]
-        progress.add(len(batch))
+    for batch in batches:
+        ids = tokenizer.flat_ids([each.text.encode() for each in batch], max_tokens)
+        yield [TokenIds(*ids)], [each.source.encode() for each in batch]
 
 
 def utterance_summary(facts: Mapping[str, Any]) -> str:

@@ -12,13 +12,10 @@ A folder that `convert-tf tokenize --utterances` wrote is one of token ids
 
 - `utterances` in `arrays.json`: the `labels`;
 - for each split `{split}-labels.npy`, int32 `[examples]`: places in these labels, −1 for none; a
-  label is one of its source, `greet` of one bot need not be that of another;
-- `{split}-bytes.npy`, uint8, the texts in UTF-8 one behind the other, for `convert-tf teach`, and
-  `{split}-byte-offsets.npy`, int64 `[examples + 1]`, where each begins and ends.
+  label is one of its source, `greet` of one bot need not be that of another.
 """
 
 import glob
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -43,16 +40,6 @@ class Utterance(NamedTuple):
 def labels_file(split: str) -> str:
     """File name of the labels."""
     return f"{split}-labels.npy"
-
-
-def bytes_file(split: str) -> str:
-    """File name of the texts."""
-    return f"{split}-bytes.npy"
-
-
-def byte_offsets_file(split: str) -> str:
-    """File name of where the texts begin."""
-    return f"{split}-byte-offsets.npy"
 
 
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
@@ -135,14 +122,3 @@ class Utterances:
         self.label_names = labels.astype(np.int64)
         intents = self.label_names * len(folder.sources) + self.examples.sources()
         self.intents = np.where(labels == NO_LABEL, NO_LABEL, intents)
-        self._bytes = folder.mapped(bytes_file(split), "uint8", -1)
-        self._offsets = folder.mapped(byte_offsets_file(split), "int64", number + 1)
-
-    def texts(self, start: int, stop: int) -> list[bytes]:
-        """The texts from number `start` to before `stop`, in UTF-8."""
-        offsets = self._offsets.checked()[start : stop + 1]
-        own = self._bytes.checked()[offsets[0] : offsets[-1]].tobytes()
-        return [
-            own[first - offsets[0] : last - offsets[0]]
-            for first, last in itertools.pairwise(offsets)
-        ]

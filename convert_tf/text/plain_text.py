@@ -1,16 +1,21 @@
-r"""Lower-cases text and cuts it into runs, as `convert_tf.text.runs` does, without TensorFlow.
+r"""Lower-cases text, cuts it into runs and puts runs together again, without TensorFlow.
 
-Characters are seen as TensorFlow sees them (`convert_tf.text.unicode_tables`), whatever Unicode
-version Python has.
+`convert_tf.text.runs` does the same inside a graph and says what runs are. Characters are seen as
+TensorFlow sees them (`convert_tf.text.unicode_tables`), whatever Unicode version Python has.
 """
 
 import re
 from collections.abc import Iterator
 
 from convert_tf.text import unicode_tables
+from convert_tf.text.subwords import WORD_START
 
 _SIGMA, _FINAL_SIGMA = "Σ", "ς"
-_ESCAPES = {"\ufe4e": "\ufe4e\ufe4e", "\ufe4f": "\ufe4e\ufe4d", "\0": "\ufe4e\ufe4c"}
+_ESCAPE = "\ufe4e"
+ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
+_UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
+# Stands in no run, as it is escaped there, so it can stand between texts.
+BETWEEN_TEXTS = "\0"
 
 
 def _numbers(table: str) -> Iterator[int]:
@@ -45,12 +50,14 @@ _NORMAL = {
     **_lower_casings(),
     0x130: "i\u0307",
     ord(_SIGMA): "σ",
-    **{ord(character): escaped for character, escaped in _ESCAPES.items()},
+    **{ord(character): escaped for character, escaped in ESCAPES.items()},
 }
 _CASED = _characters(unicode_tables.CASED) | {_SIGMA}
 _IGNORABLE = _characters(unicode_tables.IGNORABLE)
 _MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(unicode_tables.MARKS))
 _RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
+_SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
+_ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")
 
 
 def as_text(text: str | bytes) -> str:
@@ -69,6 +76,23 @@ def cut_into_runs(text: str) -> list[str]:
     between words are runs, too.
     """
     return _RUN.findall(_normal(text))
+
+
+def restored_texts(tokens: str) -> list[str]:
+    """The lower-cased texts that were cut into tokens.
+
+    Args:
+      tokens: the tokens of one text joined to one string, or those of several texts with
+        `BETWEEN_TEXTS` between two of them.
+
+    Returns:
+      The texts.
+    """
+    texts = _SPACE.sub(" ", tokens).replace(WORD_START, "").split(BETWEEN_TEXTS)
+    return [
+        _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
+        for text in texts
+    ]
 
 
 def _normal(text: str) -> str:

@@ -1,4 +1,4 @@
-r"""Cuts text into runs inside the graph, and puts runs together again.
+r"""Cuts text into runs inside the graph; `plain_text.restored_texts` puts them together again.
 
 Text is lower-cased. Runs of characters that are neither punctuation nor separators (Unicode `P`
 and `Z`) alternate with runs of those that are. A single space between two runs of the first kind is
@@ -12,15 +12,11 @@ hardly ever occurs. Escaped, they also survive clients that strip the marker fro
 """
 
 import re
-from collections.abc import Iterable
 
 import tensorflow as tf
 
+from convert_tf.text.plain_text import ESCAPES
 from convert_tf.text.subwords import WORD_START
-
-_ESCAPE = "\ufe4e"
-_ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
-_UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
 
 _WORD = r"[^\p{P}\p{Z}]"
 _MARK = r"[\p{P}\p{Z}]"
@@ -49,7 +45,7 @@ def lower(strings: tf.Tensor) -> tf.Tensor:
 
 
 def normalize(strings: tf.Tensor) -> tf.Tensor:
-    """Escapes and lower-cases text: what `split_runs` cuts, and what `restore` undoes but for case.
+    """Escapes and lower-cases text: what `split_runs` cuts.
 
     Args:
         strings: string tensor of any shape, any bytes.
@@ -57,7 +53,7 @@ def normalize(strings: tf.Tensor) -> tf.Tensor:
     Returns:
         string tensor of that shape, valid UTF-8 without NUL and without the word-start marker.
     """
-    for character, escaped in _ESCAPES.items():
+    for character, escaped in ESCAPES.items():
         strings = tf.strings.regex_replace(strings, re.escape(character), escaped)
     return lower(strings)
 
@@ -83,18 +79,3 @@ def split_runs(strings: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(
         runs, tf.gather(before, pieces.row_splits), validate=False
     )
-
-
-def restore(tokens: Iterable[str]) -> str:
-    """Returns the lower-cased text that was cut into `tokens`.
-
-    Args:
-        tokens: The pieces of all runs of one text, in order.
-    """
-    text = tf.constant("".join(tokens))
-    # The same classes of characters as in `split_runs`, which Python's tables may not share.
-    for _ in range(2):
-        text = tf.strings.regex_replace(text, f"({_WORD}){WORD_START}({_WORD})", r"\1 \2")
-    text = tf.strings.regex_replace(text, WORD_START, "")
-    escaped = f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]"
-    return re.sub(escaped, lambda match: _UNESCAPES[match[0]], text.numpy().decode("utf-8"))

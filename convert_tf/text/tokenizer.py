@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from convert_tf.text import runs
+from convert_tf.text.plain_text import restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary
 
@@ -194,7 +195,7 @@ class SubwordTokenizer(Tokenizer):
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        return runs.restore(map(tf.compat.as_text, tokens))
+        return restored_texts("".join(map(tf.compat.as_text, tokens)))[0]
 
     def _cut(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns pieces [N], which of them are lone markers [N], and row splits without those."""

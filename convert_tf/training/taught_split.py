@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.data.packing import join_texts
+from convert_tf.data.prefetch import in_order
 from convert_tf.data.teacher_vectors import DTYPE, taught_names, vectors_file
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.progress import Progress
-from convert_tf.training.teacher import Encode, JoinedTeachers
-from convert_tf.training.texts_to_teach import CHUNK, ReadTexts, first_places
+from convert_tf.training.teacher import Encode, JoinedTeachers, calls_at_once
+from convert_tf.training.texts_to_teach import CHUNK, StoredTexts, first_places
 
 
 class TaughtSplit(NamedTuple):
@@ -18,14 +20,14 @@ class TaughtSplit(NamedTuple):
 
     Attributes:
       examples: all of the split.
-      read: the texts of those of `numbers`, the first of which is number 0.
+      texts: reads their token ids.
       numbers: int64 `[taught]`, rising.
       is_alone: bool `[taught]`, whether the first of joined teachers is the teacher.
       facts: of `teacher.json`.
     """
 
     examples: ArrayExamples
-    read: ReadTexts
+    texts: StoredTexts
     numbers: np.ndarray
     is_alone: np.ndarray
     facts: dict[str, Any]
@@ -82,33 +84,43 @@ def _encode(
     wanted, names = len(own.numbers), taught_names(own.examples)
     width = len(names)
     is_one = len({id(of_side[name]) for name in names}) == 1
-    first_of = first_places(own.read, width, own.is_alone, across_columns=is_one)
+    first_of = first_places(own.examples, names, own.numbers, own.is_alone, across_columns=is_one)
     # By which of a side's teachers, all joined or the first alone, and of which side.
     encoders = np.repeat(own.is_alone, width) * width
     if not is_one:
         encoders += np.tile(np.arange(width), wanted)
+
+    def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
+        """The places of a chunk whose texts come for the first time, and the texts' vectors."""
+        places = np.arange(width * chunk.start, width * chunk.stop)
+        new = places[first_of[places] == places]
+        rows = own.numbers[chunk.start : chunk.stop]
+        ids = join_texts([own.examples.texts(name, rows) for name in names])
+        texts = own.texts(ids)
+        vectors = np.empty((len(new), dim), DTYPE)
+        # All of one teacher at once: the more texts, the more of them have like lengths.
+        for encoder in np.unique(encoders[new]).tolist():
+            some = encoders[new] == encoder
+            vectors[some] = _encoded(
+                of_side[names[encoder % width]],
+                [
+                    texts[i % width * len(chunk) + i // width - chunk.start]
+                    for i in new[some].tolist()
+                ],
+                first_alone=encoder >= width,
+                dim=dim,
+            )
+        return chunk, new, vectors
+
     left = first_of[width * start :] >= np.arange(width * start, width * wanted)
+    chunks = (range(i, min(i + CHUNK, wanted)) for i in range(start, wanted, CHUNK))
     with Progress("different texts", total=int(left.sum())) as progress:
-        for texts in own.read(start):
-            stop = start + len(texts[0])
-            places = np.arange(width * start, width * stop)
-            first = first_of[width * start : width * stop]
-            new = places[first == places]
-            # All of one teacher at once: the more texts, the more of them have like lengths.
-            for encoder in np.unique(encoders[new]).tolist():
-                some = new[encoders[new] == encoder]
-                vectors = _encoded(
-                    of_side[names[encoder % width]],
-                    [
-                        texts[i % width][i // width - start].decode("utf-8", "replace")
-                        for i in some.tolist()
-                    ],
-                    first_alone=encoder >= width,
-                    dim=dim,
-                )
-                for kind, array in enumerate(arrays):
-                    is_kind = some % width == kind
-                    array[own.numbers[some[is_kind] // width]] = vectors[is_kind]
+        for chunk, new, vectors in in_order(encoded, chunks, at_once=calls_at_once()):
+            for kind, array in enumerate(arrays):
+                is_kind = new % width == kind
+                array[own.numbers[new[is_kind] // width]] = vectors[is_kind]
+            places = np.arange(width * chunk.start, width * chunk.stop)
+            first = first_of[places]
             for kind, array in enumerate(arrays):
                 for first_kind, other in enumerate(arrays):
                     known = (
@@ -119,8 +131,7 @@ def _encode(
             for array in arrays:
                 array.flush()
             progress.add(len(new))
-            start = stop
-            note(stop)
+            note(chunk.stop)
 
 
 def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from convert_tf.data.batches import PAIR
-from convert_tf.data.record_index import RecordIndex
-from convert_tf.data.shards import list_shards
 from convert_tf.data.teacher_vectors import (
     DTYPE,
     FACTS_FILE,
@@ -24,34 +21,23 @@ from convert_tf.data.teacher_vectors import (
     taught_names,
 )
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterances import Utterances
-from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
-from convert_tf.text.subwords import WORD_START
-from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.taught_split import TaughtSplit, write_split
 from convert_tf.training.teacher import Encode, JoinedTeachers
-from convert_tf.training.texts_to_teach import (
-    CHUNK,
-    ReadTexts,
-    pair_texts,
-    single_texts,
-    texts_of,
-)
+from convert_tf.training.texts_to_teach import CHUNK, StoredTexts
 
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
-_WORK_VERSION = 3  # 1: teachers ran in 8 bits, whose vectors are others; 2: without shares
+_WORK_VERSION = 4  # up to 3 texts came from the records, with capital letters
 # By which work goes on: how many examples are wanted may change.
 _OF_WORK = ("texts_sha256", "sources_sha256", "source_shares")
 
 
 def write_teacher_vectors(
-    data: str | None,
     token_ids: str,
     output: str,
     *,
@@ -62,11 +48,13 @@ def write_teacher_vectors(
     source_shares: Mapping[str, float] | None = None,
     joined_sources: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Encodes the texts of splits, equal ones once, and each entry of the vocabulary.
+    """Encode the texts of token ids, equal ones once, and each entry of the vocabulary.
+
+    The texts are put together again from their tokens (`StoredTexts`), so the teacher reads as much
+    of them as a model that is trained on the token ids.
 
     Args:
-      data: folder of records; None for token ids of single texts, which hold their texts.
-      token_ids: the folder of token ids that was written from them, or that of single texts.
+      token_ids: folder of token ids, of pairs or of single texts.
       output: folder to write. It gets its name when it is whole; until then its work is kept
         beside it, where the next call finds it.
       teacher: encodes texts; or one for each of `context` and `response`, where a text has another
@@ -84,7 +72,7 @@ def write_teacher_vectors(
       What `teacher.json` says.
 
     Raises:
-      ValueError: the token ids are of other records, or have no such source; single texts have
+      ValueError: the token ids have no such source; single texts have a teacher for each side,
         shares or joined sources; one teacher is joined in sources; no example of a split is drawn;
         `output` exists, or another process writes it.
       OSError: a file cannot be read or written.
@@ -96,7 +84,6 @@ def write_teacher_vectors(
         )
     with only_writer(output):
         return _write(
-            data,
             ArrayFolder(token_ids),
             output,
             teacher,
@@ -109,7 +96,6 @@ def write_teacher_vectors(
 
 
 def _write(
-    data: str | None,
     folder: ArrayFolder,
     output: str,
     teacher: Encode | Mapping[str, Encode],
@@ -122,15 +108,15 @@ def _write(
 ) -> dict[str, Any]:
     has_sides = isinstance(teacher, Mapping)
     of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
-    if data is None and (has_sides or source_shares or joined_sources):
+    if folder.holds_utterances and (has_sides or source_shares or joined_sources):
         given = [
             *(["a teacher of either side"] if has_sides else []),
             *([f"source_shares {dict(source_shares)}"] if source_shares else []),
             *([f"joined_sources {', '.join(joined_sources)}"] if joined_sources else []),
         ]
         raise ValueError(
-            "Pairs have sides, and sources of which some are drawn or joined. Received: no "
-            f"records, and {', '.join(given)}. Pass the records (--data), or leave that away."
+            f"{str(folder.folder)!r} holds single texts, and {', '.join(given)} are for pairs. "
+            "Pass token ids of pairs, or omit these options."
         )
     if joined_sources and not all(
         isinstance(own, JoinedTeachers) and len(own.teachers) > 1 for own in of_side.values()
@@ -140,13 +126,14 @@ def _write(
             f"joined_sources {', '.join(joined_sources)}. Name several, or leave joined_sources "
             "away."
         )
+    texts = StoredTexts(folder)
     opened = {
-        split: _open(folder, data, split, max_examples, source_shares, joined_sources)
+        split: _open(folder, texts, split, max_examples, source_shares, joined_sources)
         for split in splits
     }
     work = Path(f"{output.rstrip(os.sep)}.partial")
     work.mkdir(parents=True, exist_ok=True)
-    subwords = _subword_texts(folder)
+    subwords = texts.entries
     encode = of_side[PAIR[0]]
     some = np.asarray(encode(subwords[::_EVERY_SUBWORD]), DTYPE)
     dim = int(some.shape[1])
@@ -156,7 +143,6 @@ def _write(
     }
     settings = {
         "version": _WORK_VERSION,
-        "data": data and os.path.realpath(data),
         "teacher": name,
         "dim": dim,
         "splits": {
@@ -195,32 +181,15 @@ def _write(
 
 def _open(
     folder: ArrayFolder,
-    data: str | None,
+    texts: StoredTexts,
     split: str,
     max_examples: int | None,
     source_shares: Mapping[str, float],
     joined_sources: Sequence[str],
 ) -> TaughtSplit:
     """What gets vectors of a split; errors as of `write_teacher_vectors`."""
-    if folder.holds_utterances != (data is None):
-        raise ValueError(
-            "Token ids of pairs are taught with the records that they were written from, those of "
-            f"single texts without. Received: data {data!r} for {str(folder.folder)!r}. "
-            f"{'Leave --data away' if data else 'Pass --data'}."
-        )
-    read: ReadTexts
-    if data is None:
-        utterances = Utterances(folder, split, max_tokens=1)
-        own, read = utterances.examples, functools.partial(single_texts, utterances)
-    else:
-        own, read = folder.open(split, max_tokens=1), functools.partial(pair_texts, data, split)
-        found = RecordIndex(list_shards(data, split)).num_records
-        if found != own.num_examples:
-            raise ValueError(
-                "Token ids must be those of the records. Received: "
-                f"{found} records of {split} in {data!r} for {own.num_examples} examples of "
-                f"{str(folder.folder)!r}. Write the token ids again with `convert-tf tokenize`."
-            )
+    opening = folder.open_utterances if folder.holds_utterances else folder.open
+    own = opening(split, max_tokens=folder.max_tokens)
     wanted = min(own.num_examples, max_examples or own.num_examples)
     numbers = own.thinned(source_shares, 0, wanted).numbers if source_shares else np.arange(wanted)
     if not len(numbers):
@@ -238,7 +207,7 @@ def _open(
         **({"source_shares": dict(source_shares), "of_first": wanted} if source_shares else {}),
         **({"sources_sha256": own.sources_checksum()} if source_shares or joined_sources else {}),
     }
-    return TaughtSplit(own, texts_of(read, numbers), numbers, is_alone, facts)
+    return TaughtSplit(own, texts, numbers, is_alone, facts)
 
 
 def _read_done(
@@ -268,14 +237,3 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
             vectors.append(np.asarray(encode(some), DTYPE))
             progress.add(len(some))
     return np.concatenate(vectors)
-
-
-def _subword_texts(folder: ArrayFolder) -> list[str]:
-    """The entries of a vocabulary as texts, without what marks the start of a word."""
-    if folder.tokenizer_name == "sentencepiece":
-        with needs("data", "A SentencePiece vocabulary"):
-            import sentencepiece
-
-        model = sentencepiece.SentencePieceProcessor(model_file=str(folder.vocabulary))
-        return [model.id_to_piece(i).lstrip("▁") for i in range(folder.vocab_size)]
-    return [entry.removeprefix(WORD_START) for entry in read_vocabulary(folder.vocabulary)]

@@ -1,16 +1,20 @@
 """Sentence encoders as what a run learns from, quick enough for millions of texts.
 
-A teacher is a model of this project, or one of sentence-transformers. The latter run in PyTorch, in
-bfloat16 where the machine multiplies faster in it, over texts of like lengths, and need
-`pip install convert_tf[teach]`. Dynamic 8 bits lose too much of them: vectors of all-mpnet-base-v2
-have a mean cosine of 0.87 to those of float32.
+A teacher is a model of this project, or one of sentence-transformers. The latter run in PyTorch,
+over texts of similar lengths: on a GPU in float16 where there is one, else in bfloat16 where the
+machine multiplies faster in it. They need `pip install convert_tf[teach]`. Dynamic 8
+bits lose too much of them: vectors of all-mpnet-base-v2 have a mean cosine of 0.87 to those of
+float32.
 """
 
 import functools
+import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +26,16 @@ from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.json_text import json_file
 
+if TYPE_CHECKING:
+    import torch
+
 # Texts to float `[texts, dim]`, of length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
-_BATCH_TOKENS = 1_024  # of a batch, with its padding
+# Of a batch, with its padding.
+_BATCH_TOKENS = 1_024
+_BATCH_TOKENS_ON_GPU = 65_536
 _NEEDED = "Run `pip install 'convert_tf[teach]'`."
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.DUAL_ENCODER)
 
@@ -134,8 +143,12 @@ class Teacher:
             raise ValueError(
                 f"A teacher is read with torch and transformers. Received: {error}. {_NEEDED}"
             ) from error
-        dtype = torch.bfloat16 if _bfloat16_is_faster() else torch.float32
-        self._model = AutoModel.from_pretrained(folder).to(dtype).eval()
+        self._device, dtype = "cpu", torch.float32
+        if torch.cuda.is_available():
+            self._device, dtype = "cuda", torch.float16
+        elif _bfloat16_is_faster():
+            dtype = torch.bfloat16
+        self._model = AutoModel.from_pretrained(folder).to(self._device, dtype).eval()
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.no_padding()
@@ -143,24 +156,34 @@ class Teacher:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """float16 `[len(texts), dim]`."""
-        import torch
-
         tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(ids) for ids in tokens], np.int64)
         order = np.argsort(-lengths, kind="stable")
-        vectors = np.empty((len(texts), self.dim), np.float16)
+        most_tokens = _BATCH_TOKENS if self._device == "cpu" else _BATCH_TOKENS_ON_GPU
+        batches, outputs = [], []
         while len(order):
             longest = max(lengths[order[0]], 1)
-            batch, order = np.split(order, [max(_BATCH_TOKENS // longest, 1)])
-            ids = np.zeros((len(batch), longest), np.int64)
-            for row, place in zip(ids, batch, strict=True):
-                row[: lengths[place]] = tokens[place]
-            mask = torch.from_numpy(np.arange(longest) < lengths[batch, None]).long()
-            with torch.inference_mode():
-                outputs = self._model(input_ids=torch.from_numpy(ids), attention_mask=mask)[0]
-                sums = torch.sum(outputs.float() * mask[..., None], dim=1)
-                vectors[batch] = torch.nn.functional.normalize(sums).numpy()
+            batch, order = np.split(order, [max(most_tokens // longest, 1)])
+            mask = np.arange(longest) < lengths[batch, None]
+            ids = np.zeros(mask.shape, np.int64)
+            ids[mask] = [*itertools.chain.from_iterable(tokens[place] for place in batch)]
+            batches.append(batch)
+            outputs.append(self._vectors(ids, mask))
+        vectors = np.empty((len(texts), self.dim), np.float16)
+        # Only here, so that a GPU computes one batch while the next is made.
+        for batch, output in zip(batches, outputs, strict=True):
+            vectors[batch] = output.cpu().numpy()
         return vectors
+
+    def _vectors(self, ids: np.ndarray, mask: np.ndarray) -> "torch.Tensor":
+        """float16 `[texts, dim]`, on the model's device."""
+        import torch
+
+        inputs, attended = (torch.from_numpy(each).to(self._device) for each in (ids, mask))
+        with torch.inference_mode():
+            outputs = self._model(input_ids=inputs, attention_mask=attended.long())[0]
+            sums = torch.sum(outputs.float() * attended[..., None], dim=1)
+            return torch.nn.functional.normalize(sums).half()
 
 
 class JoinedTeachers:
@@ -203,6 +226,12 @@ class JoinedTeachers:
             for teacher, factor in zip(self.teachers, self._factors, strict=True)
         ]
         return np.concatenate(vectors, axis=1).astype(np.float16)
+
+
+def calls_at_once() -> int:
+    """How many calls of a teacher keep this machine busy: on a GPU one reads while one computes."""
+    torch = sys.modules.get("torch")
+    return 2 if torch is not None and torch.cuda.is_available() else 1
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:

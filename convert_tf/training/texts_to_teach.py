@@ -1,89 +1,109 @@
-"""The texts of a split that a teacher reads, some thousand examples at a time."""
+"""The texts of token ids, as a teacher reads them, and which of them are equal."""
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from convert_tf.data.batches import PAIR
-from convert_tf.data.record_examples import damaged_records, parse_texts
-from convert_tf.data.shards import list_shards
-from convert_tf.data.utterances import Utterances
-from convert_tf.storage.checksums import short_digest
+from convert_tf.data.negatives import scattered
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.extras import needs
+from convert_tf.text.plain_text import BETWEEN_TEXTS, restored_texts
+from convert_tf.text.subwords import WORD_START
+from convert_tf.text.vocabulary import read_vocabulary
 
-CHUNK = 8_192  # examples between two notes of how far the work is
-
-# Texts of some examples, by name.
-Columns = Sequence[list[bytes]]
-# From the number of an example on: its texts and those of the next ones.
-ReadTexts = Callable[[int], Iterator[Columns]]
+CHUNK = 8_192  # examples between two notes of the progress
+_UNKNOWN = "\ufffd"
 
 
-def pair_texts(data: str, split: str, skip: int) -> Iterator[Columns]:
-    """Contexts and responses of a split, `CHUNK` examples at a time, from the `skip`-th on."""
-    records = tf.data.TFRecordDataset(list_shards(data, split)).skip(skip).batch(CHUNK)
-    try:
-        for serialized in records:
-            contexts, responses = parse_texts(serialized, PAIR)
-            yield list(contexts.numpy()), list(responses.numpy())
-    except tf.errors.OpError as error:
-        raise damaged_records(data, split, error) from error
+class StoredTexts:
+    """The texts of a folder of token ids: lower-cased, and as long as they are stored.
 
+    Characters outside the vocabulary are hashed in the ids, and are U+FFFD in the texts.
 
-def single_texts(utterances: Utterances, skip: int) -> Iterator[Columns]:
-    """As `pair_texts`."""
-    number = utterances.examples.num_examples
-    for start in range(skip, number, CHUNK):
-        yield (utterances.texts(start, min(start + CHUNK, number)),)
+    Args:
+      folder: the token ids.
 
+    Attributes:
+      entries: each entry of the vocabulary as a text, without the marker of a word's start.
 
-def texts_of(read: ReadTexts, numbers: np.ndarray) -> ReadTexts:
-    """What reads the texts of examples `numbers`, int64 `[n]`, rising: the first is number 0."""
+    Raises:
+      ValueError: the vocabulary cannot be read, or needs a package that is missing.
 
-    def chosen(skip: int) -> Iterator[Columns]:
-        if skip >= len(numbers):
-            return
-        start = int(numbers[skip])
-        for texts in read(start):
-            stop = start + len(texts[0])
-            own = numbers[slice(*np.searchsorted(numbers, (start, stop)))] - start
-            yield [[column[place] for place in own.tolist()] for column in texts]
-            if stop > numbers[-1]:
-                return
-            start = stop
+    Example:
+      texts = StoredTexts(folder)(examples.texts("context", np.arange(10)))
+    """
 
-    return chosen
+    def __init__(self, folder: ArrayFolder):
+        self._model = None
+        if folder.tokenizer_name == "sentencepiece":
+            with needs("data", "A SentencePiece vocabulary"):
+                import sentencepiece
+
+            self._model = sentencepiece.SentencePieceProcessor(model_file=str(folder.vocabulary))
+            pieces = [self._model.id_to_piece(i) for i in range(folder.vocab_size)]
+            self.entries = [piece.lstrip("▁") for piece in pieces]
+            self._unknown = self._model.unk_id()
+        else:
+            pieces = read_vocabulary(folder.vocabulary)
+            self.entries = [piece.removeprefix(WORD_START) for piece in pieces]
+            pieces += [_UNKNOWN] * folder.num_oov_buckets
+            # The last one ends a text.
+            self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
+
+    def __call__(self, ids: TokenIds) -> list[str]:
+        """The texts of some token ids."""
+        if self._model is not None:
+            known = np.where(ids.flat < len(self.entries), ids.flat, self._unknown).tolist()
+            bounds = ids.row_splits.tolist()
+            rows = [known[start:stop] for start, stop in itertools.pairwise(bounds)]
+            return list(self._model.decode(rows)) if rows else []
+        if len(ids.row_splits) == 1:
+            return []
+        ended = np.insert(ids.flat, ids.row_splits[1:-1], len(self._pieces) - 1)
+        return restored_texts("".join(self._pieces[ended]))
 
 
 def first_places(
-    read: ReadTexts, columns: int, is_alone: np.ndarray, *, across_columns: bool
+    examples: ArrayExamples,
+    names: Sequence[str],
+    numbers: np.ndarray,
+    is_alone: np.ndarray,
+    *,
+    across_columns: bool,
 ) -> np.ndarray:
     """Where each text comes for the first time; a turn is often a response and then a context.
 
     Takes some 50 bytes of memory for each text.
 
     Args:
-      read: the texts.
-      columns: texts of an example.
-      is_alone: bool `[examples]`; texts of these and of others are not the same.
-      across_columns: whether texts of different columns may be the same.
+      examples: the token ids.
+      names: the texts of an example.
+      numbers: int64 `[n]`, which examples.
+      is_alone: bool `[n]`; texts of these and of others are not the same.
+      across_columns: whether texts of different names may be the same.
 
     Returns:
-      int64 `[columns × examples]`: of text c of example e, at place `columns · e + c`, the first
-      place of the same text.
+      int64 `[names × n]`: of text c of the e-th of these examples, at place `names · e + c`, the
+      first place of the same text. Two different texts are taken for one once in 2⁶⁴ pairs.
     """
-    digests, number = [], 0
-    for texts in read(0):
-        stop = number + len(texts[0])
-        rows = zip(zip(*texts, strict=True), is_alone[number:stop].tolist(), strict=True)
-        digests.append(
-            b"".join(
-                short_digest(b"%d%d\n%b" % (0 if across_columns else column, alone, text))
-                for row, alone in rows
-                for column, text in enumerate(row)
-            )
-        )
-        number = stop
-    every = np.frombuffer(b"".join(digests), np.uint64)
-    _, first, kinds = np.unique(every, return_index=True, return_inverse=True)
+    digests = np.empty((len(numbers), len(names)), np.uint64)
+    for start in range(0, len(numbers), CHUNK):
+        some = slice(start, start + CHUNK)
+        for column, name in enumerate(names):
+            salt = is_alone[some] + (0 if across_columns else 2 * column)
+            digests[some, column] = _digests(examples.texts(name, numbers[some]), salt)
+    _, first, kinds = np.unique(digests.ravel(), return_index=True, return_inverse=True)
     return first[kinds]
+
+
+def _digests(texts: TokenIds, salt: np.ndarray) -> np.ndarray:
+    """uint64 `[texts]`: sums of a hash of each token at its place, and one of the salt."""
+    splits = texts.row_splits.astype(np.int64)
+    places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
+    tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(scattered(tokens), dtype=np.uint64)])
+    of_texts = sums[splits[1:]] - sums[splits[:-1]]
+    lengths = np.diff(splits).astype(np.uint64)
+    return scattered(of_texts + scattered((lengths << np.uint64(8)) + salt.astype(np.uint64)))

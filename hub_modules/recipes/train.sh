@@ -44,7 +44,7 @@ done
 teach_pairs() {
     folder=$1
     shift
-    [ -d "$work/$folder" ] || convert-tf teach --data "$work/data" --token_ids "$work/ids" "$@" \
+    [ -d "$work/$folder" ] || convert-tf teach --token_ids "$work/ids" "$@" \
         --output "$work/$folder"
 }
 

@@ -56,6 +56,4 @@ def interrupted(teach, *, after):
 
 
 def write_vectors(corpus, output, teach, **options):
-    write_teacher_vectors(
-        corpus.records, corpus.arrays, str(output), teacher=teach, name="letters", **options
-    )
+    write_teacher_vectors(corpus.arrays, str(output), teacher=teach, name="letters", **options)

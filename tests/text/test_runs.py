@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.text import runs
+from convert_tf.text.plain_text import BETWEEN_TEXTS, restored_texts
 from convert_tf.text.subwords import WORD_START
 
 ALL = [chr(point) for point in range(1, sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
@@ -51,6 +52,11 @@ def naive_runs(text):
     ]
 
 
+def restore(tokens):
+    (text,) = restored_texts("".join(tokens))
+    return text
+
+
 def split(text):
     return [run.decode() for run in runs.split_runs(tf.constant([text])).values.numpy()]
 
@@ -76,7 +82,7 @@ def test_tables_differ_only_in_characters_of_late_unicode_versions(newer_charact
 )
 def test_golden_runs(text, expected):
     assert split(text) == expected
-    assert runs.restore(expected) == text.lower()
+    assert restore(expected) == text.lower()
 
 
 ANY_TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(NASTY), max_size=40)
@@ -90,7 +96,9 @@ def test_runs_equal_the_naive_cut_and_come_back(newer_characters, texts):
     for text, found in zip(known, runs.split_runs(tf.constant(known)).to_list(), strict=True):
         found = [run.decode() for run in found]
         assert found == naive_runs(text)
-        assert runs.restore(found) == text.lower()
+        assert restore(found) == text.lower()
+    joined = BETWEEN_TEXTS.join("".join(naive_runs(text)) for text in known)
+    assert restored_texts(joined) == [text.lower() for text in known]
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,7 +108,7 @@ def test_any_bytes_give_valid_text(contents):
     for content, row in zip(contents, rows, strict=True):
         found = [run.decode("utf-8") for run in row]
         assert all(run[0] == WORD_START and WORD_START not in run[1:] for run in found)
-        text = runs.restore(found)
+        text = restore(found)
         # ICU may replace an invalid stretch by more or fewer characters than Python does.
         squeezed = re.sub("\ufffd+", "\ufffd", text)
         expected = content.decode("utf-8", "replace").lower()
@@ -108,7 +116,7 @@ def test_any_bytes_give_valid_text(contents):
 
 
 def test_invalid_bytes_become_the_replacement_character():
-    assert runs.restore(split(b"a\xff\xc3(")) == "a\ufffd\ufffd("
+    assert restore(split(b"a\xff\xc3(")) == "a\ufffd\ufffd("
 
 
 def test_a_turkish_locale_changes_nothing():

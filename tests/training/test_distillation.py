@@ -237,7 +237,7 @@ def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
 def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
     output = str(tmp_path / "vectors")
     write_teacher_vectors(
-        corpus.records, corpus.arrays, output,
+        corpus.arrays, output,
         teacher=letters_teacher, name="letters", max_examples=100,
     )  # fmt: skip
     columns = opened(corpus, output).columns(np.array([99, 100]))
@@ -251,7 +251,7 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
 
 def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
     write_teacher_vectors(
-        corpus.records, corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
+        corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
         name="letters", source_shares={"forum": 0.3, "chat": 0.0}, max_examples=140,
     )  # fmt: skip
     config = changed(CONFIG, distillation=1.0, batch_size=4, steps=1)

@@ -54,9 +54,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def teacher(corpus, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
-    write_teacher_vectors(
-        corpus.records, corpus.arrays, folder, teacher=letters_teacher, name="letters"
-    )
+    write_teacher_vectors(corpus.arrays, folder, teacher=letters_teacher, name="letters")
     return folder
 
 
@@ -238,7 +236,7 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
     write_teacher_vectors(
-        corpus.records, corpus.arrays, vectors, teacher=letters_teacher, name="letters",
+        corpus.arrays, vectors, teacher=letters_teacher, name="letters",
         source_shares=shares,
     )  # fmt: skip
     numbers = (
@@ -306,7 +304,7 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
     )
     ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
     vectors = str(tmp_path / "vectors")
-    write_teacher_vectors(None, ids, vectors, teacher=letters_teacher, name="letters")
+    write_teacher_vectors(ids, vectors, teacher=letters_teacher, name="letters")
     fit_similarity(module, ids, vectors, tmp_path / "similar")
     again = export_model(tmp_path / "similar", tmp_path / "again", network_bits=8)
     old, new = (SentenceEncoder(each, compute_dtype="float32") for each in (module, again))

@@ -1,6 +1,5 @@
 """Vectors of teachers: which texts get them, and work that is killed."""
 
-import itertools
 import json
 import shutil
 
@@ -16,15 +15,15 @@ from support.letter_teachers import (
     noting,
     write_vectors,
 )
-from support.token_corpus import write_corpus
+from support.token_corpus import write_corpus, write_utterances
 
 from convert_tf.data.batches import PAIR
-from convert_tf.data.record_examples import read_texts
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
-from convert_tf.data.token_arrays import ArrayFolder, sources_file
+from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
 from convert_tf.storage.files import only_writer
 from convert_tf.training.teach import write_teacher_vectors
 from convert_tf.training.teacher import JoinedTeachers
+from convert_tf.training.texts_to_teach import StoredTexts
 
 SHARES = {"forum": 0.3, "chat": 0.0}
 
@@ -48,32 +47,40 @@ def chunks(monkeypatch):
         monkeypatch.setattr(f"convert_tf.training.{module}.CHUNK", 50)
 
 
-@pytest.fixture
-def repeats(monkeypatch):
-    """Texts are in several examples, and on both sides."""
-    monkeypatch.setattr("convert_tf.training.teach.pair_texts", with_repeats)
+@pytest.fixture(scope="module")
+def repeats(corpus, tmp_path_factory):
+    """Token ids in which texts are in several examples, and on both sides.
+
+    Each response is the context of the next, and each tenth text the first.
+    """
+    folder = tmp_path_factory.mktemp("repeats") / "ids"
+    shutil.copytree(corpus.arrays, folder)
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    numbers = np.arange(own.num_examples) * (np.arange(own.num_examples) % 10 != 0)
+    for name, chosen in (("context", numbers), ("response", np.append(numbers[1:], 7))):
+        ids, splits = own.texts("context", chosen)
+        np.save(folder / ids_file("train", name), ids.astype(np.uint16))
+        np.save(folder / offsets_file("train", name), splits.astype(np.int64))
+    return corpus._replace(arrays=str(folder))
 
 
-def with_repeats(data, split, skip):
-    """Chunks of 50 in which each response is the context of the next, and each tenth text one."""
-    stored = read_texts(data, split)["context"]
-    texts = [text if i % 10 else stored[0] for i, text in enumerate([*stored, b"last"])]
-    for start in range(skip, len(stored), 50):
-        stop = min(start + 50, len(stored))
-        yield texts[start:stop], texts[start + 1 : stop + 1]
+def texts_of(corpus):
+    """The texts of train, by name."""
+    folder = ArrayFolder(corpus.arrays)
+    own = folder.open("train", max_tokens=60)
+    numbers = np.arange(own.num_examples)
+    return {name: StoredTexts(folder)(own.texts(name, numbers)) for name in PAIR}
 
 
-@pytest.mark.usefixtures("repeats")
-def test_each_side_has_the_vectors_of_its_own_teacher(corpus, tmp_path):
+def test_each_side_has_the_vectors_of_its_own_teacher(repeats, tmp_path):
     folder = str(tmp_path / "vectors")
-    write_vectors(corpus, folder, SIDES)
+    write_vectors(repeats, folder, SIDES)
     whole = np.load(f"{folder}/{vectors_file('train', 'context')}")
     turned = np.load(f"{folder}/{vectors_file('train', 'response')}")
-    chunks = zip(*with_repeats(corpus.records, "train", 0), strict=True)
-    contexts, responses = (list(itertools.chain(*side)) for side in chunks)
+    contexts, responses = texts_of(repeats).values()
     assert set(contexts) & set(responses)
     for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
-        np.testing.assert_allclose(found, teach([t.decode() for t in texts]), atol=1e-3)
+        np.testing.assert_allclose(found, teach(texts), atol=1e-3)
 
 
 def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
@@ -135,7 +142,7 @@ def test_what_other_options_began_is_begun_anew(corpus, tmp_path, other):
         for folder in (output, expected):
             shutil.rmtree(folder, ignore_errors=True)
         with pytest.raises(KeyboardInterrupt):
-            write(output, began, interrupted(letters_teacher, after=5))
+            write(output, began, interrupted(letters_teacher, after=4))
         write(output, goes_on)
         write(expected, goes_on)
         assert vectors_of(output) == vectors_of(expected)
@@ -158,11 +165,12 @@ def test_another_number_of_examples_may_be_wanted_than_when_it_was_killed(corpus
 
     for number in (60, 180):
         write(f"expected_{number}", number, letters_teacher)
-    with pytest.raises(KeyboardInterrupt):  # behind three calls for subwords and three chunks
-        write("fewer", 200, interrupted(letters_teacher, after=6))
+    # After three calls for subwords and some chunks; shares leave fewer of these.
+    with pytest.raises(KeyboardInterrupt):
+        write("fewer", 200, interrupted(letters_teacher, after=4 if shares else 6))
     shutil.copytree(tmp_path / "fewer.partial", tmp_path / "more.partial")
     write("fewer", 60, teach)
-    assert len(calls) == 1 + 2  # some subwords, and dev
+    assert len(calls) == 1 + (1 if shares else 2)  # some subwords, and dev
     assert vectors_of(tmp_path / "fewer") == vectors_of(tmp_path / "expected_60")
     with pytest.raises(KeyboardInterrupt):  # in dev
         write("more", 60, interrupted(letters_teacher, after=1))
@@ -180,8 +188,8 @@ def test_what_was_begun_of_a_chunk_is_not_left_behind(corpus, tmp_path):
     assert vectors_of(tmp_path / "vectors") == vectors_of(tmp_path / "expected")
 
 
-@pytest.mark.usefixtures("repeats")
-def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_path):
+def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_path):
+    corpus = repeats
     whole, calls = [], []
 
     def write(output, shares, teach=letters_teacher, **options):
@@ -196,10 +204,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(corpus, tmp_pat
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     drawn = own.thinned(SHARES, 0, 160).numbers
     assert 0 < len(drawn) < 120
-    texts = [
-        [text.decode() for chunk in with_repeats(corpus.records, "train", 0) for text in chunk[i]]
-        for i in range(2)
-    ]
+    texts = [*texts_of(corpus).values()]
     wanted = {column[number] for column in texts for number in drawn}
     others = {text for column in texts for text in column} - wanted
     taught = {text for some in calls for text in some}
@@ -242,16 +247,16 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     options = {"teacher": letters_teacher, "name": "letters", "source_shares": SHARES}
     with pytest.raises(KeyboardInterrupt):
         write_vectors(
-            corpus, tmp_path / "again", interrupted(letters_teacher, after=5), source_shares=SHARES
+            corpus, tmp_path / "again", interrupted(letters_teacher, after=4), source_shares=SHARES
         )
     for folder in (tmp_path / "again", expected):
-        write_teacher_vectors(corpus.records, str(other), str(folder), **options)
+        write_teacher_vectors(str(other), str(folder), **options)
     assert vectors_of(tmp_path / "again") == vectors_of(expected)
 
 
-@pytest.mark.usefixtures("repeats")
-def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(corpus, tmp_path):
+def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(repeats, tmp_path):
     """Also where the work is interrupted, and where a text is in examples of several sources."""
+    corpus = repeats
 
     def joined(**changes):
         first = {**SIDES, **changes}
@@ -289,35 +294,40 @@ def test_what_is_joined_in_some_sources_is_no_vector_of_a_text(corpus, tmp_path)
 
 
 def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
-    def write(match, data=corpus.records, teacher=SIDES, **options):
+    def write(match, teacher=SIDES, ids=corpus.arrays, **options):
         with pytest.raises(ValueError, match=match):
             write_teacher_vectors(
-                data, corpus.arrays, str(tmp_path / "vectors"), teacher=teacher, name="letters",
-                **options,
-            )  # fmt: skip
+                ids, str(tmp_path / "vectors"), teacher=teacher, name="letters", **options
+            )
 
     alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
     two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
     write("Received: one, and joined_sources forum", joined_sources=["forum"])
     write("Received: one, and joined_sources forum", teacher=alone, joined_sources=["forum"])
     write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
-    write("no records, and a teacher of either side. Pass", data=None)
-    write(r"records, and source_shares \{'forum': 0.5\}. Pass", None, letters_teacher,
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
+    single = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
+    write("holds single texts, and a teacher of either side are for pairs", ids=single)
+    write(r"single texts, and source_shares \{'forum': 0.5\} are", letters_teacher, single,
           source_shares={"forum": 0.5})  # fmt: skip
 
 
-@pytest.mark.usefixtures("repeats")
-def test_equal_texts_are_encoded_once(corpus, tmp_path):
+def test_equal_texts_are_encoded_once(repeats, tmp_path):
+    corpus = repeats
     calls = []
     output = tmp_path / "vectors"
     with pytest.raises(KeyboardInterrupt):
         write_vectors(corpus, output, interrupted(noting(calls), after=5))
     write_vectors(corpus, output, noting(calls))
     seen = [text for call in calls for text in call]
-    chunks = list(with_repeats(corpus.records, "train", 0))
-    texts = [[text.decode() for chunk in chunks for text in chunk[kind]] for kind in (0, 1)]
+    texts = [*texts_of(corpus).values()]
     subwords = {chr(97 + i) for i in range(26)}
-    assert sorted(text for text in seen if text not in subwords) == sorted({*texts[0], *texts[1]})
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    ids = own.token_ids(np.arange(own.num_examples))
+    different = {tuple(row) for row in np.split(ids.flat, ids.row_splits[1:-1])}
+    # Texts with other characters outside the vocabulary are read alike.
+    assert len([text for text in seen if text not in subwords]) == len(different)
+    assert {*seen} - subwords == {*texts[0], *texts[1]}
     for name, own in zip(PAIR, texts, strict=True):
         vectors = np.load(output / vectors_file("train", name))
         np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
@@ -328,11 +338,3 @@ def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
     with only_writer(output), pytest.raises(ValueError, match="One process writes"):
         write_vectors(corpus, output, letters_teacher)
     write_vectors(corpus, output, letters_teacher)
-
-
-def test_records_of_other_token_ids_are_refused(corpus, tmp_path):
-    other = write_corpus(tmp_path, num_train=211)
-    with pytest.raises(ValueError, match=r"210 records of train .* for 211 examples"):
-        write_teacher_vectors(
-            corpus.records, other.arrays, str(tmp_path / "v"), teacher=letters_teacher, name="x"
-        )

@@ -26,6 +26,7 @@ from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teach import write_teacher_vectors
 from convert_tf.training.teacher import JoinedTeachers, joined_name
+from convert_tf.training.texts_to_teach import StoredTexts
 
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
@@ -59,9 +60,8 @@ def folders(corpus, tmp_path_factory):
     ]
     (root / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     ids = write_utterances(root / "ids", [str(root / "a.jsonl")], corpus.vocabulary)
-    taught = {"pairs": (corpus.records, corpus.arrays), "texts": (None, ids)}
-    for name, (data, own) in taught.items():
-        write_teacher_vectors(data, own, str(root / name), teacher=letters_teacher, name="letters")
+    for name, own in {"pairs": corpus.arrays, "texts": ids}.items():
+        write_teacher_vectors(own, str(root / name), teacher=letters_teacher, name="letters")
     return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
 
 
@@ -127,7 +127,7 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
     ids = write_utterances(tmp_path / "ids", [str(tmp_path / "*.jsonl")], corpus.vocabulary)
     write_teacher_vectors(
-        None, ids, str(tmp_path / "v"), teacher=letters_teacher, name="letters", max_examples=100
+        ids, str(tmp_path / "v"), teacher=letters_teacher, name="letters", max_examples=100
     )
     folder = ArrayFolder(corpus.arrays)
     pairs = folder.open("train", max_tokens=60)
@@ -193,11 +193,12 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, fol
     """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     utterances = Utterances(ArrayFolder(folders["utterances"]), "train", max_tokens=60)
+    texts = StoredTexts(ArrayFolder(folders["utterances"]))
 
     class Vectors:
         def columns(self, numbers):
-            texts = [utterances.texts(i, i + 1)[0].decode() for i in numbers.tolist()]
-            return {"teacher_text": letters_teacher(texts).astype(np.float32)}
+            own = texts(utterances.examples.token_ids(numbers))
+            return {"teacher_text": letters_teacher(own).astype(np.float32)}
 
     class OfPairs:
         def columns(self, numbers):
@@ -294,7 +295,7 @@ def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, folders, tmp
     with pytest.raises(ValueError, match="another vocabulary"):
         run(corpus, tmp_path / "run", data=data, intent_contrast=1.0)
     write_teacher_vectors(
-        None, folders["utterances"], str(tmp_path / "v"), teacher=letters_teacher, name="others"
+        folders["utterances"], str(tmp_path / "v"), teacher=letters_teacher, name="others"
     )
     data = _with_texts(folders, utterance_teacher=str(tmp_path / "v"))
     with pytest.raises(ValueError, match="'letters' and 'others'"):
