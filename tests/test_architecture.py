@@ -46,7 +46,7 @@ LIBRARIES = {
         "text.runs text.tokenizer text.wordpiece data.records data.record_examples "
         "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
-        "encoding.backends.module export.hub ranking.module training.texts_to_teach "
+        "encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu "
         "numerics.float16"
     ),
@@ -74,7 +74,7 @@ LIBRARIES = {
     "onnx": "export.onnx intents.one_file",
     "onnxruntime": "encoding.backends.onnx export.onnx",
     "scipy": _AFTER_NUMERICS,
-    "sentencepiece": "corpora.vocabulary training.teach",
+    "sentencepiece": "corpora.vocabulary training.texts_to_teach",
     "sklearn": _AFTER_NUMERICS,
     "tensorboard": "training.tensorboard",
     "threadpoolctl": "numerics.initializers intents.head",

@@ -1,5 +1,8 @@
 """The model directory: `config.json`, the vocabulary, `model.weights.h5`; it stands alone.
 
+In place of `model.weights.h5` it may hold `model.weights.8bit.npz`, a quarter of its size, to carry
+a model from the machine where it was trained (`hub_modules/recipes/rounded.py` writes it).
+
 `sha256.json` has the checksums of its files, and none is read that is not as it was written.
 
 A module that `convert-tf export` wrote can be read in its place; its weights are rounded.
@@ -19,17 +22,20 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import TRAINING_FILE, training_facts
 from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
 from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, checked_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
+from convert_tf.numerics.quantization import pack_table
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
 from convert_tf.storage.json_text import written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 WEIGHTS_FILE = "model.weights.h5"
+ROUNDED_WEIGHTS_FILE = "model.weights.8bit.npz"
 # The map to the teacher's vectors, of a distilled model; only training reads it.
 PROJECTION_FILE = "teacher_projection.npy"
 # The map of r to vectors for similarity, which models may have and modules then do.
@@ -43,7 +49,13 @@ def weights_files(folder: str | os.PathLike) -> list[Path]:
     """The files that hold the weights of a model directory or of a module."""
     if kind_of(folder).is_module:
         return sorted((Path(folder) / "variables").iterdir())
-    return [Path(folder) / WEIGHTS_FILE]
+    return [_weights_file(folder)]
+
+
+def _weights_file(folder: str | os.PathLike) -> Path:
+    """The weights of a model directory; the exact ones where there are two kinds, or none."""
+    exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
+    return rounded if rounded.is_file() and not exact.is_file() else exact
 
 
 def shown_name(path: str) -> str:
@@ -71,6 +83,7 @@ def save_checkpoint(
     training: dict[str, Any],
     teacher_projection: np.ndarray | None = None,
     similarity_map: np.ndarray | None = None,
+    is_rounded: bool = False,
 ) -> None:
     """Writes a model directory; files that are there are replaced one by one, each whole.
 
@@ -83,6 +96,7 @@ def save_checkpoint(
         of a teacher; None for a model without one.
       similarity_map: float32 `[reduced_dim, dim]`, the linear map of r to vectors for similarity;
         None for a model without one.
+      is_rounded: whether matrices are stored in 8 bits, as a module of 8 bits has them.
 
     Raises:
       CheckpointError: a file could not be written.
@@ -100,10 +114,13 @@ def save_checkpoint(
     if encoder.config.tokenizer == "wordpiece" and settings.is_file():
         contents[SETTINGS_FILE] = settings.read_bytes()
     contents[CONFIG_FILE] = encoder.config.to_json().encode()
-    # In memory: HDF5 may end the process where it meets a full disk.
-    weights = _WeightsInMemory()
-    encoder.save_weights(weights)
-    contents[WEIGHTS_FILE] = weights.getvalue()
+    if is_rounded:
+        contents[ROUNDED_WEIGHTS_FILE] = _rounded_weights(encoder)
+    else:
+        # In memory: HDF5 may end the process where it meets a full disk.
+        weights = _WeightsInMemory()
+        encoder.save_weights(weights)
+        contents[WEIGHTS_FILE] = weights.getvalue()
     arrays = {PROJECTION_FILE: teacher_projection, SIMILARITY_FILE: similarity_map}
     for name, array in arrays.items():
         if array is not None:
@@ -116,6 +133,30 @@ def save_checkpoint(
         write_files(folder, contents)
     except OSError as error:
         raise write_error(folder, error) from error
+
+
+def _rounded_weights(model: Model) -> bytes:
+    """Matrices in 8 bits; a subword table that was trained in 8 bits as training has seen it."""
+    tables = {}
+    for layer in model._flatten_layers():
+        if getattr(layer, "quantizer", None) is not None and layer.built:
+            ranges = layer.quantizer_weights
+            table = pack_table(layer.table, ranges["range_min"], ranges["range_max"])
+            tables[layer.table.path] = table
+    arrays = {
+        variable.path: np.asarray(variable)
+        for variable in model.weights
+        if variable.path not in tables
+    }
+    return rounded_archive(arrays, tables)
+
+
+def _load_rounded_weights(model: Model, path: Path) -> None:
+    arrays = rounded_arrays(path)
+    if wrong := {variable.path for variable in model.weights} ^ arrays.keys():
+        raise ValueError(f"{min(wrong)} is on one side alone")
+    for variable in model.weights:
+        variable.assign(arrays[variable.path])
 
 
 class _WeightsInMemory(io.BytesIO):
@@ -171,13 +212,15 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
       CheckpointError: the file is missing, damaged, or of another shape.
     """
     reads_module = kind_of(folder).is_module and isinstance(encoder, DualEncoder)
-    path = Path(folder) / ("variables" if reads_module else WEIGHTS_FILE)
-    check_files(folder, *(() if reads_module else (WEIGHTS_FILE,)), error=CheckpointError)
+    path = Path(folder) / "variables" if reads_module else _weights_file(folder)
+    check_files(folder, *(() if reads_module else (path.name,)), error=CheckpointError)
     try:
         if reads_module:
             from convert_tf.checkpoints.module_weights import load_module_weights
 
             load_module_weights(encoder, folder)
+        elif path.name == ROUNDED_WEIGHTS_FILE:
+            _load_rounded_weights(encoder, path)
         else:
             encoder.load_weights(path)
     except ModuleNotFoundError as error:

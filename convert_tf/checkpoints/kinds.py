@@ -128,6 +128,6 @@ def files_that_count(path: str | os.PathLike) -> list[Path]:
         return [root]
     found = sorted([*root.glob("variables/*"), *root.glob("assets/*")])
     # A vocab.txt counts twice: so the caches of candidates that are there name their encoders.
-    names = (CONFIG_FILE, "model.weights.h5", "vocab.txt", "vocab.model", "vocab.txt",
-             "similarity_map.npy")  # fmt: skip
+    names = (CONFIG_FILE, "model.weights.h5", "model.weights.8bit.npz", "vocab.txt", "vocab.model",
+             "vocab.txt", "similarity_map.npy")  # fmt: skip
     return found or [root / name for name in names if (root / name).is_file()]

@@ -4,7 +4,7 @@
         --train clinc150.train.csv --utterances 'utterances/*.jsonl.zst' runs/one runs/other
 
 Logistic regression on ten examples of each intent, drawn from a part of a training file, or from
-the intents that `single_texts.py` leaves away, and tested on the others; of encodings of sentences, and of
+the intents that `single_texts.py` leaves out, and tested on the others; of encodings of sentences, and of
 the vectors for similarity where a model has them.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from absl import app, flags
-from single_texts import JUDGED_ON, is_left_away
+from single_texts import JUDGED_ON, is_left_out
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.data.utterances import read_utterances
@@ -39,7 +39,7 @@ def part(data: LabelledTexts) -> LabelledTexts:
 def left_away(pattern: str) -> LabelledTexts:
     folder, ending = Path(pattern).parent, "".join(Path(pattern).suffixes)
     rows = read_utterances([str(folder / f"{name}{ending}") for name in JUDGED_ON])
-    found = [row for row in rows if row.label and is_left_away(row._asdict())]
+    found = [row for row in rows if row.label and is_left_out(row._asdict())]
     return LabelledTexts([row.text for row in found], [f"{row.source}|{row.label}" for row in found])
 
 

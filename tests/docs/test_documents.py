@@ -117,10 +117,12 @@ def test_recipes_are_flags_of_train(path, check, monkeypatch):
 
 
 def test_commands_of_the_recipe_are_those_of_the_program(check):
-    found = [*commands((RECIPES / "train.sh").read_text(encoding="utf-8"), COMMANDS)]
+    script = (RECIPES / "train.sh").read_text(encoding="utf-8")
+    # The script calls the module, as a machine without the installed program has it too.
+    script = script.replace('convert_tf() { python3 -m convert_tf "$@"; }', "")
+    found = [*commands(script.replace("convert_tf ", "convert-tf "), COMMANDS)]
     assert [command.name for command in found] == [
-        "prepare", "vocabulary", "tokenize", "teach", "tokenize", "teach", "train", "similarity",
-        "export",
+        "prepare", "vocabulary", "tokenize", "tokenize", "train", "teach", "export",
     ]  # fmt: skip
     of_the_shell = ("$@", "flagfile", "${")
     for command in found:

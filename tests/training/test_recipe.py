@@ -1,165 +1,212 @@
-"""The recipe of the released modules, run from beginning to end on a sample."""
+"""The recipe of the released modules, from dumps to modules, by way of a machine with a GPU."""
 
-import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
 from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
-from support.token_corpus import write_corpus
+from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf import SentenceEncoder
+from convert_tf import SentenceEncoder, export_model
 from convert_tf.data.utterances import read_utterances
+from convert_tf.training.state import saved_checkpoints
 
 RECIPES = ROOT / "hub_modules" / "recipes"
-SINGLE_TEXTS = RECIPES / "single_texts.py"
 MODULES = ("convert_small", "convert", "convert_multi_context")
-# A teacher needs torch, which is not always there: this one counts letters.
-PROGRAM = """#!{python}
-import sys
-
-import numpy as np
-
-from convert_tf.cli.main import main
-
-
-class Teacher:
-    def __init__(self, name):
-        assert name in ("one", "other"), name
-
-    def __call__(self, texts):
-        counts = np.array([[0.1 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
-        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
-
-
-import convert_tf.training.teacher
-
-convert_tf.training.teacher.Teacher = Teacher
-sys.exit(main())
-"""
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    """Dumps, dialogues and single texts, and programs in front of the others."""
-    root = tmp_path_factory.mktemp("recipe")
-    call_command("sample", "--output", root / "dumps", "--num_threads", 200)
-    texts = iter(random_texts(25_000, seed=0))
-    dialogues = [
-        {
-            "turns": [f"{next(texts)} {i}" for _ in range(10)],
-            "id": str(i),
-            "source": "self_dialogue",
-        }
-        for i in range(2500)
-    ]
-    single = [
-        {"text": text, "source": ("bot", "reddit_top_titles")[i % 2], "label": f"l{i % 7}"}
-        for i, text in enumerate(random_texts(100, seed=1))
-    ]
-    (root / "utterances").mkdir()
-    for name, rows in (("dialogues", dialogues), ("utterances/rasa_bots_nlu", single)):
-        (root / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    (root / "bin").mkdir()
-    (root / "bin" / "convert-tf").write_text(PROGRAM.format(python=sys.executable))
-    (root / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    for path in (root / "bin").iterdir():
-        path.chmod(0o755)
-    return root
-
-
 # Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
 # the side networks are as wide as r, as in the presets; others have no skip at the first.
-NARROW = (
+TINY = (
     *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
     *("--side_hidden_dim=64", "--encoding_dim=24"),
+    *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
+    *("--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
 )
 
 
-def make(sample):
-    """Calls the script with two steps of eight pairs for each training, of narrow networks."""
+def call(*arguments, folder, blocks_tensorflow=False, **variables):
+    """Call one of the scripts, with this Python as `python3`."""
+    programs, blocked = folder / "bin", folder / "blocked"
+    if not programs.exists():
+        programs.mkdir()
+        blocked.mkdir()
+        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (programs / "python3").chmod(0o755)
+        for name in ("tensorflow", "tensorflow_text", "tensorflow_model_optimization"):
+            (blocked / f"{name}.py").write_text(
+                f"raise ModuleNotFoundError('no {name}', name='{name}')"
+            )
+    path = [*([str(blocked)] if blocks_tensorflow else []), str(ROOT)]
     environment = {
         **own_environment(),
-        "PATH": f"{sample / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "TEACHER": "one",
-        "TEXT_TEACHERS": "one,other",
-        "TEXT_TEACHER_WEIGHTS": "1,2",
-        "JOINED_SOURCES": "self_dialogue",
-        "LAST_BACKEND": "jax",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": ":".join(path),
+        **variables,
     }
     done = subprocess.run(
-        [
-            "hub_modules/recipes/train.sh",
-            f"{sample}/dumps/RC_*.zst",
-            f"{sample}/dumps/RS_*.zst",
-            f"{sample}/dialogues.jsonl",
-            f"{sample}/utterances/*.jsonl",
-            f"{sample}/work",
-            *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2"),
-            *("--eval_examples=100", "--checkpoint_every=1", "--shuffle_buffer=100"),
-            *("--train_examples=1000", "--first_train_example=0"),
-            "--source_shares=self_dialogue=0.5",
-            *NARROW,
-        ],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+        [RECIPES / arguments[0], *map(str, arguments[1:])],
+        cwd=ROOT, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
-def test_single_texts_are_drawn_and_some_intents_left_away(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("single_texts", SINGLE_TEXTS)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    monkeypatch.setitem(script.DRAWS, "first", script.Draw(7, {"reddit_top_titles": 7}, 30))
-    monkeypatch.setitem(script.DRAWS, "second", script.Draw(8, {"reddit_top_titles": 7}, 30))
-    corpus = write_corpus(tmp_path, num_train=60)
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """Dumps, dialogues and single texts, and two models of this project as teachers."""
+    root = tmp_path_factory.mktemp("recipe")
+    call_command("sample", "--output", root / "dumps", "--num_threads", 200)
+    texts = iter(random_texts(25_000, seed=0))
+    dialogues = [
+        {"turns": [f"{next(texts)} {i}" for _ in range(10)], "id": str(i), "source": "chat"}
+        for i in range(2500)
+    ]
+    single = [
+        {"text": text, "source": "bot", "label": f"l{i % 7}"}
+        for i, text in enumerate(random_texts(100, seed=1))
+    ]
+    for name, rows in (("dialogues", dialogues), ("utterances", single)):
+        (root / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    (root / "teachers").mkdir()
+    for seed, name in enumerate(("one", "other")):
+        run = write_checkpoint(root / name, seed=seed, similarity_dim=12)
+        # A machine without TensorFlow reads models of this project as .onnx files.
+        export_model(run, root / "teachers" / f"{name}.onnx")
+    return root
+
+
+@pytest.mark.slow
+def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
+    here, there = sample / "here", sample / "there"
+    call(
+        "train.sh", "ids", here, f"{sample}/dumps/RC_*.zst", f"{sample}/dumps/RS_*.zst",
+        f"{sample}/dialogues.jsonl", f"{sample}/utterances.jsonl", folder=sample,
+    )  # fmt: skip
+    (here / "wheels").mkdir()  # which a test downloads no wheels into
+    teachers = [sample / "teachers" / f"{name}.onnx" for name in ("one", "other")]
+    call("gpu.sh", "pack", here, sample / "parts", *teachers, folder=sample, PART_BYTES="200k")
+    parts = sorted((sample / "parts").iterdir())
+    assert len(parts) > 2
+    assert max(part.stat().st_size for part in parts) <= 200 * 1024
+    run = ("gpu.sh", "run", sample / "parts", there, sample / "back", *TINY)
+    printed = call(*run, folder=sample, blocks_tensorflow=True)
+    assert "precision float32 (backend jax)" in printed
+    assert not [*there.glob("ids/test-*")]
+    facts = json.loads((there / "text_vectors" / "teacher.json").read_text())
+    assert (facts["teacher"], facts["dim"]) == ("1 one.onnx + 2 other.onnx", 24)
+    call("gpu.sh", "unpack", sample / "back", here, folder=sample)
+    assert sorted(path.name for path in (here / "runs").iterdir()) == sorted(MODULES)
+    call("train.sh", "modules", here, folder=sample)
+    queries = ["where is my card?", "a fish", "a fish"]
+    encoders = {name: SentenceEncoder(here / "hub_modules" / name / "1") for name in MODULES}
+    for name, encoder in encoders.items():
+        vectors = encoder.encode_similarity(queries)
+        assert vectors.shape == (3, 24)
+        assert vectors[1] @ vectors[2] == pytest.approx(1, abs=1e-3)
+        there_encoded = SentenceEncoder(there / "runs" / name).encode_contexts(queries)
+        cosines = np.sum(encoder.encode_contexts(queries) * there_encoded, axis=1)
+        assert cosines.min() > 0.99
+        card = (here / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
+        assert "| steps | 2 |" in card
+        assert ("`1 one.onnx + 2 other.onnx`" in card) == (name != "convert_multi_context")
+    found = [encoders[name].encode(queries) for name in MODULES[1:]]
+    np.testing.assert_allclose(*found, atol=2e-3)  # one trunk
+
+    # What was stopped comes back by itself, and goes on from there.
+    shutil.rmtree(saved_checkpoints(there / "runs" / "convert")[0])
+    shutil.rmtree(there / "runs" / "convert_multi_context")
+    stopped = {"SECONDS_LIMIT": "0.1"}
+    call(*run, folder=sample, blocks_tensorflow=True, **stopped)
+    shutil.rmtree(here / "runs")
+    call("gpu.sh", "unpack", sample / "back", here, folder=sample)
+    assert sorted(path.name for path in (here / "runs").iterdir()) == [
+        "convert.unfinished", "convert_small",
+    ]  # fmt: skip
+
+
+# In place of Python: notes how it was called, and makes the folder of --output.
+NOTING = """#!/bin/sh
+echo "$@" >> "$CALLS"
+for given; do
+    if [ "$last" = --output ]; then mkdir -p "$given"; fi
+    last=$given
+done
+"""
+
+
+def test_each_model_is_one_run_and_an_unfinished_one_goes_on(tmp_path):
+    (tmp_path / "python3").write_text(NOTING)
+    (tmp_path / "python3").chmod(0o755)
+    work = tmp_path / "work"
+    (work / "runs" / "convert.unfinished").mkdir(parents=True)
+    finished = work / "runs" / "convert_small"
+    finished.mkdir()
+    (finished / "model.weights.8bit.npz").touch()
+    environment = {
+        **own_environment(),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+    }
+    command = [RECIPES / "train.sh", "runs", work, "--steps=2"]
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    trained = [each for each in calls if each.startswith("train.py")]
+    runs = [re.search(r"--output \S*/runs/(\S+)", each)[1] for each in trained]
+    assert runs == ["convert", "convert_multi_context"]
+    going_on = f"--steps=2 --init_from {work}/runs/convert.unfinished --nostart_from_teacher"
+    assert trained[0].endswith(going_on)
+    assert trained[1].endswith(f"--init_from {work}/runs/convert --steps=2")
+
+
+@pytest.mark.parametrize("script", ["train.sh", "gpu.sh"])
+def test_a_step_that_is_none_is_refused(script, tmp_path):
+    done = subprocess.run(
+        [RECIPES / script, "all", tmp_path, tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "Received: all." in done.stderr
+
+
+def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     (tmp_path / "texts").mkdir()
-    for name in ("rasa_bots_nlu", "reddit_top_titles", "mit"):
+    (tmp_path / "data").mkdir()
+    for name in ("rasa_bots_nlu", "mit"):
         rows = [{"text": f"text {i} of {name}", "label": f"l{i}"} for i in range(50)]
+        # An equal text of another source is left out too.
+        rows += [{"text": f"text {i} of rasa_bots_nlu"} for i in range(50 * (name == "mit"))]
         lines = "\n".join(map(json.dumps, rows))
         (tmp_path / "texts" / f"{name}.jsonl").write_text(lines + "\n\n")
-    texts = str(tmp_path / "texts" / "*.jsonl")
+    prepared = zstandard.ZstdCompressor().compress(b'{"text": "a post", "source": "reddit"}\n')
+    (tmp_path / "data" / "single_texts.jsonl.zst").write_bytes(prepared)
 
-    def written(draw):
-        script.main(texts, corpus.records, str(tmp_path / draw), draw)
-        return {
-            path.name.split(".")[0]: [*read_utterances([str(path)])]
-            for path in (tmp_path / draw).iterdir()
-        }
+    def call_script(pattern):
+        return subprocess.run(
+            [sys.executable, RECIPES / "single_texts.py", pattern, tmp_path / "data",
+             tmp_path / "written"],
+            cwd=ROOT, env={**own_environment(), "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True,
+        )  # fmt: skip
 
-    found = written("first")
-    assert len(found["mit"]) == 50
-    assert len(found["reddit_top_titles"]) == 7
-    assert 20 < len(found["pair_texts"]) <= 30  # of which some may be equal
-    kept = {own.label for own in found["rasa_bots_nlu"]}
+    done = call_script(f"{tmp_path}/nothing/*")
+    assert "No file matches" in done.stderr
+    assert not (tmp_path / "written").exists()
+    done = call_script(f"{tmp_path}/texts/*.jsonl")
+    assert done.returncode == 0, done.stderr
+    found = {
+        path.name.split(".")[0]: [each.text for each in read_utterances([str(path)])]
+        for path in (tmp_path / "written").iterdir()
+    }
+    assert found["single_texts"] == ["a post"]
+    kept = {*found["rasa_bots_nlu"]}
     assert 35 <= len(kept) < 50
-    other = written("second")
-    assert other["mit"] == found["mit"]
-    assert other["reddit_top_titles"] != found["reddit_top_titles"]
-    left_away = ({f"l{i}" for i in range(50)} - kept).pop()
-    prepared = [f"text {left_away[1:]} of rasa_bots_nlu", "a text beside the records"]
-    lines = "".join(json.dumps({"text": text, "source": "reddit"}) + "\n" for text in prepared)
-    path = Path(corpus.records, "single_texts.jsonl.zst")
-    path.write_bytes(zstandard.ZstdCompressor().compress(lines.encode()))
-    everything = written("all")
-    assert {len(everything[name]) for name in ("mit", "reddit_top_titles")} == {50}
-    assert everything["rasa_bots_nlu"] == found["rasa_bots_nlu"]
-    assert [own.text for own in everything["single_texts"]] == prepared[1:]
-    with pytest.raises(ValueError, match="Received: no file for 'nothing'"):
-        script.main("nothing", corpus.records, str(tmp_path / "other"), "first")
-    assert not (tmp_path / "other").exists()
+    assert found["mit"][:50] == [f"text {i} of mit" for i in range(50)]
+    assert {*found["mit"][50:]} == kept
 
 
 def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
@@ -189,126 +236,3 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
     assert [name for name, _ in found] == ["bank.csv", "left away"]
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
-
-
-# In place of the programs: notes how it was called, and makes the folder of --output.
-NOTING = """#!/bin/sh
-echo "$@" >> "$CALLS"
-for given; do
-    if [ "$last" = --output ]; then mkdir -p "$given"; fi
-    last=$given
-done
-"""
-
-
-def recipe_flags(run, *names):
-    """The values of flags of a run."""
-    lines = (RECIPES / f"{run}.flags").read_text().splitlines()
-    values = dict(line.removeprefix("--").partition("=")[::2] for line in lines)
-    return tuple(values[name] for name in names)
-
-
-@pytest.mark.parametrize(
-    ("call", "taught"),
-    [
-        ([], recipe_flags("convert_small_part4", "train_examples", "source_shares")),
-        (["--source_shares=a=0.1,b=0", "--train_examples=5", "--source_shares=c=1"],
-         ("5", "c=1")),
-        (["--train_examples=0", "--source_shares="], (None, "")),
-    ],
-    ids=["recipe", "call", "all"],
-)  # fmt: skip
-def test_a_ranking_is_taught_of_the_pairs_that_are_drawn(call, taught, tmp_path):
-    for name in ("convert-tf", "python"):
-        (tmp_path / name).write_text(NOTING)
-        (tmp_path / name).chmod(0o755)
-    subprocess.run(
-        [RECIPES / "train.sh", *"abcd", tmp_path / "work", "--steps=2", *call],
-        cwd=ROOT, check=True,
-        env={
-            **own_environment(),
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "CALLS": str(tmp_path / "calls"),
-        },
-    )  # fmt: skip
-    calls = (tmp_path / "calls").read_text().splitlines()
-    trained = [each for each in calls if each.startswith("train.py")]
-    assert len(trained) == 14
-    for each in trained:
-        assert each.endswith(" ".join(["--steps=2", *call]))
-
-    def drawn(command):
-        flags = ("max_examples", "source_shares")
-        found = [re.search(rf"--{flag}=(\S*)", command) for flag in flags]
-        return tuple(each and each[1] for each in found)
-
-    def learning(*folders):
-        ends = [f" {tmp_path}/work/{folder} " for folder in folders]
-        found = [each for each in trained if all(end in f"{each} " for end in ends)]
-        return [re.search(r"--output \S*/runs/(\S+)", each)[1] for each in found]
-
-    ranking, joined = (each for each in calls if each.startswith("teach") and "--sides" in each)
-    assert drawn(ranking) == taught
-    assert learning("ranking") == ["convert_small_part4"]
-    of_joined = (None, *recipe_flags("convert", "source_shares"))
-    assert recipe_flags("convert_small", "source_shares") == of_joined[1:]
-    assert drawn(joined) == (taught if call else of_joined)
-    assert "--joined_sources=reddit," in joined
-    (vectors,) = (each for each in calls if each.endswith("/work/teacher_joined"))
-    assert drawn(vectors) == drawn(joined)
-    assert learning("teacher_joined", "ranking_joined") == ["convert", "convert_small"]
-
-    made = [each for each in calls if "with_history.py" in each]
-    runs = [re.findall(r"/runs/(\S+)", each) for each in made]
-    history = "convert_multi_context"
-    assert runs == [
-        ["convert_part5_mean", f"{history}_part1", f"{history}_part2_start"],
-        ["convert_mean", f"{history}_part2", f"{history}_part3_start"],
-    ]
-    for (*_, start), before, run in zip(runs, made, (f"{history}_part2", history), strict=True):
-        started = re.compile(rf"--init_from \S*/runs/{start}( |$)")
-        (training,) = (each for each in trained if started.search(each))
-        assert f"/runs/{run} " in training
-        assert calls.index(before) < calls.index(training)
-
-
-@pytest.mark.parametrize("wrong", ["1000", "-steps=2", "--first_train_example=5"])
-def test_flags_that_would_not_reach_the_whole_script_are_refused(wrong, tmp_path):
-    done = subprocess.run(
-        [RECIPES / "train.sh", *"abcd", tmp_path / "work", "--steps=2", wrong],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert f"Received: {wrong}." in done.stderr
-    assert not (tmp_path / "work").exists()
-
-
-@pytest.mark.slow
-def test_one_script_makes_everything_from_dumps_to_modules(sample):
-    make(sample)
-    work = sample / "work"
-    facts = json.loads((work / "text_teacher_second" / "teacher.json").read_text())
-    assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
-    for folder in ("ranking", "teacher_joined", "ranking_joined"):
-        found = json.loads((work / folder / "teacher.json").read_text())
-        of_pairs = found["splits"]["train"]
-        assert (of_pairs["of_first"], of_pairs["source_shares"]) == (1000, {"self_dialogue": 0.5})
-    assert found["joined_sources"] == ["self_dialogue"]
-    texts = ["where is my card?", "a fish", "a fish"]
-    for name in MODULES:
-        encoder = SentenceEncoder(work / "hub_modules" / name / "1")
-        vectors = encoder.encode_similarity(texts)
-        assert vectors.shape == (3, 24)
-        assert vectors[1] @ vectors[2] == pytest.approx(1, abs=1e-3)
-        assert np.isfinite(encoder.encode_contexts(texts)).all()
-        card = (work / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
-        assert "| steps | 2 |" in card
-        assert "`1 one + 2 other`" in card
-    found = [
-        SentenceEncoder(work / "hub_modules" / name / "1").encode(texts)
-        for name in ("convert", "convert_multi_context")
-    ]
-    np.testing.assert_allclose(*found, atol=1e-3)
-    stamps = {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}
-    make(sample)  # which finds everything there
-    assert stamps == {path: path.stat().st_mtime_ns for path in work.glob("hub_modules/*/1/*")}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convert_tf.training import teacher as teachers
-from convert_tf.training.teacher import Teacher
+from convert_tf.training.teacher import Teacher, save_rounded_teacher
 
 WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
 
@@ -107,3 +107,14 @@ def test_the_default_teacher_is_that_of_sentence_transformers():
     )
     cosines = np.sum(Teacher(name)(texts).astype(np.float32) * expected, axis=1)
     assert cosines.min() > 0.999
+
+
+def test_a_teacher_in_8_bits_gives_nearly_the_same_vectors(folder, tmp_path):
+    rounded = tmp_path / "rounded"
+    save_rounded_teacher(str(folder), rounded)
+    assert not (rounded / "model.safetensors").exists()
+    texts = ["a b", "c d e f", "g"]
+    one, other = (Teacher(str(each))(texts).astype(np.float32) for each in (folder, rounded))
+    assert np.sum(one * other, axis=1).min() > 0.995
+    with pytest.raises(ValueError, match="already exists"):
+        save_rounded_teacher(str(folder), rounded)

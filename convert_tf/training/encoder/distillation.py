@@ -83,7 +83,7 @@ class DistillationData:
       ranking: vectors by which a teacher ranks; None for a run without.
       columns: vectors that are in a batch of pairs.
       utterances: the single texts that are trained on beside the pairs; None for none.
-      taught: what maps to the vectors are fitted to: the pairs, or single texts where these alone
+      targets: what maps to the vectors are fitted to: the pairs, or single texts where these alone
         have vectors; None for a run without a teacher.
 
     Raises:
@@ -141,7 +141,7 @@ def _open_teacher(
         on.
     """
     uses = config.distillation or config.start_from_teacher
-    needs = config.start_from_teacher or (config.distillation and not config.utterance_teacher)
+    needs = uses and not config.utterance_teacher
     if not uses if config.teacher else needs:
         remedy = "Leave --teacher away, or set --distillation"
         if not config.teacher:

@@ -205,9 +205,9 @@ class EncoderRun(RunKind[ResponseRanking]):
             self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
             if model.distillation:
                 self._start_projection(model, self.init_from)
-        if self.distilled.pairs is not None and self.config.start_from_teacher:
+        if self.distilled.targets is not None and self.config.start_from_teacher:
             rows = initial_rows(
-                self.distilled.pairs.subwords,
+                self.distilled.targets.vectors.subwords,
                 self.model_config.embedding_dim,
                 seed=self.config.seed,
             )

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Train the released modules on a rented GPU that downloads nothing:
+#
+#   gpu.sh pack work/ parts/ all-MiniLM-L6-v2/ all-mpnet-base-v2/    here, after `train.sh ids`
+#   gpu.sh run parts/ work/ back/ [flags of train.py]                there
+#   gpu.sh unpack back/ work/                                        here, before `train.sh modules`
+#
+# `pack` writes token ids, teachers in 8 bits and the wheels of Keras as files of PART_BYTES. The
+# machine has this checkout, Python of RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run`
+# ends after SECONDS_LIMIT; called again, it continues. It writes what it has trained to back/, in
+# 8 bits and in files of 16 MiB. docs/training.md says what each minute is for.
+set -eu
+step=$1
+recipes=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$recipes/../.." && pwd)
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH
+
+pack() {
+    work=$1 parts=$2
+    shift 2
+    mkdir -p "$work/teachers" "$parts"
+    for teacher; do
+        rounded=$work/teachers/$(basename "$teacher")
+        [ -e "$rounded" ] || python3 "$recipes/rounded.py" "$teacher" "$rounded"
+    done
+    [ -d "$work/wheels" ] || python3 -m pip download --quiet --no-deps --only-binary=:all: \
+        --python-version "${RENTED_PYTHON:-3.12}" --dest "$work/wheels" \
+        --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 keras namex optree
+    rm -f "$parts"/part-*
+    tar -C "$work" --exclude='test-*' -cf - ids text_ids teachers wheels |
+        xz -T0 | split -b "${PART_BYTES:-30m}" - "$parts/part-"
+    du -sh "$parts"
+}
+
+run() {
+    parts=$1 work=$2 back=$3
+    shift 3
+    if [ ! -d "$work/ids" ]; then
+        mkdir -p "$work/partial"
+        cat "$parts"/part-* | python3 -c 'import sys, tarfile
+tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$work/partial"
+        mv "$work"/partial/* "$work"
+        for wheel in "$work"/wheels/*.whl; do
+            [ ! -f "$wheel" ] || python3 -m pip install --quiet --no-index --no-deps \
+                --target "$work/site" "$wheel"
+        done
+    fi
+    export PYTHONPATH="$PYTHONPATH:$work/site" KERAS_BACKEND=jax
+    TEACHERS=$(echo "$work"/teachers/* | tr ' ' ',')
+    export TEACHERS
+    status=0
+    (cd "$root" && timeout "${SECONDS_LIMIT:-0}" hub_modules/recipes/train.sh runs "$work" "$@") ||
+        status=$?
+    rm -rf "$work/back"
+    mkdir -p "$work/back/runs"
+    for run in "$work"/runs/*/; do
+        [ ! -d "$run" ] ||
+            python3 "$recipes/rounded.py" "$run" "$work/back/runs/$(basename "$run")"
+    done
+    mkdir -p "$back"
+    tar -C "$work/back" -cf - runs | split -b 16m - "$back/part-"
+    [ "$status" = 124 ] || exit "$status" # which says that the time was over
+}
+
+unpack() {
+    mkdir -p "$2"
+    cat "$1"/part-* | tar -C "$2" -xf -
+}
+
+shift
+case $step in
+pack | run | unpack) "$step" "$@" ;;
+*) echo "gpu.sh: the first argument is pack, run or unpack. Received: $step." >&2; exit 2 ;;
+esac

@@ -1,0 +1,61 @@
+"""Write a run or a teacher in 8 bits, a quarter of its size, to carry it between machines.
+
+    python hub_modules/recipes/rounded.py work/runs/convert carried/runs/convert
+    python hub_modules/recipes/rounded.py all-mpnet-base-v2/ carried/all-mpnet-base-v2
+
+The folder of a run can be exported, evaluated and trained further (`--init_from`), but not resumed.
+Of a run that was stopped, the newest checkpoint is written, to `carried/runs/convert.unfinished`.
+An `.onnx` file, which may be a teacher too, is copied.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_similarity_map, save_checkpoint
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.loading import load_model
+from convert_tf.training.state import newest_checkpoint, step_folder
+from convert_tf.training.teacher import save_rounded_teacher
+
+
+def save_rounded_run(run: str, output: str) -> str:
+    """Write the best weights of a run in 8 bits, and what it says of its training.
+
+    Returns:
+      The folder that was written.
+    """
+    folder = Path(run)
+    if (newest := newest_checkpoint(run)) is not None:
+        steps = training_facts(newest)["train"]["steps"]
+        if newest.name != step_folder(steps):
+            folder, output = newest, f"{output}.unfinished"
+    model, vocabulary = load_model(folder)
+    save_checkpoint(
+        output,
+        model,
+        vocabulary=vocabulary,
+        training=training_facts(folder),
+        similarity_map=load_similarity_map(folder),
+        is_rounded=True,
+    )
+    for name in ("metrics.jsonl", "curve.png"):
+        if (Path(run) / name).is_file():
+            shutil.copyfile(Path(run) / name, Path(output) / name)
+    return output
+
+
+def main(source: str, output: str) -> None:
+    kind = kind_of(source)
+    if kind is Kind.ONNX:
+        shutil.copyfile(source, output)
+    elif kind in (Kind.DUAL_ENCODER, Kind.RANKER) or newest_checkpoint(source):
+        output = save_rounded_run(source, output)
+    else:
+        save_rounded_teacher(source, output)
+    print(f"wrote {output}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

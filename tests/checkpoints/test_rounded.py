@@ -1,0 +1,117 @@
+"""Models whose weights are stored in 8 bits."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf import SentenceEncoder, export_model
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import (
+    ROUNDED_WEIGHTS_FILE,
+    WEIGHTS_FILE,
+    CheckpointError,
+    load_checkpoint,
+    load_similarity_map,
+    save_checkpoint,
+)
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
+
+TEXTS = ["where is my card?", "a fish", ""]
+
+
+def test_matrices_have_8_bits_and_all_else_stays(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "kernel": rng.standard_normal((70, 80)).astype("float32"),
+        "a.narrow": rng.standard_normal((70, 3)).astype("float32"),
+        "count": np.arange(5),
+    }
+    table = np.array([[0, 255], [3, 7]], np.uint8), -1.5, 0.25
+    content = rounded_archive(arrays, {"table": table})
+    (tmp_path / "a.npz").write_bytes(content)
+    found = rounded_arrays(tmp_path / "a.npz")
+    assert found.keys() == {*arrays, "table"}
+    steps = np.abs(arrays["kernel"]).max(axis=0) / 127
+    assert (np.abs(found["kernel"] - arrays["kernel"]) <= 0.501 * steps).all()
+    assert (found["kernel"] != arrays["kernel"]).any()
+    np.testing.assert_array_equal(found["a.narrow"], arrays["a.narrow"])
+    np.testing.assert_array_equal(found["count"], arrays["count"])
+    np.testing.assert_array_equal(found["table"], [[-1.5, 62.25], [-0.75, 0.25]])
+    with pytest.raises(ValueError, match="kernel has values that are not finite"):
+        rounded_archive({"kernel": np.full((64, 64), np.nan)})
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory):
+    return write_checkpoint(
+        tmp_path_factory.mktemp("exact") / "run", similarity_dim=16, embedding_dim=64,
+        feed_forward_dim=128,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rounded(exact, tmp_path_factory):
+    model, vocabulary = load_checkpoint(exact)
+    folder = tmp_path_factory.mktemp("rounded") / "run"
+    save_checkpoint(
+        folder, model, vocabulary=vocabulary, training=training_facts(exact),
+        similarity_map=load_similarity_map(exact), is_rounded=True,
+    )  # fmt: skip
+    return folder
+
+
+def test_a_rounded_run_is_a_run_of_a_third_of_the_bytes(exact, rounded):
+    assert kind_of(rounded) is Kind.DUAL_ENCODER
+    assert not (rounded / WEIGHTS_FILE).exists()
+    sizes = [(exact / WEIGHTS_FILE), rounded / ROUNDED_WEIGHTS_FILE]
+    assert sizes[1].stat().st_size < sizes[0].stat().st_size / 2.5
+    one, other = (SentenceEncoder(folder, compute_dtype="float32") for folder in (exact, rounded))
+    for encode in ("encode_contexts", "encode_responses"):
+        vectors = [getattr(encoder, encode)(TEXTS) for encoder in (one, other)]
+        assert np.sum(vectors[0] * vectors[1], axis=1).min() > 0.999
+        assert (vectors[0] != vectors[1]).any()
+
+
+def test_a_module_of_a_rounded_run_is_that_of_the_run(exact, rounded, tmp_path):
+    """Bytes are rounded once: the subword table and the network's matrices are equal."""
+    modules = [
+        export_model(folder, tmp_path / str(i) / "1", network_bits=8)
+        for i, folder in enumerate((exact, rounded))
+    ]
+    one, other = (SentenceEncoder(module).encode_contexts(TEXTS) for module in modules)
+    np.testing.assert_allclose(one, other, atol=2e-4)
+
+
+def test_damaged_or_other_weights_are_refused(rounded, tmp_path):
+    model, vocabulary = load_checkpoint(rounded)
+    folder = tmp_path / "run"
+    save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
+    content = (folder / ROUNDED_WEIGHTS_FILE).read_bytes()
+    (folder / ROUNDED_WEIGHTS_FILE).write_bytes(content[:-100])
+    with pytest.raises(CheckpointError, match=ROUNDED_WEIGHTS_FILE):
+        load_checkpoint(folder)
+    sums = json.loads((folder / "sha256.json").read_text())
+    del sums[ROUNDED_WEIGHTS_FILE]
+    (folder / "sha256.json").write_text(json.dumps(sums))
+    with pytest.raises(CheckpointError, match="weights must be whole"):
+        load_checkpoint(folder)
+    arrays = rounded_arrays(rounded / ROUNDED_WEIGHTS_FILE)
+    arrays.pop(max(arrays))
+    (folder / ROUNDED_WEIGHTS_FILE).write_bytes(rounded_archive(arrays))
+    with pytest.raises(CheckpointError, match="is on one side alone"):
+        load_checkpoint(folder)
+
+
+def test_exact_weights_take_precedence(exact, rounded, tmp_path):
+    model, vocabulary = load_checkpoint(rounded)
+    folder = tmp_path / "run"
+    save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
+    other, _ = load_checkpoint(exact)
+    save_checkpoint(folder, other, vocabulary=vocabulary, training={})
+    found, _ = load_checkpoint(folder)
+    for one, another in zip(found.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), np.array(another))
