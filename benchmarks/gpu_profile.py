@@ -1,0 +1,86 @@
+"""Where the time of a training step on JAX goes: kernels by time, from JAX's own trace.
+
+    KERAS_BACKEND=jax python benchmarks/gpu_profile.py --output /tmp/profiled --data work/ids \
+        --flagfile=hub_modules/recipes/convert.flags --utterances work/text_ids \
+        --utterance_teacher work/text_vectors
+
+The arguments are those of `train.py`. The run is set up as `train.py` does it; ten of its steps are
+traced after twenty others, and nothing is written to --output but the run's options. The table has
+milliseconds and runs of each kernel in a step, the largest first, and the time of a step.
+"""
+
+import collections
+import glob
+import itertools
+import re
+import sys
+import tempfile
+import time
+from typing import Any
+
+import jax
+
+from convert_tf.cli.main import main
+from convert_tf.training import run
+
+WARM_UP = 20
+STEPS = 10
+ROWS = 40
+
+
+def kernel_times(folder: str) -> dict[str, list[float]]:
+    """Milliseconds of each run of each kernel in a trace, by names without their numbers.
+
+    On a GPU these are the kernels of its streams, on a CPU the ops of XLA's threads.
+    """
+    (path,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+    planes = [*jax.profiler.ProfileData.from_file(path).planes]
+    devices = [plane for plane in planes if plane.name.startswith("/device:GPU")]
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for plane in devices or planes:
+        for line in plane.lines:
+            if line.name.startswith("Stream" if devices else "tf_XLA"):
+                for event in line.events:
+                    name = re.sub(r"[._]?\d+\b", "", event.name)
+                    if not name.startswith("end: "):  # which XLA's threads note on a CPU
+                        found[name].append(event.duration_ns / 1e6)
+    if not found:
+        lines = [f"{plane.name}: {line.name}" for plane in planes for line in plane.lines]
+        raise ValueError(f"The trace has no kernels. Its lines are {lines}.")
+    return found
+
+
+def report(found: dict[str, list[float]], step_ms: float) -> str:
+    rows = sorted(found.items(), key=lambda item: -sum(item[1]))
+    busy = sum(sum(times) for _, times in rows) / STEPS
+    lines = [
+        f"step {step_ms:.1f} ms, kernels {busy:.1f} ms",
+        "",
+        "| kernel | ms a step | runs a step |",
+        "|---|---|---|",
+        *(
+            f"| {name[:80]} | {sum(times) / STEPS:.2f} | {len(times) / STEPS:g} |"
+            for name, times in rows[:ROWS]
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def profiled_steps(kind: Any, model: Any, step: int, _: Any) -> None:
+    """In place of `training.run.fit`: steps alone, ten of them traced."""
+    batches = itertools.islice(kind.batches_from(step), WARM_UP + STEPS)
+    batches = [*batches]  # made before the trace, which is of the device alone
+    for batch in batches[:WARM_UP]:
+        model.train_on_batch(batch)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        with jax.profiler.trace(folder):
+            for batch in batches[WARM_UP:]:
+                model.train_on_batch(batch)
+        step_ms = 1e3 * (time.perf_counter() - started) / STEPS
+        print(report(kernel_times(folder), step_ms))
+
+
+if __name__ == "__main__":
+    run.fit = profiled_steps
+    sys.exit(main(["train", *sys.argv[1:]]))
