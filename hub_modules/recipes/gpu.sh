@@ -47,6 +47,7 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
         done
     fi
     export PYTHONPATH="$PYTHONPATH:$work/site" KERAS_BACKEND=jax
+    export JAX_COMPILATION_CACHE_DIR="$work/compiled"
     TEACHERS=$(echo "$work"/teachers/* | tr ' ' ',')
     export TEACHERS
     status=0

@@ -12,6 +12,7 @@
 # work/ in `runs` goes to each training, as --steps=100 for a trial. TEACHERS are two folders or packages
 # of sentence-transformers models. Every step keeps what is there: call it again after a stop.
 set -eu
+trap 'exit 143' TERM # after the training, which gets the signal too and saves its state
 step=$1 work=$2
 shift 2
 recipes=hub_modules/recipes
