@@ -13,8 +13,8 @@ dialogues (JSON lines with `turns`) is prepared first:
 convert-tf train --data faq.csv --model tiny --output runs/faq
 ```
 
-With `--head` a trained model is fine-tuned as a bi-, poly- or cross-encoder, on records or on a
-file of given candidates:
+With `--head` a trained model is fine-tuned as a bi-, poly- or cross-encoder, on records, on token
+ids or on a file of given candidates:
 
 ```
 convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
@@ -193,8 +193,8 @@ def _train_ranker(values: Any) -> None:
         options.setdefault("dev_data", data)
     if not data or not options.get("dev_data") or not values.init_from:
         raise ValueError(
-            "A head is trained with --init_from, --data and --dev_data (a folder of records, which "
-            "has a dev split, or a file of given candidates). Received: "
+            "A head is trained with --init_from, --data and --dev_data (a folder of records or of "
+            "token ids, which has a dev split, or a file of given candidates). Received: "
             f"init_from {values.init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
     if head.head == "cross":

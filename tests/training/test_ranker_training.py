@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 import subprocess
@@ -12,15 +13,17 @@ import keras
 import numpy as np
 import pytest
 from support import naive
+from support.commands import ROOT, own_environment
 from support.huggingface_folder import write_folder
 from support.model_cases import fill_weights
 from support.processes import results_on_jax
 from support.tiny_checkpoint import random_texts, write_checkpoint, write_records
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 import convert_tf
 from convert_tf import Ranker
 from convert_tf.checkpoints import folder as checkpoint
-from convert_tf.checkpoints.folder import CheckpointError
+from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.ranker import (
     initial_ranker,
@@ -30,20 +33,27 @@ from convert_tf.checkpoints.ranker import (
 )
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
-from convert_tf.config.model import ModelConfig
+from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples
+from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file
+from convert_tf.data.turns import read_turns
+from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import candidate_softmax_loss
 from convert_tf.models.ranker import make_ranker
-from convert_tf.ranking.checkpoint import TrainedRanker, ranking_report, score_lists
+from convert_tf.ranking.checkpoint import (
+    TrainedRanker,
+    make_tokenize,
+    ranking_report,
+    score_lists,
+)
 from convert_tf.ranking.protocol import TextRanker
 from convert_tf.training.optimizers import decaying_on_plateau
 from convert_tf.training.ranker.mining import mine_negatives
 from convert_tf.training.ranker.objective import freeze, make_ranker_training
 from convert_tf.training.ranker.run import _weights_of, train_ranker
-from convert_tf.training.ranker.sources import read_examples, with_dev_candidates
+from convert_tf.training.ranker.sources import open_examples, read_examples, with_dev_candidates
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -511,9 +521,8 @@ def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
 _ON_JAX = """
 import sys
 import numpy as np
-from convert_tf.config.model import ModelConfig
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.train import EncoderTraining
+from convert_tf.config.model import ModelConfig, model_preset
+from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.training.ranker.objective import make_ranker_training
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.ranker import make_ranker
@@ -521,13 +530,13 @@ from convert_tf.models.ranker import make_ranker
 folder = sys.argv[1]
 batch = dict(np.load(folder + "/batch.npz"))
 model_config = ModelConfig.from_json(open(folder + "/model.json").read())
-train = EncoderTraining.from_json(open(folder + "/train.json").read())
+train = RankerTraining.from_json(open(folder + "/train.json").read())
 results = {}
 for kind in ("poly", "cross"):
     head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
     ranker = make_ranker(RankerConfig(model_config, head))
     ranker.load_weights(folder + f"/{kind}.weights.h5")
-    model = make_ranker_training(ranker, train, head, precision="float32")
+    model = make_ranker_training(ranker, train, precision="float32")
     losses = [model.train_on_batch(batch)]
     model.optimizer.decay(0.5)
     losses += [model.train_on_batch(batch) for _ in range(2)]
@@ -541,9 +550,7 @@ np.savez(folder + "/jax.npz", **results)
 
 def test_jax_trains_alike(small_config, tmp_path):
     """Three steps with a decay in between, from one weights file, without TensorFlow."""
-    train = EncoderTraining(
-        steps=9, batch_size=8, optimizer="adamax", learning_rate=0.02, warmup_steps=0, l2=0.0
-    )
+    train = RankerTraining(steps=9, batch_size=8, learning_rate=0.02, warmup_steps=0)
     batch = _eight_pairs(small_config)
     batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
     np.savez(tmp_path / "batch.npz", **batch)
@@ -555,7 +562,7 @@ def test_jax_trains_alike(small_config, tmp_path):
         ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
         fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
         ranker.save_weights(tmp_path / f"{kind}.weights.h5")
-        model = make_ranker_training(ranker, train, KINDS[kind], precision="float32")
+        model = make_ranker_training(ranker, train, precision="float32")
         losses = [model.train_on_batch(batch)]
         model.optimizer.decay(0.5)
         losses += [model.train_on_batch(batch) for _ in range(2)]
@@ -565,3 +572,67 @@ def test_jax_trains_alike(small_config, tmp_path):
     for kind, (losses, scores) in expected.items():
         np.testing.assert_allclose(on_jax[kind], losses, rtol=1e-3)
         np.testing.assert_allclose(on_jax[f"{kind}_scores"], scores, atol=2e-2)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Token ids in which the first two examples have one response."""
+    corpus = write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    ids, splits = own.texts("response", np.maximum(np.arange(60), 1))
+    np.save(Path(corpus.arrays) / ids_file("train", "response"), ids.astype(np.uint16))
+    np.save(Path(corpus.arrays) / offsets_file("train", "response"), splits)
+    return corpus
+
+
+def test_token_ids_are_read_as_their_texts_are(corpus):
+    model = model_preset("tiny", vocab_size=52, num_oov_buckets=NUM_OOV_BUCKETS)
+    config = RankerConfig(model, HeadConfig(max_candidate_tokens=9))
+    found = open_examples(
+        corpus.arrays, "train", config, vocabulary=corpus.vocabulary, max_examples=50
+    )
+    records = itertools.islice(read_turns(corpus.records, "train"), 50)
+    texts = [(record.turns[-1], record.response) for record in records]
+    texts[0] = (texts[0][0], texts[1][1])
+    tokenize = make_tokenize(corpus.vocabulary, config)
+    contexts = tokenize([context for context, _ in texts], 60, True)
+    np.testing.assert_array_equal(found.contexts.flat, contexts.flat)
+    np.testing.assert_array_equal(found.contexts.row_splits, contexts.row_splits)
+    assert found.num_examples == 50
+    assert len(found.pool.row_splits) == 50  # of 49 responses
+    for number, (_, response) in enumerate(texts):
+        (place,) = found.right(number)
+        start, stop = found.pool.row_splits[place : place + 2]
+        expected, _ = tokenize([response], 9, False)
+        np.testing.assert_array_equal(found.pool.flat[start:stop], expected)
+
+
+def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
+    model = model_preset("tiny", vocab_size=52, num_oov_buckets=NUM_OOV_BUCKETS)
+    save_checkpoint(
+        tmp_path / "encoder", DualEncoder(model), vocabulary=corpus.vocabulary, training={}
+    )
+    other = tmp_path / "vocab.txt"
+    other.write_bytes(Path(corpus.vocabulary).read_bytes().replace(b"\nz\n", b"\nzz\n"))
+    with pytest.raises(ValueError, match="token ids of its own vocabulary"):
+        open_examples(
+            corpus.arrays, "dev", RankerConfig(model, HeadConfig()), vocabulary=other,
+            max_examples=None,
+        )  # fmt: skip
+    program = (
+        "import sys\n"
+        "sys.modules['tensorflow'] = sys.modules['tensorflow_text'] = None\n"
+        "from convert_tf.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", "--head=poly", "--poly_codes=2",
+         f"--init_from={tmp_path}/encoder", f"--data={corpus.arrays}", f"--output={tmp_path}/run",
+         "--negatives_from=mined", f"--mined_with={tmp_path}/encoder", "--negatives=3",
+         "--steps=2", "--eval_every=2", "--checkpoint_every=2", "--batch_size=8"],
+        env={**own_environment(), "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "poly on 60 examples" in done.stdout
+    assert kind_of(tmp_path / "run") is Kind.RANKER

@@ -12,20 +12,15 @@ from convert_tf.checkpoints.ranker import initial_ranker, load_ranker_config
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
-from convert_tf.data.ranking_batches import (
-    RankingBatches,
-    RankingExamples,
-    Tokenize,
-    tokenize_examples,
-)
+from convert_tf.data.ranking_batches import RankingBatches, RankingExamples
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.ranking.checkpoint import make_tokenize, ranking_report, score_lists
+from convert_tf.ranking.checkpoint import ranking_report, score_lists
 from convert_tf.training.curve import ranking_curve
 from convert_tf.training.kind import RunKind
 from convert_tf.training.optimizers import learning_rate_schedule
 from convert_tf.training.ranker.objective import CandidateRanking, make_ranker_training
-from convert_tf.training.ranker.sources import open_sampler, read_examples, with_dev_candidates
+from convert_tf.training.ranker.sources import open_examples, open_sampler, with_dev_candidates
 from convert_tf.training.run import carry_out, only_run_in, options_before
 
 # What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
@@ -93,11 +88,15 @@ class RankerRun(RunKind[CandidateRanking]):
             attention_dropout=config.attention_dropout,
         )
         self.head = head = self.ranker.config.head
-        tokenize = make_tokenize(vocabulary, self.ranker.config)
-        self.examples = _examples(config.data, "train", head, tokenize, config.max_examples or None)
+
+        def opened(data: str, split: str, max_examples: int | None) -> RankingExamples:
+            return open_examples(
+                data, split, self.ranker.config, vocabulary=vocabulary, max_examples=max_examples
+            )
+
+        self.examples = opened(config.data, "train", config.max_examples or None)
         self.dev = with_dev_candidates(
-            _examples(config.dev_data, "dev", head, tokenize, config.eval_examples),
-            is_joint=self.ranker.is_joint,
+            opened(config.dev_data, "dev", config.eval_examples), is_joint=self.ranker.is_joint
         )
         self.sampler = open_sampler(self.examples, config, init_from)
         config = config.of_examples(self.examples.num_examples)
@@ -189,17 +188,6 @@ def _weights_of(folder: str) -> str:
             return "published_bert" if model.is_published else "bert"
         return "convert"
     return {Kind.BERT: "bert", Kind.HUGGING_FACE: "published_bert"}.get(kind, "convert")
-
-
-def _examples(
-    data: str, split: str, head: HeadConfig, tokenize: Tokenize, max_examples: int | None
-) -> RankingExamples:
-    return tokenize_examples(
-        read_examples(data, split, max_examples=max_examples),
-        tokenize,
-        max_context_tokens=head.max_context_tokens,
-        max_candidate_tokens=head.max_candidate_tokens,
-    )
 
 
 def _unlike_widths(

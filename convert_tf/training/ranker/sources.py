@@ -1,4 +1,4 @@
-"""What a ranker is trained and evaluated on: a candidates file, or a folder of records."""
+"""What a ranker is trained and evaluated on: a candidates file, records, or token ids."""
 
 import itertools
 import os
@@ -6,15 +6,85 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from convert_tf.config.head import RankerTraining
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.config.head import HeadConfig, RankerTraining
+from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import CandidateExample, read_candidates
-from convert_tf.data.packing import TokenIds
-from convert_tf.data.ranking_batches import NegativeSampler, RankingExamples
+from convert_tf.data.packing import TokenIds, join_texts
+from convert_tf.data.ranking_batches import NegativeSampler, RankingExamples, tokenize_examples
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.ranking.checkpoint import make_tokenize
 from convert_tf.training.ranker.mining import mine_negatives
+from convert_tf.training.texts_to_teach import first_places
 
 MINED = 100  # the best wrong candidates, from which negatives are drawn
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
+
+
+def open_examples(
+    data: str,
+    split: str,
+    config: RankerConfig,
+    *,
+    vocabulary: str | os.PathLike[str],
+    max_examples: int | None,
+) -> RankingExamples:
+    """The examples of a candidates file, of records or of token ids, as a ranker reads them.
+
+    Token ids need no TensorFlow. Their contexts have no earlier turns, as they do not store where
+    a turn ends.
+
+    Args:
+      data: the file or the folder.
+      split: of a folder.
+      config: the ranker's.
+      vocabulary: the ranker's.
+      max_examples: only the first ones, this many; None for all.
+
+    Raises:
+      ValueError: there are none, they are damaged, or token ids are of another vocabulary.
+      OSError: the file cannot be read.
+    """
+    head = config.head
+    if kind_of(data) is Kind.TOKEN_IDS:
+        folder = ArrayFolder(data)
+        check_same_vocabulary(
+            folder.vocabulary,
+            vocabulary,
+            rule="A ranker reads token ids of its own vocabulary",
+            remedy="Write them again with `convert-tf tokenize` and that vocabulary.",
+        )
+        return _stored_examples(folder, split, head, max_examples)
+    return tokenize_examples(
+        read_examples(data, split, max_examples=max_examples),
+        make_tokenize(vocabulary, config),
+        max_context_tokens=head.max_context_tokens,
+        max_candidate_tokens=head.max_candidate_tokens,
+    )
+
+
+def _stored_examples(
+    folder: ArrayFolder, split: str, head: HeadConfig, max_examples: int | None
+) -> RankingExamples:
+    limits = (head.max_context_tokens, head.max_candidate_tokens)
+    contexts, responses = (
+        folder.open(split, max_tokens=min(limit, folder.max_tokens)) for limit in limits
+    )
+    numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
+    if not len(numbers):
+        raise ValueError(f"{folder.folder!r} has no example in the split {split}.")
+    first = first_places(
+        responses, ("response",), numbers, np.zeros(len(numbers), bool), across_columns=True
+    )
+    chosen, places = np.unique(first, return_inverse=True)
+    return RankingExamples(
+        join_texts([contexts.texts("context", numbers)]),
+        join_texts([responses.texts("response", chosen)]),
+        [*places[:, None]],
+        [*np.zeros((len(numbers), 1), np.int64)],
+    )
 
 
 def read_examples(
