@@ -539,7 +539,7 @@ def test_rows_of_rankers(paths, given, tmp_path, monkeypatch, capsys):
     for head in ("bi", "poly", "cross"):
         ranker, vocabulary = initial_ranker(
             paths["checkpoint"],
-            HeadConfig(head=head, max_context_tokens=60, negatives_from="given"),
+            HeadConfig(head=head, max_context_tokens=60),
         )
         folders[head] = str(tmp_path / head)
         save_checkpoint(folders[head], ranker, vocabulary=vocabulary, training={})

@@ -83,7 +83,9 @@ def losses_of(means):
 
 
 def flags_of(arrays, output, **changes):
-    options = {**CONFIG.to_dict(), "data": arrays, "output": output, "model": "tiny",
+    defaults = EncoderTraining.defaults()
+    own = {name: value for name, value in CONFIG.to_dict().items() if value != defaults[name]}
+    options = {**own, "data": arrays, "output": output, "model": "tiny",
                "shuffle_buffer": 200, **MODEL_FIELDS, **changes}  # fmt: skip
     return [
         f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
