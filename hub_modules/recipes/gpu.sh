@@ -16,9 +16,17 @@ root=$(cd "$recipes/../.." && pwd)
 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 
+fail() {
+    echo "gpu.sh: $1" >&2
+    exit 2
+}
+
 pack() {
     work=$1 parts=$2
     shift 2
+    for name in ids text_ids; do
+        [ -d "$work/$name" ] || fail "$work has no $name. Run train.sh ids first."
+    done
     mkdir -p "$work/teachers" "$parts"
     for teacher; do
         rounded=$work/teachers/$(basename "$teacher")
@@ -72,5 +80,5 @@ unpack() {
 shift
 case $step in
 pack | run | unpack) "$step" "$@" ;;
-*) echo "gpu.sh: the first argument is pack, run or unpack. Received: $step." >&2; exit 2 ;;
+*) fail "the first argument is pack, run or unpack. Received: $step." ;;
 esac

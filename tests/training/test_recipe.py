@@ -164,13 +164,20 @@ def test_each_model_is_one_run_and_an_unfinished_one_goes_on(tmp_path):
     assert trained[1].endswith(f"--init_from {work}/runs/convert --steps=2")
 
 
-@pytest.mark.parametrize("script", ["train.sh", "gpu.sh"])
-def test_a_step_that_is_none_is_refused(script, tmp_path):
+@pytest.mark.parametrize(
+    ("script", "step", "message"),
+    [
+        ("train.sh", "all", "Received: all."),
+        ("gpu.sh", "all", "Received: all."),
+        ("gpu.sh", "pack", "has no ids. Run train.sh ids first."),
+    ],
+)
+def test_a_step_that_cannot_be_done_is_refused(script, step, message, tmp_path):
     done = subprocess.run(
-        [RECIPES / script, "all", tmp_path, tmp_path], cwd=ROOT, capture_output=True, text=True
+        [RECIPES / script, step, tmp_path, tmp_path], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "Received: all." in done.stderr
+    assert message in done.stderr
 
 
 def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
