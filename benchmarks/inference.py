@@ -13,8 +13,10 @@ onnx, onnxruntime and onnxscript; without it there are no rows of MiniLM.
 Each form runs in a process of its own, all in turns: round by round each encodes all sentences,
 in the one of `--batch_sizes` that it was fastest with in the first round, then some one by one.
 Seconds to load are from the start of the process to its first vector; peak memory is of the
-process at the end. `floor` is what the multiplications of the blocks alone would take at the rate
-of the library's matmul; of one sentence also reading the weights once.
+process at the end. CPU milliseconds are of a sentence, in batches and alone: compare those on a
+machine that other programs use too, and give the forms one core (`taskset -c 0 python …`), where
+no thread waits for another. `floor` is what the multiplications of the blocks alone would take at
+the rate of the library's matmul; of one sentence also reading the weights once.
 """
 
 import csv
@@ -65,6 +67,8 @@ class Form(WorkerProcess):
         self.batch_size = ""
         self.seconds: list[float] = []
         self.milliseconds: list[float] = []
+        self.cpu_milliseconds: list[float] = []
+        self.single_cpu_milliseconds: list[float] = []
 
     def warm_up(self) -> None:
         """Encodes in each batch size, and keeps the fastest."""
@@ -72,6 +76,15 @@ class Form(WorkerProcess):
         seconds = {size: self.ask(f"encode {size}")["seconds"] for size in _BATCH_SIZES.value}
         self.batch_size = min(seconds, key=seconds.__getitem__)
         self.ask(f"single {_SINGLE.value}")
+
+    def encode_once(self) -> None:
+        """Encodes all sentences in batches, then some one by one, and keeps the times."""
+        batches = self.ask(f"encode {self.batch_size}")
+        self.seconds.append(batches["seconds"])
+        self.cpu_milliseconds.append(batches["cpu_milliseconds"])
+        single = self.ask(f"single {_SINGLE.value}")
+        self.milliseconds.append(single["milliseconds"])
+        self.single_cpu_milliseconds.append(single["cpu_milliseconds"])
 
     @property
     def megabytes(self) -> float:
@@ -170,6 +183,8 @@ def _row(form: Form, number: int) -> dict[str, Any]:
         "sentences_per_second": number / statistics.median(form.seconds),
         "batch_size": int(form.batch_size),
         "one_sentence_ms": statistics.median(form.milliseconds),
+        "cpu_ms": statistics.median(form.cpu_milliseconds),
+        "one_sentence_cpu_ms": statistics.median(form.single_cpu_milliseconds),
         "load_seconds": form.load_seconds,
         "file_mb": form.megabytes,
     }
@@ -209,6 +224,8 @@ def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
         ):
             add(name, ours, theirs, "sentences_per_second", max)
             add(name, ours, theirs, "one_sentence_ms", min)
+            add(name, ours, theirs, "cpu_ms", min)
+            add(name, ours, theirs, "one_sentence_cpu_ms", min)
             add(name, ours, theirs, "peak_mb", min)
     return ratios
 
@@ -226,8 +243,7 @@ def main(argv: list[str]) -> None:
             form.warm_up()
         for _ in range(_ROUNDS.value):
             for form in forms:
-                form.seconds.append(form.ask(f"encode {form.batch_size}")["seconds"])
-                form.milliseconds.append(form.ask(f"single {_SINGLE.value}")["milliseconds"])
+                form.encode_once()
         peaks = [form.ask("peak")["peak_mb"] for form in forms]
         facts = [form.ask("facts") for form in forms]
         for form in forms:

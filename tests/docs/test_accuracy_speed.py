@@ -1,0 +1,23 @@
+"""The picture of docs/results.md is drawn from the page's own table."""
+
+import sys
+
+import pytest
+from support.documents import ROOT, page_text
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import accuracy_speed
+
+
+def test_the_table_of_the_page_is_drawn():
+    rows = accuracy_speed.read_table(page_text("docs/results.md"))
+    assert [row.name for row in rows] == ["convert_small", "MiniLM", "TF-IDF"]
+    assert all(len(row.scores) == 2 for row in rows)
+    assert [row.milliseconds is None for row in rows] == [False, False, True]
+    assert accuracy_speed.draw(rows).startswith(b"\x89PNG")
+
+
+def test_a_page_without_the_table():
+    with pytest.raises(ValueError, match="no table under"):
+        accuracy_speed.read_table("# Results\n")
