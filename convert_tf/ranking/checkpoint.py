@@ -15,7 +15,9 @@ from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples, Tokenize, length_batches, padded
+from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.models.ranker import RankerModel
+from convert_tf.numerics.forks import check_not_forked
 from convert_tf.ranking.protocol import Turns
 
 
@@ -30,7 +32,7 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     def tokenize(texts: Sequence[str], max_tokens: int, keeps_last: bool) -> TokenIds:
         flat, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for start in range(0, len(texts), 4096):
-            some = texts[start : start + 4096]
+            some = [*text_bytes(texts[start : start + 4096])]
             ids, row_splits = tokenizer.flat_ids(some, max_tokens, keeps_last=keeps_last)
             flat.append(ids)
             lengths.append(np.diff(row_splits))
@@ -53,20 +55,24 @@ class TrainedRanker:
 
     Raises:
       CheckpointError: the folder is incomplete or damaged.
+      ForkedError: here and in each call, the process was forked after a model had been opened.
     """
 
     def __init__(self, folder: str | os.PathLike, *, precision: str = "float32"):
         self.name = os.fspath(folder)
+        check_not_forked(self.name)
         self.settings = {"checkpoint": self.name, "precision": precision}
         self.model, vocabulary = load_ranker(folder, dtype=precision)
         self._head = self.model.config.head
         self._tokenize = make_tokenize(vocabulary, self.model.config)
 
     def _contexts(self, contexts: Sequence[Turns]) -> TokenIds:
+        check_not_forked(self.name)
         texts = [joined_context(turns) for turns in contexts]
         return self._tokenize(texts, self._head.max_context_tokens, True)
 
     def _candidates(self, texts: Sequence[str]) -> TokenIds:
+        check_not_forked(self.name)
         return self._tokenize(texts, self._head.max_candidate_tokens, False)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
@@ -79,6 +85,7 @@ class TrainedRanker:
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> np.ndarray:
         """Scores of encoded candidates: float32 `[B, C]`; see `RankerModel.score_encoded`."""
+        check_not_forked(self.name)
         return np.asarray(self.model.score_encoded(vectors, vector_mask, candidates))
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:

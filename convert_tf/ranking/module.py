@@ -9,7 +9,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.data.candidates import joined_context
+from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.numerics.float16 import quieten_float16
+from convert_tf.numerics.forks import check_not_forked
 from convert_tf.ranking.protocol import Turns, runs_of_lists
 from convert_tf.storage.checksums import check_files
 
@@ -28,6 +30,7 @@ class ExportedRanker:
 
     Raises:
       ValueError: the folder is no such module, or a damaged one.
+      ForkedError: here and in each call, the process was forked after a model had been opened.
 
     Example:
       ranker = ExportedRanker("hub_modules/poly/1")
@@ -37,6 +40,7 @@ class ExportedRanker:
     def __init__(self, folder: str | os.PathLike):
         self.name = os.fspath(folder)
         self.settings = {"module": self.name}
+        check_not_forked(self.name)
         check_files(self.name)
         try:
             quieten_float16()
@@ -51,6 +55,7 @@ class ExportedRanker:
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
         """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
+        check_not_forked(self.name)
         outputs = self._score_all(context=_joined(contexts), candidates=_strings(candidates))
         return outputs["default"].numpy()
 
@@ -65,6 +70,7 @@ class ExportedRanker:
                 for run in runs
                 for row in self.scores(contexts[run], candidate_lists[run.start])
             ]
+        check_not_forked(self.name)
         lengths = [len(own) for own in candidate_lists]
         outputs: Any = self._score_ragged(
             context=_joined(contexts),
@@ -79,4 +85,4 @@ def _joined(contexts: Sequence[Turns]) -> tf.Tensor:
 
 
 def _strings(texts: Sequence[str]) -> tf.Tensor:
-    return tf.constant(list(texts), tf.string)
+    return tf.constant([*text_bytes(texts)], tf.string)

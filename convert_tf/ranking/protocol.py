@@ -4,7 +4,7 @@ A context is a sequence of turns, the oldest first (`convert_tf.data.candidates`
 become one text). Whoever ranks may read all turns or only the newest.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,10 +16,10 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
     """Contexts as their turns: a text is one turn.
 
     Raises:
-      ValueError: what is given is one text, or one of them is neither a text nor texts.
+      ValueError: what is given is one text or no list, or one of them is neither a text nor texts.
     """
-    if isinstance(contexts, str | bytes):
-        raise ValueError(f"Contexts come in a list. Received: {contexts!r}. Pass [context].")
+    if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
+        raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
     turns = [(context,) if isinstance(context, str) else context for context in contexts]
     for each in turns:
         if not are_texts(each):
@@ -28,6 +28,31 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
                 f"Received: {each!r}. Pass str."
             )
     return turns
+
+
+def checked_candidates(candidates: Any) -> Sequence[str]:
+    """Candidates of all contexts of a call, from a list, an array or a column of a table.
+
+    Raises:
+      ValueError: they are no list of texts.
+    """
+    if hasattr(candidates, "__array__"):
+        candidates = np.asarray(candidates).tolist()
+    if are_texts(candidates):
+        return candidates
+    if isinstance(candidates, str | bytes) or not isinstance(candidates, Sequence):
+        raise ValueError(
+            f"Candidates must be a list of strings. Received: {candidates!r}. Put texts in a list."
+        )
+    index, wrong = next(
+        (index, text) for index, text in enumerate(candidates) if not isinstance(text, str)
+    )
+    remedy = "Pass strings."
+    if are_texts(wrong):
+        remedy = "Pass candidates of each context's own to candidate_scores."
+    raise ValueError(
+        f"Candidates must be a list of strings. Received: {wrong!r} at index {index}. {remedy}"
+    )
 
 
 def are_texts(value: Any) -> bool:

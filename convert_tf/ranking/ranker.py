@@ -1,15 +1,15 @@
 """`Ranker`, a trained ranker of texts; and any model as what ranks texts."""
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.ranking.encoders import encoder_ranker, open_encoder
-from convert_tf.ranking.protocol import TextRanker, Turns, are_texts, checked_contexts
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_candidates, checked_contexts
 
 if TYPE_CHECKING:
     from convert_tf.ranking.checkpoint import TrainedRanker
@@ -61,10 +61,7 @@ class Ranker:
           ValueError: there is no candidate, `top_k` is no positive whole number, or what is given
             is no text.
         """
-        if not are_texts(candidates):
-            raise ValueError(
-                f"Candidates are a list of str. Received: {candidates!r}. Put texts in a list."
-            )
+        candidates = checked_candidates(candidates)
         if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
             raise ValueError(
                 "There must be a candidate, and top_k must be at least 1. "
@@ -76,14 +73,50 @@ class Ranker:
         return [(candidates[i], float(scores[i])) for i in best]
 
     def scores(self, contexts: Sequence[str | Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
-        return self._ranker.scores(checked_contexts(contexts), candidates)
+        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`.
+
+        Raises:
+          ValueError: contexts are no texts or turns, or candidates are no list of texts.
+        """
+        turns, texts = checked_contexts(contexts), checked_candidates(candidates)
+        if not turns or not texts:
+            return np.zeros((len(turns), len(texts)), np.float32)
+        return self._ranker.scores(turns, texts)
 
     def candidate_scores(
         self, contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
-        return self._ranker.candidate_scores(checked_contexts(contexts), candidate_lists)
+        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
+
+        Raises:
+          ValueError: as of `scores`, or there is not one list of candidates for each context.
+        """
+        turns = checked_contexts(contexts)
+        if isinstance(candidate_lists, str | bytes) or not isinstance(candidate_lists, Iterable):
+            raise ValueError(
+                "candidate_lists must have a list of strings for each context. Received: "
+                f"{candidate_lists!r}. Pass [candidates]."
+            )
+        lists: list[Sequence[str]] = []
+        previous: Any = None
+        for candidates in candidate_lists:  # one list that contexts share stays one, checked once
+            is_shared = lists and candidates is previous
+            lists.append(lists[-1] if is_shared else checked_candidates(candidates))
+            previous = candidates
+        if len(lists) != len(turns):
+            raise ValueError(
+                "candidate_lists must have a list of strings for each context. Received: "
+                f"{len(lists)} for {len(turns)} contexts. Pass [] where a context has none."
+            )
+        scores = [np.zeros(0, np.float32) for _ in lists]
+        filled = [i for i, candidates in enumerate(lists) if candidates]
+        if filled:
+            found = self._ranker.candidate_scores(
+                [turns[i] for i in filled], [lists[i] for i in filled]
+            )
+            for i, own in zip(filled, found, strict=True):
+                scores[i] = own
+        return scores
 
 
 def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | ExportedRanker":

@@ -1,14 +1,17 @@
 """What is not answered, as a line of JSON in the form that OpenAI's clients show."""
 
 import json
+import logging
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from convert_tf.numerics.forks import ForkedError
 from convert_tf.service.batching import NotRunningError, QueueFullError
 
+_LOGGER = logging.getLogger(__name__)
 _SECONDS_TO_WAIT = "1"  # for a place in the queue
 
 
@@ -50,6 +53,11 @@ def add_refusals(application: FastAPI) -> None:
     @application.exception_handler(QueueFullError)
     async def busy(_: Request, error: Exception) -> Response:
         return refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
+
+    @application.exception_handler(ForkedError)
+    async def forked(_: Request, error: ForkedError) -> Response:
+        _LOGGER.error("%s", error)  # whoever started the server must start it in another way
+        return refusal(500, str(error))
 
     @application.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -59,11 +59,48 @@ def test_rank(folders):
         with pytest.raises(ValueError, match="top_k must be at least 1"):
             ranker.rank("how are you", candidates, top_k=top_k)
     for candidates in (None, "fine", ["fine", None], 5):
-        with pytest.raises(ValueError, match="Candidates are a list of str"):
+        with pytest.raises(ValueError, match="Candidates must be a list of strings"):
             ranker.rank("how are you", candidates)
     for context in (None, 5, ["how", None], b"how"):
         with pytest.raises(ValueError, match="A context is a text or a list"):
             ranker.rank(context, CANDIDATES)
+
+
+@pytest.mark.parametrize("form", ["run", "module"])
+def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
+    ranker = Ranker(folders[form == "module"])
+    for contexts, candidates in (([], ["a"]), (["hello"], []), ([], [])):
+        scores = ranker.scores(contexts, candidates)
+        assert (scores.shape, scores.dtype) == ((len(contexts), len(candidates)), np.float32)
+    with pytest.raises(ValueError, match=r"Received: \['x', 'y'\] at index 0. .*candidate_scores"):
+        ranker.scores(["a", "b"], [["x", "y"], ["z"]])
+    with pytest.raises(ValueError, match="Received: None at index 1. Pass strings"):
+        ranker.scores(["a"], ["x", None])
+    shared: list[str] = []
+    for lists in ([[], []], [shared, shared], [["fine"], []], [[], ["fine", "no"]]):
+        own = ranker.candidate_scores(["how are you", "hello"], lists)
+        assert [row.shape for row in own] == [(len(each),) for each in lists]
+    assert own[1] == pytest.approx(ranker.scores(["hello"], ["fine", "no"])[0], abs=1e-5)
+    assert ranker.candidate_scores([], []) == []
+    with pytest.raises(ValueError, match="Received: 1 for 2 contexts"):
+        ranker.candidate_scores(["a", "b"], [["x"]])
+    with pytest.raises(ValueError, match="Received: 'x'. Pass"):
+        ranker.candidate_scores(["a"], "x")
+    for contexts in (None, 5):
+        with pytest.raises(ValueError, match="Contexts must be a list"):
+            ranker.scores(contexts, ["x"])
+
+
+@pytest.mark.parametrize("form", ["run", "module"])
+def test_texts_of_tables_and_half_an_emoji(folders, form):
+    """A surrogate without its pair is three bytes that are no UTF-8, as encoders take it."""
+    ranker = Ranker(folders[form == "module"])
+    scores = ranker.scores(["hello"], CANDIDATES)
+    np.testing.assert_array_equal(ranker.scores(np.array(["hello"]), np.array(CANDIDATES)), scores)
+    half = ranker.scores(["hello \ud83d"], ["nice one \ud83d", "nice one \ufffd\ufffd\ufffd"])
+    assert half[0, 0] == pytest.approx(half[0, 1], abs=1e-4)
+    (own,) = ranker.candidate_scores(["hello"], [["nice one \ud83d", "fine"]])
+    assert np.isfinite(own).all()
 
 
 def test_what_is_no_ranker(tiny_modules, folders, tmp_path):

@@ -14,6 +14,7 @@ from convert_tf.encoding.backends.module import bfloat16_is_faster
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.models.distillation import sentence_encodings
+from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 
@@ -40,6 +41,7 @@ class CheckpointBackend(OpenedFromPath):
 
     Raises:
       CheckpointError: the folder is incomplete or damaged.
+      ForkedError: here and in `run`, the process was forked after a model had been opened.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class CheckpointBackend(OpenedFromPath):
         untrained_seed: int | None = None,
         keeps_newest: bool = False,
     ):
+        self._folder = os.fspath(folder)
+        check_not_forked(self._folder)
         super().__init__(
-            os.fspath(folder),
+            self._folder,
             precision=precision,
             untrained_seed=untrained_seed,
             keeps_newest=keeps_newest,
@@ -89,6 +93,7 @@ class CheckpointBackend(OpenedFromPath):
         return sentence_encodings(reduced, self._similarity_map)
 
     def _outputs(self, name: str, columns: Columns) -> np.ndarray:
+        check_not_forked(self._folder)
         if not columns[0]:
             of_r = name == "reduced_context"
             return np.zeros(

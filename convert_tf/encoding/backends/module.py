@@ -13,6 +13,7 @@ from convert_tf.checkpoints.released import RELEASED
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.float16 import quieten_float16
+from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.checksums import check_files
@@ -40,10 +41,12 @@ class ModuleBackend(OpenedFromPath):
     Raises:
       ValueError: the folder is no module, or a damaged one, or computes in float32 only and should
         not.
+      ForkedError: here and in `run`, the process was forked after a model had been opened.
     """
 
     def __init__(self, uri: str | os.PathLike[str], *, compute_dtype: str = "float32"):
         self.uri = os.fspath(uri)
+        check_not_forked(self.uri)
         super().__init__(self.uri, compute_dtype=compute_dtype)
         folder = self.uri
         try:
@@ -66,6 +69,7 @@ class ModuleBackend(OpenedFromPath):
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch: float `[rows, dim]`."""
+        check_not_forked(self.uri)
         inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
         try:
             return np.asarray(self._call(output, inputs))
