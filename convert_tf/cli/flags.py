@@ -163,6 +163,19 @@ def define_search_kind(define: Define) -> None:
     )
 
 
+def check_queries(values: Any) -> None:
+    """Refuse queries that ask for nothing.
+
+    Raises:
+      UsageError: one of `--queries` has nothing but white space.
+    """
+    if empty := [query for query in values.queries if not query.strip()]:
+        raise UsageError(
+            f"--queries must hold more than white space. Received: {empty[0]!r}. Leave it out, or "
+            "ask for something."
+        )
+
+
 def one_encoder(values: Any) -> str:
     """The model that the flags of `define_encoder` name.
 

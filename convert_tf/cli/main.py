@@ -8,6 +8,7 @@ errors.
 import difflib
 import functools
 import importlib
+import io
 import logging
 import os
 import re
@@ -71,13 +72,41 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
       The exit status: 0; 1 after an error; 2 where the command line is not as the help says.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
     try:
         status = _main(arguments, program)
-        sys.stdout.flush()
-        return status
     except BrokenPipeError:  # whoever read the output has ended, as `| head`
+        status = _BROKEN_PIPE
+    except OSError as error:  # of the list of commands
+        status = _fail(program, error, 1)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer would be tried again, and told, as Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        if isinstance(error, BrokenPipeError):
+            return status or _BROKEN_PIPE
+        return status or _fail(program, f"Output could not be written: {error}", 1)
+    return status
+
+
+def _prepare_streams() -> None:
+    """Make standard streams that are closed empty, and have output take any text.
+
+    Of a closed stream Python has None, and the next file that is opened would get its number: what
+    TensorFlow logs to standard error would be written into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    # A code page of Windows has no emoji, and UTF-8 no half of one.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _main(arguments: list[str], program: str) -> int:

@@ -12,7 +12,7 @@ for questions like a question.
 from itertools import islice
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read
+from convert_tf.cli.flags import NEEDED, Define, UsageError, check_queries, check_read
 from convert_tf.ranking.encoders import SEARCH_SIGNATURES, open_encoder
 from convert_tf.storage.lines import filled_lines
 
@@ -34,6 +34,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
+    check_queries(values)
     if (values.data is None) == (values.candidates is None):
         raise UsageError("Candidates come from --data or from --candidates: pass one of them.")
     if values.candidates is not None:

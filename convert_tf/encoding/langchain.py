@@ -43,9 +43,28 @@ class ConvertEmbeddings(Embeddings):
             self._encode_queries = encoder.encode_contexts
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector for each text."""
-        return self._encode_documents(texts).tolist()
+        """A vector for each text.
+
+        Raises:
+          ValueError: a text has no vector, as of `"texts"` an empty one has not.
+        """
+        vectors = self._encode_documents(texts)
+        empty = np.flatnonzero(~vectors.any(axis=1))
+        if len(empty):
+            raise ValueError(
+                "Documents must not be empty: they have no direction, and no cosine. Received: "
+                f"{texts[empty[0]]!r} at index {empty[0]}. Leave it out."
+            )
+        return vectors.tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector that is compared with those of documents."""
+        """The vector that is compared with those of documents.
+
+        Raises:
+          ValueError: the query has nothing but white space.
+        """
+        if not text.strip():
+            raise ValueError(
+                f"A query must hold more than white space. Received: {text!r}. Ask for something."
+            )
         return self._encode_queries([text])[0].tolist()

@@ -68,6 +68,7 @@ class SentenceEncoder(SentenceTransformerMethods):
     Attributes:
       reads_history: whether contexts have a second text, the turns before.
       numbers_turns: whether these turns are numbered; false where nobody says.
+      path: absolute path of the model; None of an address, or of a `Backend` without a path.
 
     Raises:
       ValueError: the model is none, or a damaged one.
@@ -107,6 +108,7 @@ class SentenceEncoder(SentenceTransformerMethods):
                 "a module or a run, or an .onnx file."
             )
         self._model = model
+        self.path: str | None = getattr(model, "weights_path", None)
         self.reads_history = model.reads_history
         if numbers_turns is None:
             numbers_turns = getattr(model, "numbers_turns", False)

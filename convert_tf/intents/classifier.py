@@ -12,8 +12,8 @@ from convert_tf.intents.data import (
     checked_labels,
     checked_texts,
     checked_weights,
-    column,
     held_out,
+    listed_labels,
 )
 from convert_tf.intents.encodings import (
     ANY_KIND,
@@ -406,7 +406,7 @@ class IntentClassifier(TextClassifier):
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
         """Accuracy; `out_of_scope_label` is right for examples that have it."""
-        found, expected = self.predict(texts).tolist(), column(labels, "Labels")
+        found, expected = self.predict(texts).tolist(), listed_labels(labels)
         if len(found) != len(expected):
             raise ValueError(
                 f"Each text has one label. Received: {len(found)} texts and {len(expected)} "

@@ -5,7 +5,7 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,6 +217,26 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
     return found
 
 
+def listed_labels(labels: Any) -> list[Any]:
+    """Labels of any container, or of a table of one column, as a list.
+
+    Raises:
+      ValueError: one of them is several, or there are several columns.
+    """
+    found = column(labels, "Labels")
+    for index, label in enumerate(found):
+        if (
+            isinstance(label, Collection)
+            and not isinstance(label, str | bytes)
+            and (getattr(label, "shape", None) != ())
+        ):
+            raise ValueError(
+                f"Each text must have one label. Received: {label!r} at position {index}. Use "
+                "MultiIntentClassifier for texts that have several intents, or none."
+            )
+    return found
+
+
 def checked_labels(labels: Iterable[Any]) -> np.ndarray:
     """Labels of any container, or of a table of one column, as an array.
 
@@ -224,10 +244,10 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       `[labels]`; of objects where some are texts and others are not.
 
     Raises:
-      ValueError: one of them is missing (None, or NaN, NA or NaT as tables have it), or there are
-        several columns.
+      ValueError: one of them is several or missing (None, or NaN, NA or NaT as tables have it), or
+        there are several columns.
     """
-    found = column(labels, "Labels")
+    found = listed_labels(labels)
     missing = [index for index, label in enumerate(found) if _is_missing(label)]
     if missing:
         raise ValueError(
@@ -244,8 +264,6 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
 def _is_missing(label: Any) -> bool:
     if label is None:
         return True
-    if np.shape(label):  # refused by its shape
-        return False
     try:
         return bool(label != label)  # NaN and NaT
     except TypeError:  # NA is neither equal nor not

@@ -92,6 +92,16 @@ def encoders_of(encoder: Any) -> list[Any]:
     return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in found]
 
 
+def encoder_paths(encoder: Any) -> list[Any]:
+    """`encoders_of`, with the path of each `SentenceEncoder` that has one in its place."""
+    from convert_tf.encoding.sentence_encoder import SentenceEncoder
+
+    return [
+        (getattr(each, "path", None) or each) if isinstance(each, SentenceEncoder) else each
+        for each in encoders_of(encoder)
+    ]
+
+
 class IntentEncodings:
     """Concatenated encodings of texts, each part of length 1, kept in memory.
 

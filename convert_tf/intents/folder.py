@@ -21,6 +21,7 @@ from convert_tf.intents.encodings import (
     PROBES,
     IntentEncodings,
     encoder_fingerprint,
+    encoder_paths,
     encoders_of,
 )
 from convert_tf.intents.stored import (
@@ -71,7 +72,8 @@ def write_classifier(
     Args:
       folder: made with its parents.
       parts: what is written.
-      encoder: stays where it is, unless it is in `folder` or is `module`.
+      encoder: stays where it is, unless it is in `folder` or is `module`; of one that has no path
+        the name is written.
       probes: its encodings of `PROBES`.
       overwrite: whether a folder of that name is replaced.
       module: the encoder's folder, of which a copy goes to `module/`.
@@ -86,7 +88,7 @@ def write_classifier(
     copied = Path(module or place / MODULE_FOLDER)
     described, head_arrays = stored(parts)
     described |= {
-        "encoders": [_described(each, copied) for each in encoders_of(encoder)],
+        "encoders": [_described(each, copied) for each in encoder_paths(encoder)],
         "facts": dict(facts or {}),
     }
     arrays: dict[str, Any] = {**head_arrays, "probes": probes}
@@ -201,8 +203,8 @@ def _check_encoders(described: Mapping[str, Any]) -> None:
 def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     if record["path"] is None:
         raise ValueError(
-            "A classifier that was trained with a function needs it again. Received: "
-            f"{str(folder)!r} and no encoder. Pass encoder={record.get('name')}."
+            f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
+            "Pass it as encoder= in Python, or --module with a module that encodes the same."
         )
     return str(folder / record["path"])  # an absolute path stays as it is
 

@@ -18,7 +18,7 @@ import numpy as np
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.data import checked_texts
-from convert_tf.intents.encodings import PROBES, IntentEncodings
+from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.heldout import Answers, answers_of
 from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
@@ -59,11 +59,12 @@ def export_one_file(
     from convert_tf.intents.multi import check_one_intent
 
     check_one_intent(classifier)
-    encoder = classifier.encoder
-    if not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
+    encoders = encoder_paths(classifier.encoder)
+    encoder = encoders[0]
+    if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
         raise ValueError(
             "One file is made of a classifier with one module. Received: one whose encoder is "
-            f"{encoder!r}. Train it with a module's folder."
+            f"{classifier.encoder!r}. Train it with a module's folder."
         )
     from convert_tf.export.onnx.writing import checked_output
 
@@ -75,18 +76,20 @@ def export_one_file(
         )
     output = checked_output(output, overwrite=overwrite)
     with only_writer(output):
-        write_file(output, _file_content(classifier, network_bits=network_bits))
+        write_file(output, _file_content(classifier, encoder, network_bits=network_bits))
     return output
 
 
-def _file_content(classifier: "IntentClassifier", *, network_bits: int) -> bytes:
+def _file_content(
+    classifier: "IntentClassifier", encoder: str | os.PathLike[str], *, network_bits: int
+) -> bytes:
     import onnx
 
     from convert_tf.export.onnx.writing import export_onnx
 
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "encoder.onnx"
-        export_onnx(classifier.encoder, path, network_bits=network_bits)
+        export_onnx(encoder, path, network_bits=network_bits)
         model = onnx.load(path)
         probes = _encodings(OnnxBackend(path), classifier.kind_)(PROBES)
     described, head = stored(classifier.stored_parts())

@@ -13,7 +13,7 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 from convert_tf.checkpoints.kinds import VOCABULARY_ASSETS, kind_of
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
-from convert_tf.intents.encodings import encoders_of
+from convert_tf.intents.encodings import encoder_paths
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import check_one_intent
 from convert_tf.numerics.float16 import quieten_float16
@@ -108,7 +108,7 @@ class IntentModule(tf.Module):
     def __init__(self, classifier: IntentClassifier):
         super().__init__(name="intents")
         check_one_intent(classifier)
-        encoders = encoders_of(classifier.encoder)
+        encoders = encoder_paths(classifier.encoder)
         for encoder in encoders:
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(

@@ -82,6 +82,21 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     assert outside["intent"] == "oos"
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding):
+    train(files, "--head=logistic")
+    texts = ["hi 😊", "café", "plain"]
+    (files / "queries.txt").write_text("\n".join(texts), "utf-8")
+    output = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr("sys.stdout", output)
+    call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}")
+    lines = output.buffer.getvalue().decode(encoding).splitlines()
+    assert [json.loads(line)["text"] for line in lines] == texts
+    escapes = {"cp1252": "\\ud83d\\ude0a", "ascii": "\\ud83d\\ude0a", "utf-8": "😊"}
+    assert f"hi {escapes[encoding]}" in lines[0]
+    assert ("café" in lines[1]) == (encoding != "ascii")
+
+
 def test_standard_input_is_read(files, capsys, monkeypatch):
     train(files, "--head=logistic", "--logistic_c=3")
     capsys.readouterr()

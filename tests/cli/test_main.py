@@ -1,11 +1,13 @@
 """What all commands share: the list, help, wrong usage, and how errors are told."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 from absl import flags
 from support.commands import ROOT, call_command, own_environment, run_command
@@ -79,6 +81,11 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
         (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
         (["sample"], "convert-tf sample: --output must be given. convert-tf sample --help lists"),
         (["nearest", "--queries=a"], "convert-tf nearest: --module must be given."),
+        (
+            ["nearest", "--module=x.onnx", "--queries=a", "--queries= "],
+            "white space. Received: ' '.",
+        ),
+        (["index", "search", "--module=x.onnx", "--cache=c", "--queries="], "Received: ''. Leave"),
         (["sample", "--output=x", "y"], "Received: 'y'."),
         (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),
         (["sample", "--flagfile=/nowhere"], "No such file or directory: '/nowhere'."),
@@ -172,6 +179,58 @@ def test_readers_that_end_early_are_no_error():
                        stderr=subprocess.PIPE)  # fmt: skip
     reader.stdin.close()
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def said_in_a_shell(redirection, *arguments, **environment):
+    """What a command does whose standard streams are as a shell says, with a buffer as usual."""
+    command = shlex.join([sys.executable, "-m", "convert_tf", *map(str, arguments)])
+    return subprocess.run(
+        ["bash", "-c", f"{command} {redirection}"],
+        env={**own_environment(), "PYTHONUNBUFFERED": "", **environment}, cwd=ROOT,
+        capture_output=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_output_that_cannot_hold_a_character_escapes_it(tmp_path, encoding):
+    output = tmp_path / "é😊"
+    done = said_in_a_shell("", "sample", "--output", output, PYTHONIOENCODING=encoding)
+    said = str(output).encode(encoding, "backslashreplace")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"wrote " + said)
+    done = said_in_a_shell("", "sample", "--output", f"{output}\udcff", PYTHONIOENCODING=encoding)
+    assert done.returncode == 0
+    assert b"\\udcff" in done.stdout
+
+
+def test_streams_that_are_closed_are_empty(tmp_path):
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        done = said_in_a_shell(closed, "sample", "--output", tmp_path / "sample")
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert len(list((tmp_path / "sample").iterdir())) == 2
+    done = said_in_a_shell("2>&-", "smaple")
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.slow
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    """Into which TensorFlow would log."""
+    vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
+    texts.write_text("hello there\n")
+    done = said_in_a_shell(
+        "<&- >&- 2>&-", "embed", "--module", ROOT / "hub_modules" / "convert_small" / "1",
+        f"--input={texts}", f"--output={vectors}",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert np.load(vectors).shape == (1, 1024)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+def test_output_to_a_full_disk_is_an_error_of_one_line(arguments):
+    done = said_in_a_shell("> /dev/full", *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"convert-tf") and done.stderr.count(b"\n") == 1
+    assert b"No space left on device" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["train", "export"])

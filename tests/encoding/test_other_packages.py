@@ -115,6 +115,12 @@ def test_a_store_of_langchain(tiny_modules, documents):
         ((best, cosine),) = encoder.rank(texts[3], texts, top_k=1)
     assert found.page_content == best
     assert score == pytest.approx(cosine, abs=1e-4)
+    for empty in ("", " \n"):
+        with pytest.raises(ValueError, match="A query must hold more"):
+            store.similarity_search(empty, k=1)
+    if documents == "texts":
+        with pytest.raises(ValueError, match="Received: '' at index 1"):
+            store.add_texts(["a", ""])
     with pytest.raises(ValueError, match="Received: 'answers'"):
         ConvertEmbeddings(encoder, documents="answers")
 

@@ -136,6 +136,18 @@ def test_each_text_has_a_label(missing):
         checked_labels(["a", missing])
 
 
+@pytest.mark.parametrize(
+    "several",
+    [["a", "b"], ("a",), {"a", "b"}, [], {"a": 1}, np.array(["a", "b"]), [["a"], ["b", "c"]]],
+)
+def test_each_text_has_one_label(several):
+    for labels in ([several, "a"], ["a", several], [several, several]):
+        index = 0 if labels[0] is several else 1
+        with pytest.raises(ValueError, match=f"one label. .* at position {index}. Use Multi"):
+            checked_labels(labels)
+    assert checked_labels([np.array("a"), "b"]).tolist() == ["a", "b"]
+
+
 def test_what_training_should_know_is_said():
     assert check_intents(TEXTS, LABELS) == []
     single, several = check_intents(

@@ -14,11 +14,14 @@ from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
+from convert_tf import MultiIntentClassifier, SentenceEncoder
+from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
 from convert_tf.intents.heldout import Mixture
 from convert_tf.intents.lexical import train_lexical
+from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.intents.serving import export_serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,13 +91,58 @@ def test_another_encoder_is_refused(folders, tmp_path):
 def test_a_function_is_given_again(tmp_path):
     classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, [ord(x[0]) for x in LABELS])
     classifier.save(tmp_path / "model")
-    with pytest.raises(ValueError, match="needs it again"):
+    with pytest.raises(
+        ValueError, match=r"no path \(WordEncoder\). Pass it as encoder= in Python, or --module"
+    ):
         IntentClassifier.load(tmp_path / "model")
     with pytest.raises(ValueError, match=r"encodes .* differently"):
         IntentClassifier.load(tmp_path / "model", encoder=WordEncoder(seed=1))
     again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
     assert again.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
     assert again.get_params()["hidden_dim"] == 8
+
+
+@pytest.mark.parametrize("form", ["module_a", "checkpoint_a", "tiny.onnx"])
+def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, form):
+    """So that commands, which take paths, read the classifier."""
+    path = folders / form
+    if form == "tiny.onnx" and not path.exists():
+        pytest.importorskip("onnxruntime")
+        call_command("export", "--checkpoint", folders / "checkpoint_a", "--output", path)
+    encoder = SentenceEncoder(path, batch_size=3)
+    classifier = IntentClassifier(encoder, **QUICK).fit(TEXTS, LABELS)
+    classifier.save(tmp_path / "one")
+    both = IntentClassifier([encoder, str(folders / "module_b")], **QUICK).fit(TEXTS, LABELS)
+    both.save(tmp_path / "both")
+    sets = [[label] for label in LABELS]
+    MultiIntentClassifier(SentenceEncoder(encoder._model)).fit(TEXTS, sets).save(tmp_path / "multi")
+    (tmp_path / "texts").write_text("\n".join(TEXTS))
+    capsys.readouterr()
+    for name, fitted in (("one", classifier), ("both", both), ("multi", None)):
+        call_command("intent", "predict", "--model", tmp_path / name, "--input", tmp_path / "texts")
+        said = [json.loads(line)["intent"] for line in capsys.readouterr().out.splitlines()]
+        assert fitted is None or said == fitted.predict(TEXTS).tolist()
+    own = IntentClassifier.load(tmp_path / "one")
+    assert own.encoder == str(path)
+    np.testing.assert_allclose(own.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=1e-3)
+
+
+def test_what_encodes_with_other_weights_than_its_path_has_none(folders, tmp_path):
+    untrained = SentenceEncoder(CheckpointBackend(folders / "checkpoint_a", untrained_seed=0))
+    assert untrained.path is None
+    IntentClassifier(untrained, **QUICK).fit(TEXTS, LABELS).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"no path \(SentenceEncoder\)"):
+        IntentClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.slow
+def test_files_and_saved_models_are_made_of_an_encoder_that_has_a_path(folders, tmp_path):
+    classifier = IntentClassifier(SentenceEncoder(folders / "module_a"), **QUICK)
+    classifier.fit(TEXTS, LABELS)
+    export_serving(classifier, tmp_path / "serving")
+    export_one_file(classifier, tmp_path / "one.onnx", network_bits=32)
+    answers = IntentFile(tmp_path / "one.onnx").predict(TEXTS)
+    assert answers.tolist() == classifier.predict(TEXTS).tolist()
 
 
 def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
@@ -433,8 +481,6 @@ def test_only_modules_are_served(tmp_path):
 
 
 def test_a_checkpoint_encodes_as_its_module(folders):
-    from convert_tf import SentenceEncoder
-
     encoder = SentenceEncoder(str(folders / "module_a"), compute_dtype="float32")
     own = SentenceEncoder(folders / "checkpoint_a", compute_dtype="float32").encode(TEXTS)
     np.testing.assert_allclose(own, encoder.encode(TEXTS), rtol=0.02, atol=0.02)

@@ -74,7 +74,7 @@ def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
         assert (scores.shape, scores.dtype) == ((len(contexts), len(candidates)), np.float32)
     with pytest.raises(ValueError, match=r"Received: \['x', 'y'\] at index 0. .*candidate_scores"):
         ranker.scores(["a", "b"], [["x", "y"], ["z"]])
-    with pytest.raises(ValueError, match="Received: None at index 1. Pass strings"):
+    with pytest.raises(ValueError, match=r"Received: None at index 1\. Pass strings"):
         ranker.scores(["a"], ["x", None])
     shared: list[str] = []
     for lists in ([[], []], [shared, shared], [["fine"], []], [[], ["fine", "no"]]):
@@ -84,7 +84,7 @@ def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
     assert ranker.candidate_scores([], []) == []
     with pytest.raises(ValueError, match="Received: 1 for 2 contexts"):
         ranker.candidate_scores(["a", "b"], [["x"]])
-    with pytest.raises(ValueError, match="Received: 'x'. Pass"):
+    with pytest.raises(ValueError, match=r"Received: 'x'\. Pass"):
         ranker.candidate_scores(["a"], "x")
     for contexts in (None, 5):
         with pytest.raises(ValueError, match="Contexts must be a list"):

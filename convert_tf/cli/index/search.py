@@ -16,6 +16,7 @@ from convert_tf.cli.flags import (
     NEEDED,
     Define,
     UsageError,
+    check_queries,
     check_read,
     define_encoder,
     define_search_kind,
@@ -47,6 +48,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     model = one_encoder(values)
+    check_queries(values)
     if values.rerank_checkpoint is None:
         if values.rerank_cache is not None:
             raise UsageError("--rerank_cache goes with the --rerank_checkpoint that made it.")

@@ -35,5 +35,15 @@ def run(values: Any) -> None:
     remaining = iter(lines)
     while texts := list(islice(remaining, size)):
         for answer in answers(classifier, texts):
-            print(json.dumps(answer.described(values.top_k), ensure_ascii=False))
+            print(_line(answer.described(values.top_k)))
         sys.stdout.flush()
+
+
+def _line(described: dict[str, Any]) -> str:
+    """JSON in the characters of its texts, or in ASCII where the output cannot hold these."""
+    line = json.dumps(described, ensure_ascii=False)
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(described)
+    return line

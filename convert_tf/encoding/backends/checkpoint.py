@@ -62,7 +62,7 @@ class CheckpointBackend(OpenedFromPath):
         )
         if precision == "auto":
             precision = "mixed_bfloat16" if bfloat16_is_faster() else "float32"
-        is_trained = untrained_seed is None
+        is_trained = self._is_trained = untrained_seed is None
         if untrained_seed is not None:
             set_seed(untrained_seed)
         self._encoder, vocabulary = load_checkpoint(folder, dtype=precision, is_trained=is_trained)
@@ -76,6 +76,11 @@ class CheckpointBackend(OpenedFromPath):
         self.keeps_newest = keeps_newest
         self.reads_history = self.config.multi_context
         self.numbers_turns = numbers_turns(folder)
+
+    @property
+    def weights_path(self) -> str | None:
+        """Absolute path of the folder; None where its trained weights are not read."""
+        return super().weights_path if self._is_trained else None
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch: float32 `[rows, dim]`; of contexts with history, both texts as one."""

@@ -30,6 +30,11 @@ class OpenedFromPath:
         self._opened_from = path if "://" in path else os.path.abspath(path)
         self._options = options
 
+    @property
+    def weights_path(self) -> str | None:
+        """Absolute path of what encodes as this does; None of an address."""
+        return None if "://" in self._opened_from else self._opened_from
+
     def __reduce__(self) -> tuple[Any, ...]:
         path = self._opened_from
         return _open_again, (type(self), path, self._options, _fingerprint(path))
