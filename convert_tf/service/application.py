@@ -93,6 +93,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
         application.post(f"/{path}")(getattr(service, path))
     application.post("/v1/embeddings")(service.embeddings)
     application.get("/v1/models")(service.models)
+    application.get("/v1/models/{name:path}")(service.model)
     application.get("/health")(service.health)
 
     @application.get("/metrics")
@@ -153,12 +154,7 @@ class _Service:
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
         """Vectors of length 1, as clients of OpenAI's interface ask for them."""
-        if request.model != self._model.name:
-            raise RefusedError(
-                404,
-                f"The model here is {self._model.name!r}. Received: {request.model!r}. Ask for "
-                "that, or start convert-tf serve with --name.",
-            )
+        self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors = await self._vectors("sentence", texts)
         if (
@@ -175,8 +171,24 @@ class _Service:
 
     async def models(self) -> dict[str, Any]:
         """The name for `/v1/embeddings`."""
-        own = {"id": self._model.name, "object": "model", "created": 0, "owned_by": "convert_tf"}
-        return {"object": "list", "data": [own]}
+        return {"object": "list", "data": [self._described()]}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """The model of a name; there is one."""
+        self._check_name(name)
+        return self._described()
+
+    def _described(self) -> dict[str, Any]:
+        name = self._model.name
+        return {"id": name, "object": "model", "created": 0, "owned_by": "convert_tf"}
+
+    def _check_name(self, name: str) -> None:
+        if name != self._model.name:
+            raise RefusedError(
+                404,
+                f"The model here is {self._model.name!r}. Received: {name!r}. Ask for that, or "
+                "start convert-tf serve with --name.",
+            )
 
     async def health(self) -> Response:
         """Whether requests are answered."""

@@ -3,13 +3,21 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator, model_validator
 
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
     Field(description="of each text the turns before: a list, the oldest first, or joined"),
 ]
+
+
+def _with_null(schema: dict[str, Any]) -> None:
+    """Say in a schema that fields with a default may be null."""
+    for name, field in schema["properties"].items():
+        if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+            kept = {key: field.pop(key) for key in ("title", "default") if key in field}
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,21 @@ class Limits:
 
 
 class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """A field that is null and has a default is left out, as clients with optional fields mean."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_with_null)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or name not in optional
+        }
 
 
 class EncodeRequest(_Request):
@@ -68,8 +90,10 @@ class ClassifyRequest(_Request):
     top_k: Annotated[int, Field(ge=1)] = 1
 
 
-class EmbeddingsRequest(BaseModel):
+class EmbeddingsRequest(_Request):
     """For `/v1/embeddings`; fields of other services' requests are left alone."""
+
+    model_config = ConfigDict(extra="ignore")
 
     input: StrictStr | Texts
     model: str

@@ -100,13 +100,19 @@ class TensorBoardWriter(keras.callbacks.Callback):
             print(f"no summaries are written to {self._log_dir}: {error}")
         self._write_evaluations()
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # It changes at evaluations alone, between "epochs". Within one JAX gives its buffer away.
+        factor = getattr(self.model.optimizer, "plateau_factor", 1.0)
+        self._plateau_factor = float(keras.ops.convert_to_numpy(factor))
+
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         step = self.progress.step
         if self._file is not None and step % STEPS_BETWEEN == 0:
             # JAX keeps the optimizer's own count elsewhere between the ends of "epochs".
-            learning_rate = keras.ops.convert_to_numpy(self._kind.learning_rate(step))
+            scheduled = float(keras.ops.convert_to_numpy(self._kind.learning_rate(step)))
             speed = {f"{self._kind.unit}_per_second": self.progress.per_second}
-            self._file.scalars(step, {**(logs or {}), **speed, "learning_rate": learning_rate})
+            rate = {"learning_rate": scheduled * self._plateau_factor}
+            self._file.scalars(step, {**(logs or {}), **speed, **rate})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._write_evaluations()
