@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Response
+from fastapi.responses import PlainTextResponse
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Answer, answers
@@ -16,7 +17,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher
 from convert_tf.service.counters import Counters
 from convert_tf.service.middleware import BodyLimit, Counted, LeftWithClient
-from convert_tf.service.refusals import RefusedError, add_refusals
+from convert_tf.service.refusals import REFUSALS, RefusedError, add_refusals
 from convert_tf.service.requests import (
     ClassifyRequest,
     EmbeddingsRequest,
@@ -83,7 +84,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
         async with batcher:
             yield
 
-    application = FastAPI(title="convert_tf", lifespan=running)
+    application = FastAPI(title="convert_tf", lifespan=running, responses=REFUSALS)
     application.add_middleware(BodyLimit, max_bytes=limits.body_bytes)
     application.add_middleware(LeftWithClient)
     application.add_middleware(Counted, counters=counters)  # added last, it is outermost
@@ -96,10 +97,17 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     application.get("/v1/models/{name:path}")(service.model)
     application.get("/health")(service.health)
 
-    @application.get("/metrics")
+    @application.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(counters.text(), media_type="text/plain; version=0.0.4")
 
+    if not model.encoder.reads_history:
+        schemas = application.openapi()["components"]["schemas"]  # which is kept
+        for asked in ("EncodeRequest", "RankRequest"):
+            schemas[asked]["properties"]["extra_contexts"] = {
+                "type": "null",
+                "description": "the model here reads no earlier turns",
+            }
     return application
 
 

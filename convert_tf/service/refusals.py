@@ -3,9 +3,11 @@
 import json
 import logging
 from collections.abc import Mapping
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from convert_tf.numerics.forks import ForkedError
@@ -13,6 +15,32 @@ from convert_tf.service.batching import NotRunningError, QueueFullError
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_TO_WAIT = "1"  # for a place in the queue
+
+
+class _Error(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    code: int
+
+
+class Refusal(BaseModel):
+    """What is answered in place of an answer."""
+
+    error: _Error
+
+
+# For `/docs`.
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": description}
+    for status, description in {
+        400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        404: "the service has no such model, or no intents",
+        413: "too many or too long texts",
+        422: "a field is missing, unknown, or of another kind",
+        500: "an error in the service",
+        503: "too many texts wait, or the service starts or stops",
+    }.items()
+}
 
 
 class RefusedError(Exception):

@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
@@ -15,9 +23,21 @@ Turns = Annotated[
 def _with_null(schema: dict[str, Any]) -> None:
     """Say in a schema that fields with a default may be null."""
     for name, field in schema["properties"].items():
-        if name not in schema.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+        if name not in schema.get("required", ()) and {"type": "null"} not in field.get(
+            "anyOf", ()
+        ):
             kept = {key: field.pop(key) for key in ("title", "default") if key in field}
             schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
+
+
+def _no_other_kind(value: Any) -> Any:
+    """Refuse what Python takes for a whole number and JSON does not."""
+    if isinstance(value, bool | str):
+        raise ValueError(f"Input should be a valid integer, not {value!r}")
+    return value
+
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_no_other_kind)]
 
 
 @dataclass(frozen=True)
@@ -78,16 +98,16 @@ class RankRequest(_Request):
     """For `/rank`."""
 
     contexts: Texts
-    responses: Texts
+    responses: Annotated[Texts, Field(json_schema_extra={"minItems": 1})]
     extra_contexts: Turns | None = None
-    top_k: Annotated[int, Field(ge=1, description="10 by default")] | None = None
+    top_k: Annotated[Count, Field(description="10 by default")] | None = None
 
 
 class ClassifyRequest(_Request):
     """For `/classify`."""
 
     texts: Texts
-    top_k: Annotated[int, Field(ge=1)] = 1
+    top_k: Count = 1
 
 
 class EmbeddingsRequest(_Request):
@@ -98,7 +118,7 @@ class EmbeddingsRequest(_Request):
     input: StrictStr | Texts
     model: str
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
+    dimensions: Count | None = None
 
     @field_validator("input", mode="before")
     @classmethod

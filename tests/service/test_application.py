@@ -152,6 +152,59 @@ def test_without_intents_classify_says_so(encoder):
     assert "Start convert-tf serve with --intents" in reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "optional"),
+    [
+        ("encode", {"texts": TEXTS}, ("kind", "extra_contexts", "format")),
+        ("rank", {"contexts": TEXTS, "responses": ["a", "b"]}, ("extra_contexts", "top_k")),
+        ("classify", {"texts": TEXTS}, ("top_k",)),
+        (
+            "v1/embeddings",
+            {"model": "letters", "input": "a"},
+            ("encoding_format", "dimensions", "user"),
+        ),
+    ],
+)
+def test_optional_fields_that_are_null_are_their_defaults(client, path, body, optional):
+    expected = client.post(f"/{path}", json=body)
+    for names in (optional, *([name] for name in optional)):
+        reply = client.post(f"/{path}", json={**body, **dict.fromkeys(names)})
+        assert (reply.status_code, reply.json()) == (200, expected.json())
+    for needed in body:
+        reply = client.post(f"/{path}", json={**body, needed: None})
+        assert reply.status_code == 422
+        assert f"body.{needed}" in reply.json()["error"]["message"]
+
+
+def test_models_by_name(encoder):
+    with running(make_application(Model(encoder, "us/letters"))) as url:
+        (listed,) = httpx.get(f"{url}/v1/models").json()["data"]
+        for name in ("us/letters", "us%2Fletters"):
+            assert httpx.get(f"{url}/v1/models/{name}").json() == listed
+        other = httpx.get(f"{url}/v1/models/letters")
+    assert other.status_code == 404
+    assert "model here is 'us/letters'" in other.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("reads_history", [False, True])
+def test_the_description_says_what_is_taken_and_answered(reads_history):
+    encoder, _ = letter_encoder(reads_history=reads_history)
+    described = make_application(Model(encoder, "letters")).openapi()
+    schemas = described["components"]["schemas"]
+    format_ = schemas["EncodeRequest"]["properties"]["format"]
+    assert {"type": "null"} in format_["anyOf"] and format_["default"] == "float"
+    assert {"type": "null"} not in schemas["EncodeRequest"]["properties"]["texts"].get("anyOf", [])
+    extra = schemas["RankRequest"]["properties"]["extra_contexts"]
+    assert (extra.get("type") == "null") != reads_history
+    for path in ("/encode", "/rank", "/classify", "/v1/embeddings"):
+        answers = described["paths"][path]["post"]["responses"]
+        assert {*answers} >= {"200", "400", "404", "413", "422", "500", "503"}
+        for status in ("400", "422"):
+            said = answers[status]["content"]["application/json"]["schema"]
+            assert said == {"$ref": "#/components/schemas/Refusal"}
+    assert [*described["paths"]["/metrics"]["get"]["responses"]["200"]["content"]] == ["text/plain"]
+
+
 def test_embeddings_of_a_real_client(client, encoder):
     """The package that programs for OpenAI use, unchanged: it asks for base64 by itself."""
     openai = pytest.importorskip("openai")
@@ -163,6 +216,9 @@ def test_embeddings_of_a_real_client(client, encoder):
         one = own.embeddings.create(model="letters", input="card", encoding_format="float")
         np.testing.assert_allclose(one.data[0].embedding, expected[1], atol=1e-6)
         assert [model.id for model in own.models.list()] == ["letters"]
+        assert own.models.retrieve("letters").id == "letters"
+        with pytest.raises(openai.NotFoundError, match="model here is 'letters'"):
+            own.models.retrieve("text-embedding-3-small")
         with pytest.raises(openai.NotFoundError, match="model here is 'letters'"):
             own.embeddings.create(model="text-embedding-3-small", input="card")
         with pytest.raises(openai.BadRequestError, match="Vectors have 32 numbers"):
@@ -194,6 +250,10 @@ def test_the_client_of_the_page(encoder):
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
          "Earlier turns are for models that read them"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": 0}, 422, "body.top_k"),
+        ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),
+        ("classify", {"texts": ["a"], "top_k": "1"}, 422, "body.top_k"),
+        ("v1/embeddings", {"model": "letters", "input": "a", "dimensions": False}, 422,
+         "body.dimensions"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_refused_in_a_line(client, path, body, status, message):
