@@ -45,31 +45,47 @@ _BARE_URL = re.compile(
 _SPACES = re.compile(r"[ \t]+")
 # What stands in place of a text that is gone (docs/data.md lists where each is seen).
 REMOVED = "[removed]"
-_NOTICE_STEMS = ("remove", "delete", "unavailable", "overwritten", "edited")
+_NOTICE_STEMS = ("remov", "delet", "unavailable", "overwritten", "edited")
 _WHAT = r"(?:comment|post|submission|thread|title|message|content|text|link|image)"
-_WHY = r"(?:by|on account of|in response to|for|due to|because|as|pending|after|per|under)\b"
+_GONE = r"(?:removed|deleted)"
+_WHY = (
+    r"(?:by|on account of|in (?:response|protest)|to protest|for|due to|because|as|pending|after"
+    r"|per|under|using|with|via)\b"
+)
 _BRACKETED_NOTICE = re.compile(
-    rf"\\?\[\s*(?:(?:this|user)\s+)?(?:{_WHAT}\s+)?(?:(?:was|has been)\s+)?"
-    rf"(?:removed|deleted|unavailable)(?:\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?\s*\\?\]",
+    rf"\\?[\[({{<]\s*(?:(?:this|user)\s+)?(?:{_WHAT}\s+)?(?:(?:was|has been)\s+)?"
+    rf"(?:{_GONE}|unavailable)(?:\s*[:–—-][^\n]{{1,100}}|\s+{_WHY}[^\n]{{0,200}})?\s*[.!]?\s*"
+    r"\\?[\])}>]",
     re.IGNORECASE,
 )
 _TOOL_NOTICE = re.compile(
     r"\bmass deleted and anonymi[sz]ed with\b"
-    r"|\b(?:comment|post) (?:has been|was) overwritten by\b"
-    r"|\b(?:comment|post|content|text) (?:has been |was )?(?:removed|deleted|edited|overwritten)"
-    r" (?:by|with|using|via) \[?(?:power ?delete ?suite|redact|shreddit|nuke ?reddit)\b",
+    rf"|\b{_WHAT} (?:has been|was) overwritten by\b"
+    rf"|\b{_WHAT} (?:has been |was )?(?:{_GONE}|edited|overwritten)[ (]+(?:by|with|using|via) \[?"
+    r"(?:power ?delete ?suite|redact|shreddit|nuke ?reddit)\b",
     re.IGNORECASE,
 )
+_GREETING = (
+    r"(?:(?:hi|hello|hey|greetings|sorry|unfortunately|thanks?|thank you)\b"
+    r"[^\n]{0,60}?[,.!:]?\s+)"
+)
 _SITE_NOTICE = re.compile(
-    rf"(?:{_WHAT}\s+)?(?:removed|deleted) by (?:the |an? )?"
-    r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|original poster)\s*[.!]?"
-    rf"|user deleted {_WHAT}[.!]?|{_WHAT} (?:removed|deleted)[.!]?"
-    r"|(?:(?:hi|hello|hey|sorry|unfortunately|thanks?|thank you)\b[^\n]{0,60}?[,.!:]?\s+)*"
-    rf"(?:this|your|the) {_WHAT} (?:has been|was) (?:automatically )?(?:removed|deleted)"
-    rf"(?:\s+{_WHY}.*|\s*[.!:].*)?",
+    # What the site shows in place of a text.
+    rf"(?:{_WHAT}\s+)?{_GONE} by (?:the |an? |its |u/)?"
+    r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|op|original poster)\b"
+    rf"(?:['’]s? [a-z ]{{1,40}}| of [^\s]{{1,40}}|\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?"
+    rf"|user deleted {_WHAT}[.!]?|{_WHAT} {_GONE}[.!]?"
+    # What moderators, their bots and authors write in place of it, or below.
+    rf"|{_GREETING}*(?:this|your) {_WHAT} (?:has been|was) (?:automatically )?{_GONE}"
+    rf"(?:\s+{_WHY}.*|\s*[.!:].*)?"
+    rf"|(?:{_GREETING}+(?:it|this)|the {_WHAT}) (?:has been|was) (?:automatically )?{_GONE}\s+"
+    rf"{_WHY}.*"
+    rf"|{_GREETING}*(?:i|we)(?:['’]ve| have)? (?:had to remove|removed) (?:this|your) {_WHAT}\b.*"
+    r"|removed\W{1,3}(?:for |per |as |under |it )?(?:break|breaks|breaking|violat\w+)? ?(?:of )?"
+    r"rules?\b.*",
     re.IGNORECASE | re.DOTALL,
 )
-_MARKUP = " \t\r\n*_~^>\"'"
+_MARKUP = " \t\r\n*_~^>\"'\u00a0\u200b"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -444,7 +460,7 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
     lowered = text.lower()
     if not any(stem in lowered for stem in _NOTICE_STEMS):
         return False
-    bare = text.strip(_MARKUP)
+    bare = (html.unescape(text) if "&" in text else text).strip(_MARKUP)
     return (
         _BRACKETED_NOTICE.fullmatch(bare) is not None
         or _TOOL_NOTICE.search(text) is not None
