@@ -10,7 +10,8 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.storage.checksums import check_files, file_checksum
-from convert_tf.text.vocabulary import SETTINGS_FILE
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.vocabulary import SETTINGS_FILE, read_vocabulary
 
 if TYPE_CHECKING:
     from convert_tf.text.tokenizer import Tokenizer
@@ -73,7 +74,7 @@ def check_same_vocabulary(
 def fitting_tokenizer(
     vocabulary: str | os.PathLike, config: ModelConfig | BertConfig
 ) -> "Tokenizer":
-    """The tokenizer of a model's vocabulary; needs TensorFlow.
+    """The tokenizer of a model's vocabulary, for graphs; needs TensorFlow.
 
     Raises:
       CheckpointError: it has other ids than the model has rows for.
@@ -81,6 +82,27 @@ def fitting_tokenizer(
     from convert_tf.text.loading import load_tokenizer
 
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=config.num_oov_buckets)
+    _check_fits(tokenizer, config)
+    return tokenizer
+
+
+def plain_tokenizer(
+    vocabulary: str | os.PathLike, config: ModelConfig | BertConfig
+) -> "Tokenizer | PlainTokenizer":
+    """A tokenizer with `flat_ids`; needs TensorFlow for other vocabularies than of subwords.
+
+    Raises:
+      CheckpointError: it has other ids than the model has rows for.
+    """
+    if config.tokenizer != "subword":
+        return fitting_tokenizer(vocabulary, config)
+    subwords = read_vocabulary(vocabulary)
+    tokenizer = PlainTokenizer(subwords, num_oov_buckets=config.num_oov_buckets)
+    _check_fits(tokenizer, config)
+    return tokenizer
+
+
+def _check_fits(tokenizer: "Tokenizer | PlainTokenizer", config: ModelConfig | BertConfig) -> None:
     received = (tokenizer.name, tokenizer.vocab_size, tokenizer.num_oov_buckets)
     expected = (config.tokenizer, config.vocab_size, config.num_oov_buckets)
     if received != expected:
@@ -89,4 +111,3 @@ def fitting_tokenizer(
             f"hash buckets {expected}. Received: {received}. Use the vocabulary in the folder of "
             "the checkpoint."
         )
-    return tokenizer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.ranker import load_ranker
-from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds
@@ -27,7 +27,7 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     Raises:
       CheckpointError: the vocabulary is not the model's.
     """
-    tokenizer = fitting_tokenizer(vocabulary, config.model)
+    tokenizer = plain_tokenizer(vocabulary, config.model)
 
     def tokenize(texts: Sequence[str], max_tokens: int, keeps_last: bool) -> TokenIds:
         flat, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]

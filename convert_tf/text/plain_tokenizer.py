@@ -66,7 +66,11 @@ class PlainTokenizer:
       num_oov_buckets: ids that unknown characters share.
 
     Attributes:
+      name: "subword".
+      vocab_size: entries of the vocabulary.
+      num_oov_buckets: as given.
       num_ids: rows of the embedding table.
+      padding_id: the id that no token has; equal to `num_ids`.
 
     Example:
       ids, row_splits = PlainTokenizer(subwords).token_ids(["Hello there!"])
@@ -77,8 +81,10 @@ class PlainTokenizer:
     def __init__(self, subwords: Sequence[str], *, num_oov_buckets: int = 1000):
         self._id_of = {subword: i for i, subword in enumerate(subwords)}
         self._longest = max(map(len, subwords))
-        self._num_oov_buckets = num_oov_buckets
-        self.num_ids = len(subwords) + num_oov_buckets
+        self.name = "subword"
+        self.vocab_size = len(subwords)
+        self.num_oov_buckets = num_oov_buckets
+        self.num_ids = self.padding_id = len(subwords) + num_oov_buckets
         self._runs = _Runs(self)
         self._outer_space = tuple(self.run_ids(" "))
 
@@ -104,6 +110,16 @@ class PlainTokenizer:
                 del ids[start + max_tokens :]
             row_splits.append(len(ids))
         return np.array(ids, np.int32), np.array(row_splits, np.int64)
+
+    def flat_ids(
+        self, texts: Iterable[str | bytes], max_tokens: int, *, keeps_last: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `token_ids`; with `keeps_last` texts that are too long lose their start."""
+        if not keeps_last:
+            return self.token_ids(texts, max_tokens=max_tokens)
+        rows = [array("i", self._text_ids(text, None))[-max_tokens:] for text in texts]
+        ids = np.concatenate([np.zeros(0, np.int32), *(np.array(row, np.int32) for row in rows)])
+        return ids, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
     def run_ids(self, run: str) -> list[int]:
         """The ids of a run that has no marker yet, whatever it is."""
@@ -141,5 +157,5 @@ class PlainTokenizer:
         return itertools.chain.from_iterable(found)
 
     def _unknown_id(self, character: str) -> int:
-        bucket = fingerprint_of_character(character.encode("utf-8")) % self._num_oov_buckets
+        bucket = fingerprint_of_character(character.encode("utf-8")) % self.num_oov_buckets
         return len(self._id_of) + bucket

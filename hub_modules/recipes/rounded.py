@@ -5,7 +5,6 @@
 
 The folder of a run can be exported, evaluated and trained further (`--init_from`), but not resumed.
 Of a run that was stopped, the newest checkpoint is written, to `carried/runs/convert.unfinished`.
-An `.onnx` file, which may be a teacher too, is copied.
 """
 
 import shutil
@@ -47,10 +46,7 @@ def save_rounded_run(run: str, output: str) -> str:
 
 
 def main(source: str, output: str) -> None:
-    kind = kind_of(source)
-    if kind is Kind.ONNX:
-        shutil.copyfile(source, output)
-    elif kind in (Kind.DUAL_ENCODER, Kind.RANKER) or newest_checkpoint(source):
+    if kind_of(source) in (Kind.DUAL_ENCODER, Kind.RANKER) or newest_checkpoint(source):
         output = save_rounded_run(source, output)
     else:
         save_rounded_teacher(source, output)

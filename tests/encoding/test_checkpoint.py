@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import results_on_jax
 from support.texts import random_texts
 
 from convert_tf import EncoderClient, SentenceEncoder
@@ -87,8 +88,8 @@ def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
     exact = encoders["single"].encode_contexts(TEXTS)
     rounded = SentenceEncoder(folder, compute_dtype="bfloat16").encode_contexts(TEXTS)
     assert 1e-4 < np.abs(exact - rounded).max() < 0.1
-    for is_faster, chosen in ((True, rounded), (False, exact)):
-        monkeypatch.setattr(backend, "bfloat16_is_faster", lambda answer=is_faster: answer)
+    for fast, chosen in (("mixed_bfloat16", rounded), ("float32", exact)):
+        monkeypatch.setattr(backend, "choose_precision", {"auto": fast}.get)
         found = SentenceEncoder(folder).encode_contexts(TEXTS)
         np.testing.assert_allclose(found, chosen, atol=1e-5 if chosen is exact else 0.02)
 
@@ -159,3 +160,31 @@ def test_a_run_in_a_fresh_process(tiny_modules, encoders, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     expected = encoders["single"].encode(["how are you", "yes"])
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-4)
+
+
+ON_JAX = """
+import sys
+
+sys.modules["tensorflow"] = sys.modules["tensorflow_text"] = None
+import json
+
+import numpy as np
+from convert_tf import SentenceEncoder
+
+folder = sys.argv[1]
+encoder = SentenceEncoder(folder + "/run", compute_dtype="float32")
+texts = json.load(open(folder + "/texts.json"))
+contexts, default = encoder.encode_contexts(texts), encoder.encode(texts)
+np.savez(folder + "/jax.npz", contexts=contexts, default=default)
+"""
+
+
+@pytest.mark.slow
+def test_without_tensorflow_encodings_are_the_same(tiny_modules, encoders, tmp_path):
+    shutil.copytree(tiny_modules["single"][0], tmp_path / "run")
+    (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
+    found = results_on_jax(ON_JAX, tmp_path)
+    encoder = encoders["single"]
+    np.testing.assert_allclose(found["contexts"], encoder.encode_contexts(TEXTS), atol=1e-4)
+    default = encoder.encode(TEXTS)
+    np.testing.assert_allclose(found["default"], default, atol=1e-4 * np.abs(default).max())

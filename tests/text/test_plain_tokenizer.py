@@ -61,6 +61,17 @@ def test_texts_by_hand(plain, graph_ids):
     assert len(got[0]) > 100
 
 
+@pytest.mark.parametrize("keeps_last", [False, True])
+def test_texts_that_are_too_long_lose_an_end(vocabulary, plain, keeps_last):
+    texts = ["how are you, the other thing?", "", "a", "the the the the"]
+    expected = SubwordTokenizer(vocabulary, num_oov_buckets=97).flat_ids(
+        texts, 3, keeps_last=keeps_last
+    )
+    for got, wanted in zip(plain.flat_ids(texts, 3, keeps_last=keeps_last), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert [len(own) for own in plain.flat_ids([], 3, keeps_last=keeps_last)] == [0, 1]
+
+
 PIECES = [
     *(c.encode() for c in ("Σ", "ΑΣ", "İ", "I", " ", "  ", "\0", "\ufe4e", "\ufe4f", "\ufeff")),
     *(c.encode() for c in ("the", "Other", "!", "。", "\u200d", "👩", "\u0301", "·", "Ꭰ")),

@@ -14,7 +14,7 @@ from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
 from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf import SentenceEncoder, export_model
+from convert_tf import SentenceEncoder
 from convert_tf.data.utterances import read_utterances
 from convert_tf.training.state import saved_checkpoints
 
@@ -75,9 +75,7 @@ def sample(tmp_path_factory):
         (root / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (root / "teachers").mkdir()
     for seed, name in enumerate(("one", "other")):
-        run = write_checkpoint(root / name, seed=seed, similarity_dim=12)
-        # A machine without TensorFlow reads models of this project as .onnx files.
-        export_model(run, root / "teachers" / f"{name}.onnx")
+        write_checkpoint(root / "teachers" / name, seed=seed, similarity_dim=12)
     return root
 
 
@@ -89,7 +87,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         f"{sample}/dialogues.jsonl", f"{sample}/utterances.jsonl", folder=sample,
     )  # fmt: skip
     (here / "wheels").mkdir()  # which a test downloads no wheels into
-    teachers = [sample / "teachers" / f"{name}.onnx" for name in ("one", "other")]
+    teachers = [sample / "teachers" / name for name in ("one", "other")]
     call("gpu.sh", "pack", here, sample / "parts", *teachers, folder=sample, PART_BYTES="200k")
     parts = sorted((sample / "parts").iterdir())
     assert len(parts) > 2
@@ -99,7 +97,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     assert "precision float32 (backend jax)" in printed
     assert not [*there.glob("ids/test-*")]
     facts = json.loads((there / "text_vectors" / "teacher.json").read_text())
-    assert (facts["teacher"], facts["dim"]) == ("1 one.onnx + 2 other.onnx", 24)
+    assert (facts["teacher"], facts["dim"]) == ("1 one + 2 other", 24)
     call("gpu.sh", "unpack", sample / "back", here, folder=sample)
     assert sorted(path.name for path in (here / "runs").iterdir()) == sorted(MODULES)
     call("train.sh", "modules", here, folder=sample)
@@ -114,7 +112,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         assert cosines.min() > 0.99
         card = (here / "hub_modules" / name / "1" / "MODEL_CARD.md").read_text()
         assert "| steps | 2 |" in card
-        assert ("`1 one.onnx + 2 other.onnx`" in card) == (name != "convert_multi_context")
+        assert ("`1 one + 2 other`" in card) == (name != "convert_multi_context")
     found = [encoders[name].encode(queries) for name in MODULES[1:]]
     np.testing.assert_allclose(*found, atol=2e-3)  # one trunk
 

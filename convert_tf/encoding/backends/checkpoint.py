@@ -8,12 +8,12 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
-from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.data.packing import ROW_TOKENS, TokenIds, pack_batch
-from convert_tf.encoding.backends.module import bfloat16_is_faster
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
+from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, TokenIds, pack_batch
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.models.distillation import sentence_encodings
+from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
@@ -24,8 +24,7 @@ class CheckpointBackend(OpenedFromPath):
 
     Args:
       folder: a model directory, or a module whose weights are read.
-      precision: policy of its computations; `"auto"` for `"mixed_bfloat16"` where this machine is
-        faster in it, else `"float32"`.
+      precision: policy of its computations; `"auto"` as of `choose_precision`.
       untrained_seed: of fresh weights in place of the trained ones, for comparison; None for the
         trained ones. Python's and numpy's own generators are seeded with it.
       keeps_newest: whether contexts that are too long lose tokens at their start, where joined
@@ -60,14 +59,13 @@ class CheckpointBackend(OpenedFromPath):
             untrained_seed=untrained_seed,
             keeps_newest=keeps_newest,
         )
-        if precision == "auto":
-            precision = "mixed_bfloat16" if bfloat16_is_faster() else "float32"
+        precision = choose_precision(precision)
         is_trained = self._is_trained = untrained_seed is None
         if untrained_seed is not None:
             set_seed(untrained_seed)
         self._encoder, vocabulary = load_checkpoint(folder, dtype=precision, is_trained=is_trained)
         self.config = self._encoder.config
-        self._tokenizer = fitting_tokenizer(vocabulary, self.config)
+        self._tokenizer = plain_tokenizer(vocabulary, self.config)
         self._similarity_map = load_similarity_map(folder) if is_trained else None
         has_map = self._similarity_map is not None
         further = ("encode_similarity",) if has_map else ()
@@ -117,6 +115,7 @@ class CheckpointBackend(OpenedFromPath):
             ("context", "extra_context")[: len(columns)],
             row_tokens=max(ROW_TOKENS, limit),
             padding_id=self._tokenizer.padding_id,
+            row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
         )
         packed["response_slots"] = packed["context_slots"]
         if self.reads_history:

@@ -21,7 +21,7 @@ from keras import ops
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
-from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
 from convert_tf.intents.finetuning.network import (
     IntentNetwork,
@@ -87,7 +87,7 @@ class FewShotTuner:
         self._network.trunk.jit_compile_feed_forward()
         config = self._network.config
         self._row_tokens = max(ROW_TOKENS, config.max_tokens)
-        tokenizer = fitting_tokenizer(self._vocabulary, config)
+        tokenizer = plain_tokenizer(self._vocabulary, config)
         ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
         self._lengths = np.diff(self._splits)
         self._activations = self._below(ids)
