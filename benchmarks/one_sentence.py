@@ -1,7 +1,7 @@
 """Where the time of one sentence goes in a module: loading, the first call, then op by op.
 
 ```
-python benchmarks/one_sentence.py --module hub_modules/convert/1
+python benchmarks/one_sentence.py --encoder hub_modules/convert/1
 ```
 
 Loading and the calls are of one process with all its threads. Ops are timed in a trace of one call
@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 from absl import app, flags
 
-_MODULE = flags.DEFINE_string("module", None, "Folder of a module.", required=True)
+_ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _TEXT = flags.DEFINE_string(
     "text", "how do I change my pin for the card I got last week?", "The sentence."
 )
@@ -88,8 +88,8 @@ def _print_ops(path: str, text: str) -> None:
 
 
 def main(_: list[str]) -> None:
-    _print_calls(_MODULE.value, _TEXT.value)
-    _print_ops(_MODULE.value, _TEXT.value)
+    _print_calls(_ENCODER.value, _TEXT.value)
+    _print_ops(_ENCODER.value, _TEXT.value)
 
 
 if __name__ == "__main__":

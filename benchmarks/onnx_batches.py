@@ -1,7 +1,7 @@
 """Why an encoding of an `.onnx` file depends on its batch: the ops whose results differ, in order.
 
 ```
-convert-tf export --checkpoint hub_modules/convert_small/1 --output model.onnx
+convert-tf export --encoder hub_modules/convert_small/1 --output model.onnx
 python benchmarks/onnx_batches.py --model model.onnx
 ```
 

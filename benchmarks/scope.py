@@ -2,7 +2,7 @@
 
 ```
 python benchmarks/scope.py --train clinc150.train.csv --test clinc150.test.csv \
-    --outside clinc150.oos_test.csv --module hub_modules/convert/1
+    --outside clinc150.oos_test.csv --encoder hub_modules/convert/1
 ```
 
 Draws some of the intents and a few examples of each, and tests on the texts of these intents and
@@ -20,7 +20,7 @@ from convert_tf.intents.scope import KINDS
 _TRAIN = flags.DEFINE_string("train", None, "CSV of texts and labels.", required=True)
 _TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
 _OUTSIDE = flags.DEFINE_string("outside", None, "CSV of texts of no intent.", required=True)
-_MODULE = flags.DEFINE_string("module", None, "Folder of a module.", required=True)
+_ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _CASES = flags.DEFINE_list(
     "cases", ["3x4", "3x10", "10x10", "30x10"], "Numbers of intents and of examples of each."
 )
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
         read_labelled(path) for path in (_TRAIN.value, _TEST.value, _OUTSIDE.value)
     )
     texts = list(dict.fromkeys([*train.texts, *test.texts, *outside.texts]))
-    vectors = dict(zip(texts, SentenceEncoder(_MODULE.value).encode(texts), strict=True))
+    vectors = dict(zip(texts, SentenceEncoder(_ENCODER.value).encode(texts), strict=True))
 
     def look_up(wanted: list[str]) -> np.ndarray:
         return np.stack([vectors[text] for text in wanted])

@@ -1,6 +1,6 @@
 """Asks a service as many clients do at once, and says what came of it.
 
-    convert-tf serve --module convert --intents model/ --port 8000 &
+    convert-tf serve --encoder convert --intents model/ --port 8000 &
     python benchmarks/service_load.py --pid $! --clients 100 --minutes 10
 
 Each client asks again as soon as it is answered: of one to four texts, all but one of which no

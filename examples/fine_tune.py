@@ -39,7 +39,7 @@ run(
     "--eval_every=10",
     "--checkpoint_every=10",
 )
-run("export", "--checkpoint=run", "--output=my_module/1", "--overwrite")
+run("export", "--encoder=run", "--output=my_module/1", "--overwrite")
 
 from convert_tf import SentenceEncoder  # noqa: E402
 

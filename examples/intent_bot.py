@@ -48,5 +48,5 @@ intents = classifier.predict(conversation)
 for text, intent in zip(conversation, intents, strict=True):
     print(f"> {text}\n{ANSWERS[intent]}")
 
-# `convert-tf serve --module convert_small --intents bot_model` answers over HTTP.
+# `convert-tf serve --encoder convert_small --intents bot_model` answers over HTTP.
 classifier.save("bot_model", overwrite=True)

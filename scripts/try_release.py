@@ -128,13 +128,13 @@ def _use_all(place: Environment, release: Path) -> None:
     (place.folder / "train.csv").write_text(
         "text,label\nwhere is it?,a\nis it there?,a\npay me,b\nmoney please,b\n"
     )
-    place.run("convert-tf", "intent", "train", "--module", "convert", "--data", "train.csv",
+    place.run("convert-tf", "intent", "train", "--encoder", "convert", "--data", "train.csv",
               "--output", "model", "--epochs", "20")  # fmt: skip
     pairs = "".join(f"question {i},answer {i}\n" for i in range(600))
     (place.folder / "faq.csv").write_text(f"question,answer\n{pairs}")
     place.run("convert-tf", "prepare", "--pairs", "faq.csv", "--output", "data",
               fails="pip install 'convert_tf[data]'")  # fmt: skip
-    place.run("convert-tf", "export", "--checkpoint", "convert_small", "--output", "x.onnx",
+    place.run("convert-tf", "export", "--encoder", "convert_small", "--output", "x.onnx",
               fails="pip install 'convert_tf[onnx]'")  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def whole(place: Environment, release: Path) -> None:
     place.install("--constraint", ROOT / "constraints.txt", one(release, "convert_tf-*.whl"))
     _use_all(place, release)
     wheel = one(release, "convert_tf-*.whl")
-    place.run("convert-tf", "serve", "--module", "convert_small",
+    place.run("convert-tf", "serve", "--encoder", "convert_small",
               fails="pip install 'convert_tf[serve]'")  # fmt: skip
     place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[data,onnx,serve]")
-    with place.serving("convert-tf", "serve", "--module", "convert_small", "--intents", "model",
+    with place.serving("convert-tf", "serve", "--encoder", "convert_small", "--intents", "model",
                        "--port", "0") as url:  # fmt: skip
         body = json.dumps({"texts": ["is it there?"]}).encode()
         for path, wanted in (("encode", '"dim": 1024'), ("classify", '"intent": "a"')):
@@ -158,8 +158,8 @@ def whole(place: Environment, release: Path) -> None:
     place.run("convert-tf", "train", "--data", "faq.csv", "--init_from", "convert_small",
               "--output", "run", "--steps", "2", "--batch_size", "8", "--eval_every", "2",
               "--checkpoint_every", "2")  # fmt: skip
-    place.run("convert-tf", "export", "--checkpoint", "run", "--output", "run.onnx")
-    assert len(place.run("convert-tf", "nearest", "--module", "run.onnx", "--candidates",
+    place.run("convert-tf", "export", "--encoder", "run", "--output", "run.onnx")
+    assert len(place.run("convert-tf", "nearest", "--encoder", "run.onnx", "--candidates",
                          "faq.csv", "--queries", "question 7").splitlines()) == 4  # fmt: skip
 
 
@@ -182,12 +182,14 @@ def light(place: Environment, release: Path) -> None:
         with place.serving("convert-tf", "demo", "--port", "0", **address, **cache) as url:
             assert b"convert_tf" in urllib.request.urlopen(url).read()
     (place.folder / "texts.txt").write_text("where is my card?\nhello\n")
-    place.run("convert-tf", "embed", "--module", model, "--input", "texts.txt", "--output", "v.npy")
+    place.run(
+        "convert-tf", "embed", "--encoder", model, "--input", "texts.txt", "--output", "v.npy"
+    )
     place.install("--no-deps", one(release, "convert_tf_modules-*.whl"))
-    place.run("convert-tf", "embed", "--module", "convert", "--input", "texts.txt", "--output",
+    place.run("convert-tf", "embed", "--encoder", "convert", "--input", "texts.txt", "--output",
               "n.npy")  # fmt: skip
     path = place.python("import convert_tf; print(convert_tf.module_path('convert'))").strip()
-    place.run("convert-tf", "embed", "--module", path, "--input", "texts.txt", "--output", "w.npy",
+    place.run("convert-tf", "embed", "--encoder", path, "--input", "texts.txt", "--output", "w.npy",
               fails="A module needs what pip installs with convert_tf")  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Writes what the page in `web/` reads of a module: the 8-bit model and the tokenizer, compressed.
 
-    python scripts/web_assets.py --module hub_modules/convert/1 --output web/dist
+    python scripts/web_assets.py --encoder hub_modules/convert/1 --output web/dist
 
 `make web` runs it, and again where the module or what writes these files has changed.
 """
@@ -43,10 +43,10 @@ def write_assets(module: Path, output: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--module", type=Path, required=True, help="folder of a module")
+    parser.add_argument("--encoder", type=Path, required=True, help="folder of a module")
     parser.add_argument("--output", type=Path, required=True, help="folder of the page")
     given = parser.parse_args()
-    write_assets(given.module, given.output)
+    write_assets(given.encoder, given.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Writes texts with the ids, and a few with the vectors, that the page's tests must find.
 
-    python scripts/web_cases.py --module hub_modules/convert/1 --output web/build --texts 100000
+    python scripts/web_cases.py --encoder hub_modules/convert/1 --output web/build --texts 100000
 
 Half of the texts are those of the sample dumps, half random characters: of all scripts, of those
 that lower-casing and cutting treat apart, and halves of pairs.
@@ -81,11 +81,11 @@ def write_cases(module: Path, output: Path, *, number: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--module", type=Path, required=True, help="folder of a module")
+    parser.add_argument("--encoder", type=Path, required=True, help="folder of a module")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--texts", type=int, default=100_000)
     given = parser.parse_args()
-    write_cases(given.module, given.output, number=given.texts)
+    write_cases(given.encoder, given.output, number=given.texts)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-r"""Encodes the lines of a file with an exported model.
+r"""Encodes the lines of a file.
 
 ```
-convert-tf embed --module hub_modules/convert/1 --input texts.txt --output vectors.npy
-zcat texts.gz | convert-tf embed --module hub_modules/convert/1 --input - \
+convert-tf embed --input texts.txt --output vectors.npy
+zcat texts.gz | convert-tf embed --encoder convert --input - \
     --kind response --dtype float16 --output vectors.npy
 ```
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.cli.flags import NEEDED, Define, same
+from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, OUTPUTS, SentenceEncoder
 from convert_tf.search.writing import stored_vectors
@@ -63,7 +63,7 @@ def write_vectors(
 
 
 def embed(
-    module: str,
+    encoder: str,
     lines: TextLines,
     output: str,
     *,
@@ -75,7 +75,7 @@ def embed(
     """Encodes lines and writes an `.npy` file, with a line of progress on standard error.
 
     Args:
-      module: folder of a module, or an `.onnx` file.
+      encoder: folder of a run or of a module, or an `.onnx` file.
       lines: the texts.
       output: the file.
       kind: `"sentence"`, `"context"`, `"response"` or `"similarity"`.
@@ -87,14 +87,14 @@ def embed(
       The shape of the array.
 
     Raises:
-      ValueError: the module is none or lacks the signature, or a line is no text.
+      ValueError: the encoder is none or lacks the signature, or a line is no text.
       OSError: a file cannot be read or written.
     """
-    encoder = SentenceEncoder(module, batch_size=batch_size, compute_dtype=compute_dtype)
+    opened = SentenceEncoder(encoder, batch_size=batch_size, compute_dtype=compute_dtype)
 
     def pieces() -> Iterator[np.ndarray]:
         with Progress("lines", total_bytes=lines.total_bytes) as progress:
-            for piece in encoder.iter_encode(iter(lines), kind=kind):
+            for piece in opened.iter_encode(iter(lines), kind=kind):
                 yield piece
                 progress.add(len(piece), bytes_done=lines.bytes_done)
 
@@ -107,11 +107,7 @@ def _is_array(path: str) -> bool:
 
 
 def define_flags(define: Define) -> None:
-    define(
-        "module",
-        NEEDED,
-        "Module that convert-tf export wrote, or an .onnx file, or a released one's name.",
-    )
+    define_encoder(define)
     define("input", NEEDED, "Text file, compressed or not, a text a line; - for standard input.")
     define("output", NEEDED, "The .npy file.")
     define(
@@ -137,7 +133,7 @@ def run(values: Any) -> None:
     check_replaceable(values.output, _is_array, overwrite=values.overwrite)
     with only_writer(values.output):
         rows, dim = embed(
-            values.module,
+            values.encoder,
             TextLines(values.input),
             values.output,
             **same(values, "kind batch_size compute_dtype dtype"),

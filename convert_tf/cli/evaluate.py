@@ -1,11 +1,10 @@
-r"""Ranks responses with checkpoints, modules and baselines, all on the same examples.
+r"""Ranks responses with encoders, rankers and baselines, all on the same examples.
 
 ```
-convert-tf evaluate --data data/ --checkpoint runs/convert
-convert-tf evaluate --data data/ --checkpoint runs/a --checkpoint runs/b \
-    --module hub_modules/convert/1 --baselines tfidf,bm25,sim,map --vectors hub_modules/convert/1 \
-    --output results/
-convert-tf evaluate --candidates mutual.valid.jsonl --module hub_modules/convert/1
+convert-tf evaluate --data data/ --encoder runs/convert
+convert-tf evaluate --data data/ --encoder runs/a --encoder runs/b \
+    --encoder convert_small --baselines tfidf,bm25,sim,map --vectors runs/a --output results/
+convert-tf evaluate --candidates mutual.valid.jsonl --encoder convert_small
 ```
 
 Records (`--data`) are ranked as PolyAI does it: blocks of 100 examples, where the other 99
@@ -21,7 +20,7 @@ Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 from typing import Any
 
 from convert_tf import metrics
-from convert_tf.cli.flags import Define, UsageError, check_read, same
+from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
 from convert_tf.evaluation.compare import Report
 from convert_tf.evaluation.rows import BASELINES, HISTORY, baseline_rankers, model_rankers
 from convert_tf.evaluation.tables import ranking_table, write_report
@@ -40,12 +39,14 @@ TRAIN_EXAMPLES = 10_000
 
 
 def define_flags(define: Define) -> None:
-    define("checkpoint", [], "Folder that convert-tf train wrote.", repeats=True)
-    define(
-        "module", [], "Module that convert-tf export wrote, or a released one's name.", repeats=True
+    define_encoder(
+        define,
+        [],
+        text="a released name, or the folder of a run or of a module; or that of a ranker.",
+        repeats=True,
     )
     define("baselines", [], f"Some of {', '.join(BASELINES)}.")
-    define("vectors", [], "Module or checkpoint of sim and map.", repeats=True)
+    define("vectors", [], "Encoder of sim and map.", repeats=True)
     define(
         "vector_signature",
         None,
@@ -116,22 +117,22 @@ def _report(values: Any) -> Report:
             else ("train_data", "train_examples"),
         },
     )
-    num_models = len(values.checkpoint) + len(values.module)
     is_file = (values.output or "").endswith(".json")
-    if is_file and (num_models != 1 or values.baselines or values.candidates):
+    if is_file and (len(values.encoder) != 1 or values.baselines or values.candidates):
         raise ValueError(
             "A .json file is written for one model on --data. Received: "
             f"{values.output!r} for more. Name a folder with --output."
         )
-    if not (values.checkpoint or values.module or values.baselines):
+    if not (values.encoder or values.baselines):
         raise ValueError(
-            "Something must rank. Received: no --checkpoint, --module or --baselines. Pass one."
+            "Nothing to evaluate. Pass --encoder, for example --encoder=convert_small, or "
+            "--baselines."
         )
     ks = None if values.k is None else [int(k) for k in values.k]
     if values.data is not None:
         check_ks(ks := ks or [k for k in KS if k <= values.block_size], values.block_size)
     rankers = model_rankers(
-        [*values.checkpoint, *values.module],
+        values.encoder,
         precision=values.precision,
         joins_turns=values.history == "joined",
     )

@@ -1,9 +1,9 @@
 """Writes a checkpoint as a TF Hub module, or as one file for the light runtime.
 
 ```
-convert-tf export --checkpoint runs/convert --output runs/convert/module/1
-convert-tf export --checkpoint runs/poly --output runs/poly/module/1
-convert-tf export --checkpoint runs/convert --output convert.onnx
+convert-tf export --encoder runs/convert --output runs/convert/module/1
+convert-tf export --encoder runs/poly --output runs/poly/module/1
+convert-tf export --encoder runs/convert --output convert.onnx
 ```
 
 A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds.
@@ -12,12 +12,12 @@ A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds.
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import NEEDED, Define, define_encoder
 from convert_tf.config.model import MAX_TOKENS
 
 
 def define_flags(define: Define) -> None:
-    define("checkpoint", NEEDED, "Folder that convert-tf train wrote.")
+    define_encoder(define, NEEDED, text="the folder of a run; or that of a ranker.")
     define("output", NEEDED, "Folder of the module, or x.onnx.")
     define("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
     define(
@@ -35,7 +35,7 @@ def run(values: Any) -> None:
     from convert_tf.export.model import export_model
 
     path = export_model(
-        values.checkpoint,
+        values.encoder,
         values.output,
         network_bits=int(values.network_bits) if values.network_bits else None,
         max_tokens=values.max_tokens,

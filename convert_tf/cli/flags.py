@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+DEFAULT_ENCODER = "convert_small"
 FLAGS = "Flags"  # heading of those that have no other
 NEEDED = object()  # the default of a flag that must be given
 
@@ -123,7 +124,7 @@ def given_fields(
 
 
 # Flags whose values are models; each may be the name of a released one.
-MODEL_FLAGS = ("module", "checkpoint", "init_from", "rerank_checkpoint", "mined_with")
+MODEL_FLAGS = ("encoder", "init_from", "rerank_checkpoint", "mined_with")
 
 
 def resolve_names(values: flags.FlagValues) -> None:
@@ -142,14 +143,23 @@ def resolve_names(values: flags.FlagValues) -> None:
             flag.value = model_path(flag.value)
 
 
-def define_encoder(define: Define) -> None:
-    """Defines `--module` and `--checkpoint`, of which one is given."""
-    define(
-        "module",
-        None,
-        "Module that convert-tf export wrote, or a released one's name; this or --checkpoint.",
-    )
-    define("checkpoint", None, "Folder that convert-tf train wrote; this or --module.")
+def define_encoder(
+    define: Define,
+    default: Any = DEFAULT_ENCODER,
+    *,
+    text: str = "a released name, the folder of a run or of a module, or an .onnx file.",
+    repeats: bool = False,
+) -> None:
+    """Defines `--encoder`, the model that a command uses.
+
+    Args:
+      define: see `Define`.
+      default: of the flag.
+      text: what it may be.
+      repeats: whether there may be several.
+    """
+    text = f"Encoder: {text}"
+    define("encoder", default, text, repeats=repeats)
 
 
 def define_search_kind(define: Define) -> None:
@@ -176,43 +186,34 @@ def check_queries(values: Any) -> None:
         )
 
 
-def one_encoder(values: Any) -> str:
-    """The model that the flags of `define_encoder` name.
-
-    Raises:
-      UsageError: none or both are given.
-    """
-    if (values.checkpoint is None) == (values.module is None):
-        raise UsageError("The encoder is a --checkpoint or a --module: pass one of them.")
-    return values.checkpoint or values.module
-
-
 def define_model(define: Define) -> None:
     """Defines the flags of `loaded_classifier`."""
     define(
         "model",
         NEEDED,
-        "Folder that convert-tf intent train wrote, or x.onnx that convert-tf intent export wrote.",
+        "Classifier: folder that convert-tf intent train wrote, or x.onnx that convert-tf intent "
+        "export wrote.",
     )
-    define("module", [], "Where the model's module is now, if it was moved.", repeats=True)
+    define("encoder", [], "Where the classifier's encoder is now, if it was moved.", repeats=True)
 
 
 def loaded_classifier(values: Any) -> Any:
     """The `IntentClassifier`, the `MultiIntentClassifier` or the `IntentFile` of `--model`."""
-    modules = list(values.module)
+    encoders = list(values.encoder)
     if values.model.endswith(".onnx"):
         from convert_tf.intents.one_file import IntentFile
 
-        if modules:
-            raise UsageError(
-                "A file holds its encoder. Received: --module with --model "
-                f"{values.model!r}. Leave --module out."
-            )
+        if encoders:
+            raise UsageError(f"{values.model} holds its encoder. Leave --encoder out.")
         return IntentFile(values.model)
     from convert_tf.intents.loading import load_classifier
 
-    encoder = modules[0] if len(modules) == 1 else modules or None
-    return load_classifier(values.model, encoder=encoder)
+    return load_classifier(values.model, encoder=one_or_list(encoders) if encoders else None)
+
+
+def one_or_list(encoders: Sequence[str]) -> str | list[str]:
+    """The encoder, or several whose vectors are joined."""
+    return encoders[0] if len(encoders) == 1 else list(encoders)
 
 
 def same(values: Any, names: str) -> dict[str, Any]:

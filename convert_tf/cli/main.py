@@ -56,6 +56,7 @@ COMMANDS = {
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
+_FORMER = ("module", "checkpoint")  # flags that --encoder stands for
 _COLUMN = 26  # where a flag's text begins, if its form is shorter
 _BROKEN_PIPE = 141  # as shells say of SIGPIPE
 
@@ -201,6 +202,8 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     try:
         _, *rest = values(["", *arguments], known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
+        if error.flagname in _FORMER and "encoder" in values:
+            raise UsageError(f"--{error.flagname} is --encoder now") from error
         near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
         tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
         raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error

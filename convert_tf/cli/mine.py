@@ -1,7 +1,7 @@
 """Hard negatives for `convert-tf train --hard_negatives`: wrong responses that a model ranks high.
 
 ```
-convert-tf mine --checkpoint runs/convert --data ids/ --output negatives/
+convert-tf mine --encoder runs/convert --data ids/ --output negatives/
 convert-tf train --data ids/ --hard_negatives negatives/ --init_from runs/convert …
 ```
 
@@ -13,13 +13,13 @@ are left out, as many of them would be right, and the next `--negatives` are kep
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, same
+from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 from convert_tf.config.base import PRECISIONS
 from convert_tf.training.negative_search import BLOCK_SIZE
 
 
 def define_flags(define: Define) -> None:
-    define("checkpoint", NEEDED, "Model directory of a dual encoder.")
+    define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
     define("data", NEEDED, "Folder of token ids.")
     define("output", NEEDED, "Folder of negatives to write.")
     define("split", "train", "Which examples.")
@@ -46,7 +46,7 @@ def run(values: Any) -> None:
     from convert_tf.training.mining import mine
 
     facts = mine(
-        values.checkpoint,
+        values.encoder,
         values.data,
         values.output,
         **same(values, "split negatives skip_top margin block_size precision overwrite"),

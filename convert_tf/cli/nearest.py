@@ -1,8 +1,7 @@
-r"""Shows the responses that a module finds nearest to some contexts, or the texts most like them.
+r"""Shows the responses that an encoder finds nearest to some contexts, or the texts most like them.
 
 ```
-convert-tf nearest --module hub_modules/convert/1 --data data/ \
-    --queries "how do I reset my password?" --top_k 3
+convert-tf nearest --data data/ --queries "how do I reset my password?" --top_k 3
 ```
 
 `--kind=similarity` compares candidates with the queries as texts of one kind: for duplicates, and
@@ -12,13 +11,20 @@ for questions like a question.
 from itertools import islice
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, UsageError, check_queries, check_read
+from convert_tf.cli.flags import (
+    NEEDED,
+    Define,
+    UsageError,
+    check_queries,
+    check_read,
+    define_encoder,
+)
 from convert_tf.ranking.encoders import SEARCH_SIGNATURES, open_encoder
 from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
-    define("module", NEEDED, "Module that convert-tf export wrote, or a released one's name.")
+    define_encoder(define)
     define("queries", NEEDED, "A context.", repeats=True)
     define(
         "kind",
@@ -45,7 +51,7 @@ def run(values: Any) -> None:
 
         _, responses = read_pairs(values.data, values.split, max_examples=values.max_candidates)
         candidates = [response.decode("utf-8", "replace") for response in responses]
-    encoder = open_encoder(values.module, signature=SEARCH_SIGNATURES[values.kind])
+    encoder = open_encoder(values.encoder, signature=SEARCH_SIGNATURES[values.kind])
     found: Any = encoder.rank(values.queries, list(dict.fromkeys(candidates)), top_k=values.top_k)
     for query, results in zip(values.queries, found, strict=True):
         print(query)

@@ -1,7 +1,7 @@
 r"""Serves a model over HTTP: vectors, rankings, intents, and OpenAI's embeddings.
 
 ```
-convert-tf serve --module convert --intents model/ --port 8000
+convert-tf serve --intents model/ --port 8000
 ```
 
 It has `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and `/metrics`;
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import Define, define_encoder
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.extras import needs
 
@@ -23,11 +23,11 @@ _KEEP_ALIVE = 75
 
 
 def define_flags(define: Define) -> None:
-    define("module", NEEDED, "Module that convert-tf export wrote, .onnx file, or released name.")
+    define_encoder(define)
     define(
         "intents", None, "Folder of convert-tf intent train, or .onnx of intent export: /classify."
     )
-    define("name", None, "What /v1/embeddings calls the model; the module's name by default.")
+    define("name", None, "What /v1/embeddings calls the model; the encoder's name by default.")
     define("host", "127.0.0.1", "Address to listen at; 0.0.0.0 for all of this machine's.")
     define("port", 8000, "0 for one that is free.", lower_bound=0, upper_bound=65_535)
     define("max_texts", 2048, "Most texts of a request.", lower_bound=1)
@@ -53,18 +53,18 @@ def run(values: Any) -> None:
         queued=values.max_queue,
         batch=values.batch_size,
     )
-    encoder = SentenceEncoder(values.module, compute_dtype=values.compute_dtype)
+    encoder = SentenceEncoder(values.encoder, compute_dtype=values.compute_dtype)
     classifier = None
     if values.intents is not None:
         from convert_tf.service.intents import served_classifier
 
         classifier = served_classifier(
             values.intents,
-            module=values.module,
+            module=values.encoder,
             encoder=encoder,
             max_texts=max(limits.texts, limits.batch),
         )
-    model = Model(encoder, values.name or _name(values.module), classifier)
+    model = Model(encoder, values.name or _name(values.encoder), classifier)
     encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights
     uvicorn.run(
         make_application(model, limits),

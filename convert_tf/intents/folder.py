@@ -148,7 +148,7 @@ def read_classifier(
         if is_path and not os.path.exists(each):
             raise ValueError(
                 "A classifier needs the encoder that it was trained with. Received: "
-                f"{os.fspath(each)!r}, which does not exist. Pass its path as --module "
+                f"{os.fspath(each)!r}, which does not exist. Pass its path as --encoder "
                 "(encoder= in Python)."
             )
         if (
@@ -204,7 +204,7 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     if record["path"] is None:
         raise ValueError(
             f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
-            "Pass it as encoder= in Python, or --module with a module that encodes the same."
+            "Pass it as encoder= in Python, or --encoder with a module that encodes the same."
         )
     return str(folder / record["path"])  # an absolute path stays as it is
 

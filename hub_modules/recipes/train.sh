@@ -58,7 +58,7 @@ runs() {
 modules() {
     for name in $models; do
         [ -d "$work/hub_modules/$name/1" ] || python3 export.py --network_bits=8 \
-            --checkpoint "$work/runs/$name" --notes "$recipes/$name.md" \
+            --encoder "$work/runs/$name" --notes "$recipes/$name.md" \
             --output "$work/hub_modules/$name/1"
     done
 }

@@ -109,9 +109,9 @@ def test_names_are_downloaded(nowhere, release, tiny_modules, monkeypatch):
         folder = convert_tf.module_path("convert")
         np.testing.assert_array_equal(SentenceEncoder("convert").encode(TEXTS), expected)
         (nowhere / "texts.txt").write_text("\n".join(TEXTS))
-        call_command("embed", "--module", "convert", "--input", "texts.txt", "--output", "v.npy")
+        call_command("embed", "--encoder", "convert", "--input", "texts.txt", "--output", "v.npy")
         np.testing.assert_array_equal(np.load("v.npy"), expected)
-        call_command("index", "build", "--module=convert", "--input=texts.txt", "--output=cache2")
+        call_command("index", "build", "--encoder=convert", "--input=texts.txt", "--output=cache2")
         classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], "aabb")
         assert classifier.encoder == "convert"  # as scikit-learn wants it
         classifier.save("intents")

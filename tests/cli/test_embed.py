@@ -47,7 +47,7 @@ def embed(monkeypatch, tmp_path):
         (tmp_path / name).write_bytes(content)
         output = tmp_path / "vectors.npy"
         call_command(
-            "embed", "--module=m", f"--input={tmp_path / name}",
+            "embed", "--encoder=m", f"--input={tmp_path / name}",
             f"--output={output}", "--overwrite", *arguments,
         )  # fmt: skip
         return np.load(output)
@@ -65,7 +65,7 @@ def test_round_trip_in_a_fresh_process(tmp_path):
     texts = [*random_texts(100), "", "Größe", *random_texts(20)]
     content = "".join(f"{text}\n" for text in texts).encode()
     done = run_command(
-        "embed", f"--module={module}", "--input=-", f"--output={tmp_path / 'h.npy'}",
+        "embed", f"--encoder={module}", "--input=-", f"--output={tmp_path / 'h.npy'}",
         "--kind=context", "--compute_dtype=float32", input=gzip.compress(content), text=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
@@ -116,7 +116,7 @@ def test_standard_input(embed, monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         output = tmp_path / "vectors.npy"
         call_command(
-            "embed", "--module=m", "--input=-", f"--output={output}",
+            "embed", "--encoder=m", "--input=-", f"--output={output}",
             "--overwrite",
         )  # fmt: skip
         np.testing.assert_array_equal(np.load(output)[:, 0], [3, 0, 5])
@@ -148,7 +148,7 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
     embed(b"a\n")
     output = tmp_path / "vectors.npy"
     before = output.read_bytes()
-    arguments = ("--module=m", f"--input={tmp_path / 'texts.txt'}", f"--output={output}")
+    arguments = ("--encoder=m", f"--input={tmp_path / 'texts.txt'}", f"--output={output}")
     with pytest.raises(SystemExit, match=r"file that is there is kept.*Pass --overwrite"):
         call_command("embed", *arguments)
     assert output.read_bytes() == before
@@ -179,7 +179,7 @@ def test_lines_that_are_no_text(embed, monkeypatch, tmp_path, content, name, mes
 
 
 def test_missing_places(embed, tmp_path):
-    arguments = ("--module=m", f"--input={tmp_path / 'nowhere'}", "--output=v.npy")
+    arguments = ("--encoder=m", f"--input={tmp_path / 'nowhere'}", "--output=v.npy")
     with pytest.raises(
         SystemExit, match=r"^convert-tf embed: .*No such file or directory: .*nowhere"
     ):

@@ -52,7 +52,7 @@ def call(*arguments):
 
 def train(files, *arguments, output="model"):
     quick = () if "--head=logistic" in arguments else ("--epochs=40", "--hidden_dim=16")
-    call("train", f"--data={files / 'train.csv'}", f"--module={files / 'module'}",
+    call("train", f"--data={files / 'train.csv'}", f"--encoder={files / 'module'}",
          f"--output={files / output}", *quick, *arguments)  # fmt: skip
 
 
@@ -138,15 +138,18 @@ def test_notes_go_to_standard_error(files, capsys):
     [
         (["train"], "--data and --output must be given"),
         (["train", "--data=D", "--output=O", "--top_k=3"], "There is no flag --top_k"),
-        (["train", "--data=D", "--output=O", "--module=M", "--logistic_c=1"], "--logistic_c"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
-        (["train", "--data=D", "--output=O", "--module=M", "--checkpoint=C"], "--checkpoint"),
-        (["train", "--data=D", "--output=O"], "0 modules"),
-        (["train", "--data=D", "--output=O", "--module=M", "--finetune"], "with --finetune a"),
-        (["train", "--data=D", "--output=D", "--module=M"], "output is a folder"),
-        (["train", "--data=D", "--output=M", "--module=M", "--overwrite"], "something else, as v"),
-        (["train", "--data=D", "--output=O", "--module=M", "--serving_module=M"], "is kept"),
-        (["train", "--data=D", "--output=O", "--module=D", "--serving_module=N"], "is no folder"),
+        (["train", "--data=D", "--output=O", "--module=M"], "--module is --encoder now"),
+        (["train", "--data=D", "--output=O", "--checkpoint=M"], "--checkpoint is --encoder now"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
+         "--finetune trains one encoder"),
+        (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--precision=float32"], "--precision"),
+        (["train", "--data=D", "--output=D", "--encoder=M"], "output is a folder"),
+        (["train", "--data=D", "--output=M", "--encoder=M", "--overwrite"], "something else, as v"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=M"], "is kept"),
+        (["train", "--data=D", "--output=O", "--encoder=D", "--serving_module=N"], "the folder of"),
         (["evaluate", "--model=N", "--data=D"], "intent model is a folder"),
         (["predict", "--model=N"], "intent model is a folder"),
         (["benchmark", "--train=D", "--test=D", "--shots=x,1"], "Received: x"),
@@ -252,7 +255,7 @@ def test_a_benchmark_compares_rows_and_adds_to_what_is_there(files, capsys):
         f"--validation={files / 'test.csv'}", "--shots=2,full", f"--output={files / 'results'}",
         f"--cache={files / 'cache'}", "--heads=logistic",
     )  # fmt: skip
-    call(*common, "--tfidf", "--lexical", "--names", f"--module={files / 'module'}", "--seeds=2")
+    call(*common, "--tfidf", "--lexical", "--names", f"--encoder={files / 'module'}", "--seeds=2")
     # The file has no vectors of names, and needs none.
     call(*common, "--names", f"--vectors=words={files / 'vectors.npz'}", "--seeds=1")
     printed = capsys.readouterr().out

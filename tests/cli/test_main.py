@@ -65,7 +65,7 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
     help_of = " ".join(help_of.split())
     assert "--top_k=1 Intents listed with probabilities." in help_of
     assert re.search(r"--model= .*?Required\.", help_of)
-    assert re.search(r"--module= .*?Repeatable\.", help_of)
+    assert re.search(r"--encoder= .*?Repeatable\.", help_of)
     assert "--shots" not in help_of
     kinds = "--kind=sentence sentence, context, response, similarity."
     assert kinds in " ".join(run_command("embed", "--help").stdout.split())
@@ -80,12 +80,12 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
         (["sample", "--outputs=x"], "convert-tf sample: There is no flag --outputs. Did you mean "),
         (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
         (["sample"], "convert-tf sample: --output must be given. convert-tf sample --help lists"),
-        (["nearest", "--queries=a"], "convert-tf nearest: --module must be given."),
         (
-            ["nearest", "--module=x.onnx", "--queries=a", "--queries= "],
+            ["nearest", "--encoder=x.onnx", "--queries=a", "--queries= "],
             "white space. Received: ' '.",
         ),
-        (["index", "search", "--module=x.onnx", "--cache=c", "--queries="], "Received: ''. Leave"),
+        (["index", "search", "--encoder=x.onnx", "--cache=c", "--queries="], "Received: ''. Leave"),
+        (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder must be given."),
         (["sample", "--output=x", "y"], "Received: 'y'."),
         (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),
         (["sample", "--flagfile=/nowhere"], "No such file or directory: '/nowhere'."),
@@ -218,7 +218,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
     texts.write_text("hello there\n")
     done = said_in_a_shell(
-        "<&- >&- 2>&-", "embed", "--module", ROOT / "hub_modules" / "convert_small" / "1",
+        "<&- >&- 2>&-", "embed", "--encoder", ROOT / "hub_modules" / "convert_small" / "1",
         f"--input={texts}", f"--output={vectors}",
     )  # fmt: skip
     assert done.returncode == 0

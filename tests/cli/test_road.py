@@ -60,32 +60,32 @@ ROAD = {
         "parameters in the trunk",
     ),
     "mine": Step(
-        "mine --checkpoint {road}/run --data {road}/ids --output {road}/negatives --skip_top 1 "
+        "mine --encoder {road}/run --data {road}/ids --output {road}/negatives --skip_top 1 "
         "--negatives 1",
         "wrote {road}/negatives",
     ),
     "evaluate": Step(
-        "evaluate --checkpoint {road}/run --data {road}/data --block_size 5 --k 1", "R5@1"
+        "evaluate --encoder {road}/run --data {road}/data --block_size 5 --k 1", "R5@1"
     ),
-    "export": Step("export --checkpoint {road}/run --output {road}/module", "wrote {road}/module"),
+    "export": Step("export --encoder {road}/run --output {road}/module", "wrote {road}/module"),
     "embed": Step(
-        "embed --module {road}/module --input {road}/texts --output {road}/vectors.npy", "3 × "
+        "embed --encoder {road}/module --input {road}/texts --output {road}/vectors.npy", "3 × "
     ),
     "nearest": Step(
-        "nearest --module {road}/module --candidates {road}/texts --queries hello", "hello\n  "
+        "nearest --encoder {road}/module --candidates {road}/texts --queries hello", "hello\n  "
     ),
     "index build": Step(
-        "index build --checkpoint {road}/run --input {road}/texts --output {road}/cache",
+        "index build --encoder {road}/run --input {road}/texts --output {road}/cache",
         "3 candidates",
     ),
     # Which once loaded one module twice, as itself and as the program.
     "index search": Step(
-        "index search --checkpoint {road}/run --cache {road}/cache --queries hello "
+        "index search --encoder {road}/run --cache {road}/cache --queries hello "
         "--rerank_checkpoint {road}/run --rerank_cache {road}/cache",
         "hello\n  ",
     ),
     "intent train": Step(
-        "intent train --module {road}/module --data {road}/train.csv --head logistic "
+        "intent train --encoder {road}/module --data {road}/train.csv --head logistic "
         "--output {road}/intents",
         "3 intents, 12 examples",
     ),
@@ -94,7 +94,7 @@ ROAD = {
     ),
     "intent predict": Step("intent predict --model {road}/intents --input {road}/texts", "text"),
     "intent inspect": Step(
-        "intent inspect --module {road}/module --data {road}/train.csv --output {road}/inspection",
+        "intent inspect --encoder {road}/module --data {road}/train.csv --output {road}/inspection",
         "wrote {road}/inspection: inspection.json, map.png",
     ),
     "intent export": Step(
@@ -230,14 +230,14 @@ def test_teachers_vectors(road, monkeypatch, capsys):
             call_command("tokenize", *wrong, "--vocab=v", f"--output={road}/none")
 
     fitted = run_command(
-        "similarity", f"--checkpoint={road}/run", f"--token_ids={road}/ids",
+        "similarity", f"--encoder={road}/run", f"--token_ids={road}/ids",
         f"--teacher={road}/vectors", f"--output={road}/similar",
     )  # fmt: skip
     assert (fitted.returncode, fitted.stderr) == (0, "")
     assert f"wrote {road}/similar: vectors of 6 numbers" in fitted.stdout
-    call_command("export", f"--checkpoint={road}/similar", f"--output={road}/similar_module")
+    call_command("export", f"--encoder={road}/similar", f"--output={road}/similar_module")
     call_command(
-        "embed", f"--module={road}/similar_module", f"--input={road}/texts", "--kind=similarity",
+        "embed", f"--encoder={road}/similar_module", f"--input={road}/texts", "--kind=similarity",
         f"--output={road}/similar.npy",
     )  # fmt: skip
     np.testing.assert_allclose(np.linalg.norm(np.load(road / "similar.npy"), axis=1), 1, atol=1e-3)

@@ -101,10 +101,10 @@ def finished(place, tmp_path_factory):
         patch.chdir(folder)
         for line in (
             "convert-tf prepare --pairs faq.csv --output data/ --dev_fraction 0.1",
-            "convert-tf export --checkpoint runs/convert --output convert.onnx",
-            "convert-tf index build --module hub_modules/convert/1 --input candidates.txt "
+            "convert-tf export --encoder runs/convert --output convert.onnx",
+            "convert-tf index build --encoder hub_modules/convert/1 --input candidates.txt "
             "--output cache/",
-            "convert-tf intent train --module hub_modules/convert/1 --data train.csv "
+            "convert-tf intent train --encoder hub_modules/convert/1 --data train.csv "
             "--output served_model/ --serving_module serving/1 --epochs 2",
             "convert-tf intent export --model served_model/ --output intents.onnx",
         ):

@@ -106,7 +106,7 @@ def test_a_run_says_whether_turns_are_numbered(tiny_modules, encoders, tmp_path)
 
 @pytest.mark.slow
 def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp_path):
-    """`evaluate --module` lost the numbers: a cosine of 0.895 to the module's own checkpoint."""
+    """`evaluate --encoder` lost the numbers: a cosine of 0.895 to the module's own checkpoint."""
     run = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "run"))
     (run / "sha256.json").unlink()
     facts = json.loads((run / TRAINING_FILE).read_text())

@@ -71,7 +71,7 @@ def test_what_was_opened_before_a_fork_says_so_in_the_child(tiny_modules, ranker
 def test_an_onnx_file_answers_after_a_fork(tiny_modules, tmp_path):
     pytest.importorskip("onnxruntime")
     path = tmp_path / "tiny.onnx"
-    assert main(["export", "--checkpoint", str(tiny_modules["single"][0]), "--output", str(path)])\
+    assert main(["export", "--encoder", str(tiny_modules["single"][0]), "--output", str(path)])\
         == 0  # fmt: skip
     encoder, client = SentenceEncoder(path), EncoderClient(path)
     classifier = IntentClassifier(encoder, epochs=2).fit(TEXTS, LABELS)

@@ -409,7 +409,7 @@ def test_export_script(checkpoint_and_file, tmp_path, capsys, monkeypatch):
     output = tmp_path / "model.onnx"
     call_command(
         "export",
-        f"--checkpoint={checkpoint_and_file[0]}",
+        f"--encoder={checkpoint_and_file[0]}",
         f"--output={output}",
         "--network_bits=32",
         "--max_tokens=9",

@@ -33,7 +33,7 @@ def models(tiny_modules, tmp_path_factory):
     pytest.importorskip("onnxruntime")
     checkpoint, module = tiny_modules["single"]
     onnx = tmp_path_factory.mktemp("pickling") / "tiny.onnx"
-    assert main(["export", "--checkpoint", str(checkpoint), "--output", str(onnx)]) == 0
+    assert main(["export", "--encoder", str(checkpoint), "--output", str(onnx)]) == 0
     return {"module": str(module), "run": str(checkpoint), "onnx": str(onnx)}
 
 

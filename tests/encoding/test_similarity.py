@@ -202,7 +202,7 @@ def test_an_index_of_similar_texts_finds_a_text_by_itself(folders, tmp_path):
     cache = str(tmp_path / "cache")
     module = str(folders["module 16"])
     options = ["--input", str(tmp_path / "texts.txt"), "--output", cache, "--kind=similarity"]
-    call_command("index", "build", "--module", module, *options)
+    call_command("index", "build", "--encoder", module, *options)
     encoder = load_encoder(module, kind="similarity")
     index = CandidateIndex(CandidateCache(cache), encoder)
     found = index.search([(text,) for text in TEXTS[2:7]], top_k=1)
@@ -223,7 +223,7 @@ def test_another_map_is_another_encoder(tmp_path):
 def test_nearest_shows_the_texts_most_like_a_query(folders, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[2:]) + "\n")
     options = ["--candidates", str(tmp_path / "texts.txt"), "--top_k=1", "--kind=similarity"]
-    arguments = ["--module", str(folders["module 16"]), *options, "--queries", TEXTS[2]]
+    arguments = ["--encoder", str(folders["module 16"]), *options, "--queries", TEXTS[2]]
     call_command("nearest", *arguments)
     assert capsys.readouterr().out.splitlines() == [TEXTS[2], f"   1.000  {TEXTS[2]}"]
 

@@ -155,7 +155,7 @@ def test_nearest_needs_candidates(encoder):
 def test_commands(paths, tmp_path):
     output = tmp_path / "report.json"
     done = run_command(
-        "evaluate", f"--module={paths['module']}", f"--data={paths['data']}",
+        "evaluate", f"--encoder={paths['module']}", f"--data={paths['data']}",
         "--k=1,5", f"--output={output}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -165,7 +165,7 @@ def test_commands(paths, tmp_path):
     candidates = tmp_path / "candidates.txt"
     candidates.write_text("reset my password\n\nthe cat sat\nreset my password\n")
     done = run_command(
-        "nearest", f"--module={paths['module']}", f"--candidates={candidates}",
+        "nearest", f"--encoder={paths['module']}", f"--candidates={candidates}",
         "--queries=how, do i reset my password", "--top_k=3",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -181,12 +181,12 @@ def test_commands(paths, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--checkpoint=nowhere"], "folder that convert-tf export wrote. Received: 'nowhere'"),
+        (["--encoder=nowhere"], "folder that convert-tf export wrote. Received: 'nowhere'"),
         (["--k=one"], "--k is a list of numbers"),
     ],
 )
 def test_command_errors_have_no_traceback(paths, arguments, message):
-    data, module = f"--data={paths['data']}", f"--module={paths['module']}"
+    data, module = f"--data={paths['data']}", f"--encoder={paths['module']}"
     done = run_command("evaluate", data, module, *arguments)
     assert done.returncode != 0
     assert message in done.stderr + done.stdout
@@ -229,7 +229,7 @@ def test_damaged_modules(paths, tmp_path, monkeypatch, damage):
         "nearest": (f"--candidates={candidates}", "--queries=two"),
     }
     for script, arguments in scripts.items():
-        message = error_line(script, f"--module={module}", *arguments)
+        message = error_line(script, f"--encoder={module}", *arguments)
         rule = "A module is a folder that convert-tf export wrote."
         assert f"{rule} Received: {str(module)!r}" in message
 
@@ -251,13 +251,13 @@ def test_damaged_records(paths, tmp_path, monkeypatch, script):
     data = Path(shutil.copytree(paths["data"], tmp_path / "data"))
     cut(next(data.iterdir()))
     arguments = ["--queries=two"] if script == "nearest" else []
-    arguments += [f"--module={paths['module']}", f"--data={data}"]
+    arguments += [f"--encoder={paths['module']}", f"--data={data}"]
     assert str(data) in error_line(script, *arguments)
 
 
 @pytest.mark.slow
 def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
-    arguments = (f"--module={paths['module']}", f"--data={paths['data']}")
+    arguments = (f"--encoder={paths['module']}", f"--data={paths['data']}")
     output = tmp_path / "nowhere" / "report.json"
     message = error_line("evaluate", *arguments, f"--output={output}")
     assert f"No such file or directory, at {str(output)!r}" in message
@@ -299,8 +299,9 @@ def run_report(monkeypatch, capsys, tmp_path, *arguments):
 @pytest.mark.slow
 def test_rows_of_every_kind(paths, given, tmp_path, monkeypatch, capsys):
     arguments = [
-        f"--data={paths['data']}", f"--checkpoint={paths['checkpoint']}",
-        f"--module={paths['module']}", "--baselines=tfidf,bm25,sim", f"--vectors={paths['module']}",
+        f"--data={paths['data']}", f"--encoder={paths['checkpoint']}",
+        f"--encoder={paths['module']}", "--baselines=tfidf,bm25,sim",
+        f"--vectors={paths['module']}",
         f"--vectors={paths['checkpoint']}", f"--train_data={given}", "--k=1,5",
         "--max_examples=210",
     ]  # fmt: skip
@@ -333,7 +334,7 @@ def test_rows_of_every_kind(paths, given, tmp_path, monkeypatch, capsys):
 def test_given_candidates(paths, given, tmp_path, monkeypatch, capsys):
     report, _ = run_report(
         monkeypatch, capsys, tmp_path, f"--candidates={given}", f"--train_data={given}",
-        "--baselines=tfidf", f"--module={paths['module']}",
+        "--baselines=tfidf", f"--encoder={paths['module']}",
     )  # fmt: skip
     single = evaluate(paths["module"], candidates=given)
     assert single["candidates"] == given
@@ -443,22 +444,22 @@ def test_vectors_of_one_signature(paths, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--module=m"], "from --data or from --candidates. Received: neither"),
-        (["--data=d", "--candidates=c", "--module=m"], "Received: both"),
-        (["--data=d"], "Something must rank"),
+        (["--encoder=m"], "from --data or from --candidates. Received: neither"),
+        (["--data=d", "--candidates=c", "--encoder=m"], "Received: both"),
+        (["--data=d"], "Nothing to evaluate. Pass --encoder"),
         (["--data=d", "--baselines=tf"], "are tfidf, bm25, sim, map, map_dot. Received: tf."),
         (["--data=d", "--baselines=sim"], "sim and map compare the vectors"),
         (["--data=d", "--baselines=tfidf", "--vectors=m"], "sim and map compare the vectors"),
         (["--candidates=c", "--baselines=tfidf"], "fitted on training examples. Received: none"),
-        (["--candidates=c", "--module=m", "--split=dev"], "--split with --candidates"),
-        (["--candidates=c", "--module=m", "--by_source"], "--by_source with --candidates"),
-        (["--candidates=c", "--module=m", "--block_size=9"], "--block_size with --candidates"),
-        (["--data=d", "--module=m", "--vector_signature=s"], "--vector_signature without"),
-        (["--data=d", "--module=m", "--train_data=t"], "--train_data without a baseline"),
-        (["--data=d", "--module=m", "--train_examples=3"], "--train_examples without a baseline"),
-        (["--data=d", "--module=m", "--k=101"], "k [101], 100 candidates"),
-        (["--data=d", "--module=m", "--module=n", "--output=a.json"], "for one model on --data"),
-        (["--data=d", "--module=m", "--precision=mixed_bfloat16"], "its own precision"),
+        (["--candidates=c", "--encoder=m", "--split=dev"], "--split with --candidates"),
+        (["--candidates=c", "--encoder=m", "--by_source"], "--by_source with --candidates"),
+        (["--candidates=c", "--encoder=m", "--block_size=9"], "--block_size with --candidates"),
+        (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature without"),
+        (["--data=d", "--encoder=m", "--train_data=t"], "--train_data without a baseline"),
+        (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples without a baseline"),
+        (["--data=d", "--encoder=m", "--k=101"], "k [101], 100 candidates"),
+        (["--data=d", "--encoder=m", "--encoder=n", "--output=a.json"], "for one model on --data"),
+        (["--data=d", "--encoder=m", "--precision=mixed_bfloat16"], "its own precision"),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_fit(monkeypatch, arguments, message):
@@ -478,7 +479,7 @@ def test_errors_of_given_candidates(given, tmp_path, monkeypatch):
 def test_scores_by_source(paths, tmp_path, monkeypatch, capsys):
     report, printed = run_report(
         monkeypatch, capsys, tmp_path, f"--data={paths['data']}", "--by_source",
-        f"--module={paths['module']}",
+        f"--encoder={paths['module']}",
     )  # fmt: skip
     groups = report["rows"][0]["groups"]
     assert list(groups) == ["all", "source reddit"]
@@ -545,7 +546,7 @@ def test_rows_of_rankers(paths, given, tmp_path, monkeypatch, capsys):
         save_checkpoint(folders[head], ranker, vocabulary=vocabulary, training={})
     report, _ = run_report(
         monkeypatch, capsys, tmp_path, f"--candidates={given}", "--k=1", "--history=joined",
-        *(f"--checkpoint={folder}" for folder in [paths["checkpoint"], *folders.values()]),
+        *(f"--encoder={folder}" for folder in [paths["checkpoint"], *folders.values()]),
     )  # fmt: skip
     rows = report["rows"]
     assert [row["name"] for row in rows] == [paths["checkpoint"], *folders.values()]

@@ -470,7 +470,7 @@ def test_an_existing_folder_is_kept_unless_told(checkpoint, tmp_path, monkeypatc
 
 
 def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypatch):
-    """`--checkpoint run --output run --overwrite` would delete the run."""
+    """`--encoder run --output run --overwrite` would delete the run."""
     monkeypatch.setattr(writing, "save_portable", save_little)
     run = shutil.copytree(checkpoint, tmp_path / "run")
     files = sorted(run.rglob("*"))
@@ -545,9 +545,7 @@ def test_arguments_are_checked(checkpoint):
 @pytest.mark.slow
 def test_script(checkpoint, tmp_path):
     output = tmp_path / "hub_modules" / "convert" / "1"
-    done = run_python(
-        ROOT / "export.py", f"--checkpoint={checkpoint}", f"--output={output}", cwd=ROOT
-    )
+    done = run_python(ROOT / "export.py", f"--encoder={checkpoint}", f"--output={output}", cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"wrote {output}" in done.stdout
     assert hub.load(str(output))(["how are you"]).shape == (1, 128)
@@ -556,7 +554,7 @@ def test_script(checkpoint, tmp_path):
 def test_script_errors_are_one_line(checkpoint, tmp_path, monkeypatch):
     def error_line(checkpoint, output):
         with pytest.raises(SystemExit) as caught:
-            arguments = (f"--checkpoint={checkpoint}", f"--output={output}")
+            arguments = (f"--encoder={checkpoint}", f"--output={output}")
             call_command("export", *arguments)
         assert "\n" not in caught.value.code
         return caught.value.code

@@ -402,7 +402,7 @@ def test_script(checkpoints, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(writing, "save_portable", lambda module, folder, **_: written.append(
         (type(module).__name__, Path(folder).mkdir(exist_ok=True))
     ))  # fmt: skip
-    arguments = (f"--checkpoint={checkpoints['cross']}", f"--output={tmp_path / 'm'}")
+    arguments = (f"--encoder={checkpoints['cross']}", f"--output={tmp_path / 'm'}")
     call_command("export", *arguments, "--network_bits=8")
     assert [name for name, _ in written] == ["CrossRankerModule"]
     assert f"wrote {tmp_path / 'm'}" in capsys.readouterr().out

@@ -171,7 +171,7 @@ def right(share):
 def train(checkpoint, tmp_path, *arguments):
     data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
     call_command(
-        "intent", "train", "--finetune", f"--checkpoint={checkpoint}", f"--data={data}",
+        "intent", "train", "--finetune", f"--encoder={checkpoint}", f"--data={data}",
         f"--output={tmp_path / 'model'}", "--epochs=20", "--hidden_dim=8", "--precision=float32",
         "--out_of_scope=confidence", *arguments,
     )  # fmt: skip
@@ -313,7 +313,7 @@ def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp
     data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
     with pytest.raises(SystemExit, match=r"--kind=similarity and a model without them. Fit what"):
         call_command(
-            "intent", "train", "--finetune", "--kind=similarity", f"--checkpoint={checkpoint}",
+            "intent", "train", "--finetune", "--kind=similarity", f"--encoder={checkpoint}",
             f"--data={data}", f"--output={tmp_path / 'model'}",
         )  # fmt: skip
 
@@ -322,7 +322,7 @@ def test_options_of_the_head_are_refused_before_anything_is_trained(tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
     with pytest.raises(SystemExit, match=r"epochs=500, .* learning_rate=nan"):
         call_command(
-            "intent", "train", "--finetune", "--checkpoint=/nowhere", "--learning_rate=nan",
+            "intent", "train", "--finetune", "--encoder=/nowhere", "--learning_rate=nan",
             f"--data={data}", f"--output={tmp_path / 'model'}",
         )  # fmt: skip
 
@@ -331,7 +331,7 @@ def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS[::4], LABELS[::4])
     with pytest.raises(SystemExit, match="one example of each intent"):
         call_command(
-            "intent", "train", "--finetune", f"--checkpoint={checkpoint}", f"--data={data}",
+            "intent", "train", "--finetune", f"--encoder={checkpoint}", f"--data={data}",
             f"--output={tmp_path / 'model'}",
         )  # fmt: skip
     assert not (tmp_path / "model").exists()

@@ -84,7 +84,7 @@ def test_another_encoder_is_refused(folders, tmp_path):
     shutil.copytree(folders / "model", tmp_path / "model")
     (tmp_path / "model" / "sha256.json").unlink()
     (tmp_path / "model" / MODEL_FILE).write_text(json.dumps(described))
-    with pytest.raises(ValueError, match=r"gone', which does not exist.*--module"):
+    with pytest.raises(ValueError, match=r"gone', which does not exist.*--encoder"):
         IntentClassifier.load(tmp_path / "model")
 
 
@@ -92,7 +92,7 @@ def test_a_function_is_given_again(tmp_path):
     classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, [ord(x[0]) for x in LABELS])
     classifier.save(tmp_path / "model")
     with pytest.raises(
-        ValueError, match=r"no path \(WordEncoder\). Pass it as encoder= in Python, or --module"
+        ValueError, match=r"no path \(WordEncoder\). Pass it as encoder= in Python, or --encoder"
     ):
         IntentClassifier.load(tmp_path / "model")
     with pytest.raises(ValueError, match=r"encodes .* differently"):
@@ -108,7 +108,7 @@ def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, fo
     path = folders / form
     if form == "tiny.onnx" and not path.exists():
         pytest.importorskip("onnxruntime")
-        call_command("export", "--checkpoint", folders / "checkpoint_a", "--output", path)
+        call_command("export", "--encoder", folders / "checkpoint_a", "--output", path)
     encoder = SentenceEncoder(path, batch_size=3)
     classifier = IntentClassifier(encoder, **QUICK).fit(TEXTS, LABELS)
     classifier.save(tmp_path / "one")
@@ -325,7 +325,7 @@ def test_a_killed_serving_module_leaves_nothing_under_its_name(folders, tmp_path
     )
     write_csv(tmp_path / "train.csv")
     command = [
-        "intent", "train", f"--data={tmp_path / 'train.csv'}", f"--module={folders / 'module_a'}",
+        "intent", "train", f"--data={tmp_path / 'train.csv'}", f"--encoder={folders / 'module_a'}",
         f"--output={tmp_path / 'model'}", f"--serving_module={tmp_path / 'serving'}",
         "--epochs=30", "--hidden_dim=8",
     ]  # fmt: skip
@@ -384,7 +384,7 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
     widest = np.argmax(np.diff(scores))
     call_command(
-        "intent", "train", *(f"--module={module}" for module in modules), f"--data={data}",
+        "intent", "train", *(f"--encoder={module}" for module in modules), f"--data={data}",
         f"--output={tmp_path / 'model'}", "--epochs=30", "--hidden_dim=8",
         "--out_of_scope=distance", f"--threshold={scores[widest : widest + 2].mean()}",
         f"--serving_module={serving}",

@@ -156,7 +156,7 @@ def test_the_commands(tiny_modules, tmp_path, capsys, separator):
     data = write_csv(tmp_path / "train.csv", separator)
     model = tmp_path / "model"
     train = [
-        "intent", "train", f"--module={tiny_modules['single'][1]}", f"--data={data}",
+        "intent", "train", f"--encoder={tiny_modules['single'][1]}", f"--data={data}",
         f"--output={model}", f"--label_separator={separator}",
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="--epochs with --label_separator"):
@@ -182,7 +182,7 @@ def test_the_commands(tiny_modules, tmp_path, capsys, separator):
 def test_a_separator_that_is_none_is_refused_by_the_command(tmp_path):
     with pytest.raises(SystemExit, match="A label_separator is what stands between"):
         call_command(
-            "intent", "train", "--module=/nowhere", f"--data={write_csv(tmp_path / 'train.csv')}",
+            "intent", "train", "--encoder=/nowhere", f"--data={write_csv(tmp_path / 'train.csv')}",
             f"--output={tmp_path / 'model'}", "--label_separator=",
         )  # fmt: skip
 

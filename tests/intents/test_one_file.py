@@ -91,7 +91,7 @@ def test_the_commands_write_and_read_it(made, tmp_path, capsys):
     call_command("intent", "evaluate", f"--model={output}", f"--data={data}")
     assert "accuracy" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="holds its encoder"):
-        call_command("intent", "evaluate", f"--model={output}", f"--data={data}", "--module=x")
+        call_command("intent", "evaluate", f"--model={output}", f"--data={data}", "--encoder=x")
 
 
 def test_its_encoder_is_read_as_one(made):

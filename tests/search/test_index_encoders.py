@@ -114,7 +114,7 @@ def test_fingerprints(folders, tmp_path):
 def test_commands_in_fresh_processes(folders, tmp_path):
     candidates = tmp_path / "candidates.txt"
     candidates.write_text("\n".join(TEXTS) + "\n\n")
-    checkpoint = f"--checkpoint={folders['poly']}"
+    checkpoint = f"--encoder={folders['poly']}"
     done = run_command(
         "index",
         "build",
@@ -146,11 +146,11 @@ def test_commands_with_reranking(folders, tmp_path, monkeypatch, capsys):
     candidates.write_text("\n".join(TEXTS))
     for name in ("bi", "poly"):
         call_command(
-            "index", "build", f"--checkpoint={folders[name]}",
+            "index", "build", f"--encoder={folders[name]}",
             f"--input={candidates}", f"--output={tmp_path / name}", "--batch_size=7",
         )  # fmt: skip
     capsys.readouterr()
-    search = ["search", f"--checkpoint={folders['bi']}", f"--cache={tmp_path / 'bi'}",
+    search = ["search", f"--encoder={folders['bi']}", f"--cache={tmp_path / 'bi'}",
               "--queries=the cat sat", "--top_k=4", "--top_n=20"]  # fmt: skip
     first = CandidateIndex(CandidateCache(tmp_path / "bi"), load_encoder(folders["bi"]))
     for second, options in (
@@ -170,7 +170,7 @@ def test_command_with_faiss(folders, tmp_path, monkeypatch, capsys):
     pytest.importorskip("faiss")
     index = make_index(folders, "bi", tmp_path)
     call_command(
-        "index", "search", f"--checkpoint={folders['bi']}",
+        "index", "search", f"--encoder={folders['bi']}",
         f"--cache={index.cache.folder}", "--queries=the cat sat", "--faiss=flat",
     )  # fmt: skip
     shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
@@ -180,11 +180,11 @@ def test_command_with_faiss(folders, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["build", "--checkpoint={bi}", "--input={tmp}/none", "--output={tmp}/c"], "No such file"),
-        (["build", "--checkpoint={bi}", "--input={tmp}/empty", "--output={tmp}/c"], "a candidate"),
-        (["search", "--checkpoint={bi}", "--cache={tmp}", "--queries=a"], "candidates.json"),
+        (["build", "--encoder={bi}", "--input={tmp}/none", "--output={tmp}/c"], "No such file"),
+        (["build", "--encoder={bi}", "--input={tmp}/empty", "--output={tmp}/c"], "a candidate"),
+        (["search", "--encoder={bi}", "--cache={tmp}", "--queries=a"], "candidates.json"),
         (
-            ["build", "--module={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
+            ["build", "--encoder={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
             "convert-tf export",
         ),
     ],
@@ -203,9 +203,9 @@ def test_command_errors_are_one_line(folders, tmp_path, monkeypatch, arguments, 
     ("arguments", "message"),
     [
         (["make"], "no command 'index make'"),
-        (["build", "--checkpoint=c", "--input=i"], "--output must be given"),
-        (["search", "--module=m", "--checkpoint=c", "--cache=c", "--queries=q"], "pass one"),
-        (["search", "--module=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "goes with"),
+        (["build", "--encoder=c", "--input=i"], "--output must be given"),
+        (["search", "--module=m", "--cache=c", "--queries=q"], "--module is --encoder now"),
+        (["search", "--encoder=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "goes with"),
     ],
 )
 def test_wrong_usage(monkeypatch, arguments, message):

@@ -436,7 +436,7 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
     from convert_tf import SentenceEncoder
 
     command = [sys.executable, "-m", "convert_tf", "serve", "--port=0", "--compute_dtype=float32",
-               f"--module={tiny_modules['multi'][1]}"]  # fmt: skip
+               f"--encoder={tiny_modules['multi'][1]}"]  # fmt: skip
     log = tmp_path / "log"
     with open(log, "w", encoding="utf-8") as file:
         process = subprocess.Popen(
@@ -484,7 +484,7 @@ def run(output, columns):
 
 backend.run = run
 sentence_encoder.SentenceEncoder = lambda *_, **__: encoder
-sys.exit(main(["serve", "--module=letters", "--port=0"]))
+sys.exit(main(["serve", "--encoder=letters", "--port=0"]))
 """
 
 

@@ -165,7 +165,7 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path, negativ
         mine(str(other), corpus.arrays, output)
     assert not Path(output).exists()
     with pytest.raises(SystemExit, match="mine: Negatives are mined from token ids"):
-        call_command("mine", f"--checkpoint={single}",
+        call_command("mine", f"--encoder={single}",
                     f"--data={corpus.records}", f"--output={output}")  # fmt: skip
 
 

@@ -1,12 +1,11 @@
 r"""Encodes candidates once, for many searches.
 
 ```
-convert-tf index build --module hub_modules/convert/1 --input candidates.txt --output cache/ \
-    --dtype int8
+convert-tf index build --input candidates.txt --output cache/ --dtype int8
 ```
 
-`--checkpoint` takes the place of `--module` for a dual encoder or a bi- or poly-encoder that
-`convert-tf train` wrote. `convert_tf.search.cache` says what is in the folder.
+`--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` says what is in
+the folder.
 """
 
 from typing import Any
@@ -16,7 +15,6 @@ from convert_tf.cli.flags import (
     Define,
     define_encoder,
     define_search_kind,
-    one_encoder,
     same,
 )
 from convert_tf.search.cache import DTYPES
@@ -33,12 +31,11 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    model = one_encoder(values)
     from convert_tf.search.encoders import load_encoder
     from convert_tf.search.writing import write_cache
     from convert_tf.storage.lines import filled_lines
 
-    encoder = load_encoder(model, kind=values.kind)
+    encoder = load_encoder(values.encoder, kind=values.kind)
     cache = write_cache(
         values.output,
         filled_lines(values.input),

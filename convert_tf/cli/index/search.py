@@ -1,13 +1,11 @@
 r"""Finds the best of many candidates for a context: all are scored, or those that FAISS finds.
 
 ```
-convert-tf index search --module hub_modules/convert/1 --cache cache/ \
-    --queries "how do I reset my password?" --top_k 5
+convert-tf index search --cache cache/ --queries "how do I reset my password?" --top_k 5
 ```
 
-`--checkpoint` takes the place of `--module` for a dual encoder or a bi- or poly-encoder that
-`convert-tf train` wrote; it is the one that the cache was built with. `--rerank_checkpoint`, of any
-head, scores the first `--top_n` anew.
+`--encoder` is the one that the cache was built with. `--rerank_checkpoint`, of any head, scores the
+first `--top_n` anew.
 """
 
 from typing import Any
@@ -20,7 +18,6 @@ from convert_tf.cli.flags import (
     check_read,
     define_encoder,
     define_search_kind,
-    one_encoder,
 )
 
 
@@ -47,7 +44,6 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    model = one_encoder(values)
     check_queries(values)
     if values.rerank_checkpoint is None:
         if values.rerank_cache is not None:
@@ -60,7 +56,7 @@ def run(values: Any) -> None:
     from convert_tf.search.protocol import Index
     from convert_tf.search.reranked import RerankedIndex
 
-    encoder = load_encoder(model, kind=values.kind)
+    encoder = load_encoder(values.encoder, kind=values.kind)
     cache = CandidateCache(values.cache)
     index: Index
     if values.faiss is None:

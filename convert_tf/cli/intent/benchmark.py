@@ -1,7 +1,7 @@
 r"""Compares encoders and heads on few examples of each intent, drawn several times.
 
 ```
-convert-tf intent benchmark --module hub_modules/convert/1 --train train.csv --test test.csv \
+convert-tf intent benchmark --encoder convert --train train.csv --test test.csv \
     --shots 5,10,30,full --seeds 3 --output results/
 ```
 
@@ -12,18 +12,23 @@ import os
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import NEEDED, Define, define_encoder
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.heldout import LEXICAL
 from convert_tf.intents.tuning import HEADS
 
 
 def define_flags(define: Define) -> None:
-    define("module", [], "A row: module that convert-tf export wrote, or .onnx file.", repeats=True)
+    define_encoder(
+        define,
+        [],
+        text="a row; a released name, the folder of a run or of a module, or an .onnx file.",
+        repeats=True,
+    )
     define(
         "kind",
         ANY_KIND,
-        "Encodings of --module: sentence: those of encode; similarity: those of "
+        "Encodings of --encoder: sentence: those of encode; similarity: those of "
         "encode_similarity; auto: those from which more held-out examples are answered right.",
         choices=[ANY_KIND, *KINDS_OF_ENCODING],
     )
@@ -40,7 +45,7 @@ def define_flags(define: Define) -> None:
     define(
         "names",
         False,
-        "Whether each head on a --module also has a row where names of intents are examples where "
+        "Whether each head on an encoder also has a row where names of intents are examples where "
         "that helps, with --lexical beside words.",
     )
     define(
@@ -140,7 +145,7 @@ def _rows(values: Any, data: Any) -> list[Any]:
         tfidf_row,
     )
 
-    modules = list(values.module)
+    modules = list(values.encoder)
     encoders: list[tuple[str, Any]] = [(path, path) for path in modules]
     encoders += [(name, encoder_of_file(path)) for name, path in _named(values, "vectors")]
     if values.untrained is not None:
@@ -164,7 +169,7 @@ def _rows(values: Any, data: Any) -> list[Any]:
     rows += [finetuned_row(path) for path in values.finetune]
     if not rows:
         raise ValueError(
-            "There must be a row. Received: none. Give --module, --vectors, --untrained, "
+            "There must be a row. Received: none. Give --encoder, --vectors, --untrained, "
             "--finetune or --tfidf."
         )
     return rows

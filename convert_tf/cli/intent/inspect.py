@@ -1,7 +1,7 @@
 """Looks at labelled examples before they train anything: overlaps, likely errors, duplicates.
 
 ```
-convert-tf intent inspect --module convert --data train.csv --output inspection/
+convert-tf intent inspect --data train.csv --output inspection/
 ```
 
 An example is a suspect where the three nearest examples of another intent are nearer than those of
@@ -11,7 +11,7 @@ its own. `--output` gets `inspection.json` and `map.png`.
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
@@ -21,10 +21,13 @@ MAP_FILE = "map.png"
 
 
 def define_flags(define: Define) -> None:
-    define(
-        "module", NEEDED, "Module, .onnx file or released name; several are concatenated.",
+    define_encoder(
+        define,
+        [DEFAULT_ENCODER],
+        text="a released name, the folder of a run or of a module, or an .onnx file. The vectors "
+        "of several are joined.",
         repeats=True,
-    )  # fmt: skip
+    )
     define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
     define("output", None, "Folder of the results.")
     define(
@@ -41,7 +44,7 @@ def run(values: Any) -> None:
     from convert_tf.intents.inspection import inspect_examples, inspection_text
 
     data = read_files(values.data)
-    encodings = IntentEncodings(list(values.module))
+    encodings = IntentEncodings(list(values.encoder))
     report = inspect_examples(encodings, data, duplicate_cosine=values.duplicate_cosine)
     print(inspection_text(report, shown=values.top_k))
     if values.output is None:

@@ -1,11 +1,9 @@
 r"""Trains an intent classifier on frozen encodings, or fine-tunes the encoder, too.
 
 ```
-convert-tf intent train --module hub_modules/convert/1 --data train.csv --output model/
-convert-tf intent train --finetune --checkpoint hub_modules/convert/1 --data train.csv \
-    --output model/
-convert-tf intent train --label_separator=+ --module hub_modules/convert/1 --data train.csv \
-    --output model/
+convert-tf intent train --data train.csv --output model/
+convert-tf intent train --encoder convert --finetune --data train.csv --output model/
+convert-tf intent train --label_separator=+ --data train.csv --output model/
 ```
 
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
@@ -16,7 +14,15 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 import os
 from typing import TYPE_CHECKING, Any
 
-from convert_tf.cli.flags import NEEDED, Define, check_read
+from convert_tf.checkpoints.released import ONNX_SUFFIX
+from convert_tf.cli.flags import (
+    DEFAULT_ENCODER,
+    NEEDED,
+    Define,
+    check_read,
+    define_encoder,
+    one_or_list,
+)
 from convert_tf.config.base import PRECISIONS
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.head import LOGISTIC_C
@@ -33,15 +39,16 @@ _NETWORK = tuple(name for name in OPTIONS["network"] if name != "patience")
 # What a classifier of several intents has not.
 _OF_ONE_INTENT = (
     "head", *OPTIONS["network"], "tune", "validation", "out_of_scope", "out_of_scope_label",
-    "finetune", "checkpoint", "precision", "serving_module", "names",
+    "finetune", "precision", "serving_module", "names",
 )  # fmt: skip
 
 
 def define_flags(define: Define) -> None:
-    define(
-        "module",
-        [],
-        "Module that convert-tf export wrote, or .onnx file. Several are concatenated.",
+    define_encoder(
+        define,
+        [DEFAULT_ENCODER],
+        text="a released name, the folder of a run or of a module, or an .onnx file. The vectors "
+        "of several are joined.",
         repeats=True,
     )
     define(
@@ -108,11 +115,7 @@ def define_flags(define: Define) -> None:
     define(
         "finetune",
         False,
-        "Train the encoder of --checkpoint, too, and keep it if that helps; its module goes to "
-        "OUTPUT/module.",
-    )
-    define(
-        "checkpoint", None, "With --finetune: a folder that convert-tf train wrote, or a module."
+        "Train the encoder too, and keep it if that helps; its module goes to OUTPUT/module.",
     )
     define("precision", "auto", "Of the encoder, with --finetune.", choices=PRECISIONS)
     define(
@@ -135,7 +138,7 @@ def run(values: Any) -> None:
                 if head != values.head and not has_several
                 for name in OPTIONS[head]
             ],
-            "without --finetune": () if values.finetune else ("checkpoint", "precision"),
+            "without --finetune": () if values.finetune else ("precision",),
         },
     )
     _check_paths(values)
@@ -167,7 +170,7 @@ def _train_several(values: Any) -> None:
 
     examples = read_files(values.data, needs_labels=False)
     classifier = MultiIntentClassifier(
-        _encoder(values),
+        one_or_list(values.encoder),
         logistic_c=values.logistic_c,
         lexical=None if values.lexical == "none" else values.lexical,
         threshold=values.threshold,
@@ -185,10 +188,6 @@ def _train_several(values: Any) -> None:
     )
 
 
-def _encoder(values: Any) -> Any:
-    return values.module[0] if len(values.module) == 1 else list(values.module)
-
-
 def _train(values: Any, params: dict[str, Any]) -> None:
     from convert_tf.intents.classifier import IntentClassifier
     from convert_tf.intents.data import read_files
@@ -199,7 +198,7 @@ def _train(values: Any, params: dict[str, Any]) -> None:
         from convert_tf.intents.finetuning.classifier import finetuned_classifier
 
         classifier = finetuned_classifier(
-            values.checkpoint,
+            values.encoder[0],
             examples,
             validation,
             output=values.output,
@@ -208,7 +207,7 @@ def _train(values: Any, params: dict[str, Any]) -> None:
             overwrite=values.overwrite,
         )
     else:
-        classifier = IntentClassifier(_encoder(values), **params)
+        classifier = IntentClassifier(one_or_list(values.encoder), **params)
         classifier.fit(*examples, validation=validation)
         # First: where it is killed, the same command finds no model that it would have to keep.
         _write_serving(classifier, values)
@@ -236,12 +235,11 @@ def _write_serving(classifier: "IntentClassifier", values: Any) -> None:
 
 def _check_paths(values: Any) -> None:
     """Refuses what would fail after minutes."""
-    modules, serving = list(values.module), values.serving_module
-    if values.finetune == bool(modules) or values.finetune != (values.checkpoint is not None):
+    encoders, serving = list(values.encoder), values.serving_module
+    if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
-            "An encoder is a --module, or with --finetune a --checkpoint. Received: "
-            f"{len(modules)} modules, checkpoint {values.checkpoint!r} and "
-            f"{'' if values.finetune else 'no '}--finetune."
+            "--finetune trains one encoder, a run or a module. Received: --encoder "
+            f"{', '.join(encoders)}."
         )
     from convert_tf.intents.folder import classifier_folder
 
@@ -250,9 +248,9 @@ def _check_paths(values: Any) -> None:
         from convert_tf.intents.serving import serving_folder
 
         serving_folder(serving, overwrite=values.overwrite)
-    files = [module for module in modules if not os.path.isdir(module)]
+    files = [encoder for encoder in encoders if not os.path.isdir(encoder)]
     if serving and files:
         raise ValueError(
-            f"A serving module is made of modules. Received: {files[0]!r}, which is no folder. "
+            f"--serving_module needs the folder of a module. Received: --encoder {files[0]}. "
             "Train with a module's folder, or leave --serving_module out."
         )
