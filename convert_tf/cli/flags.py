@@ -78,10 +78,12 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
       leave_out: fields that get no flag.
     """
     fields: dict[str, list[dataclasses.Field]] = {}
+    headings: dict[str, str] = {}
     for config in configs:
         for field in dataclasses.fields(config):
             if field.name not in leave_out:
                 fields.setdefault(field.name, []).append(field)
+                headings.setdefault(field.name, getattr(config, "heading", FLAGS))
     for name, (field, *others) in fields.items():
         text = field.metadata["text"]
         # 0 and "" say that another flag decides, or the model.
@@ -94,7 +96,7 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
             text,
             kind=int if field.default is None else type(field.default),
             choices=list(dict.fromkeys(c for f in (field, *others) for c in f.metadata["choices"])),
-            group=field.metadata["group"] or FLAGS,
+            group=field.metadata["group"] or headings[name],
             is_common=field.metadata["is_common"],
         )
 

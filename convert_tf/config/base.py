@@ -75,7 +75,7 @@ def option(
     Args:
       default: its value where none is given.
       text: what it is, for the help.
-      group: heading under which the help lists it.
+      group: heading under which the help lists it, if it is not the class's.
       is_common: whether the short help lists it too.
       choices: the values it may have.
       at_least, above, at_most, below: bounds of a number.
@@ -114,10 +114,12 @@ class Config:
     """JSON in and out; unknown keys are an error that lists the valid ones.
 
     Attributes:
+      heading: under which the help lists the fields that have no `group`.
       former: fields that earlier versions had, and the value with which a file that has them is
         still read; None where any value is.
     """
 
+    heading: ClassVar[str] = ""
     former: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
@@ -130,8 +132,11 @@ class Config:
 
     def group(self, name: str) -> dict[str, Any]:
         """The fields that the help lists under one heading, with their values."""
-        fields = [field for field in dataclasses.fields(self) if field.metadata["group"] == name]
-        return {field.name: getattr(self, field.name) for field in fields}
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if (field.metadata["group"] or self.heading) == name
+        }
 
     def unread(self, names: Sequence[str]) -> dict[str, str]:
         """Which of the named fields have no effect: name → the field that decides it."""

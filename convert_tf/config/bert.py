@@ -4,7 +4,7 @@ Reference: arXiv 1905.01969 §4.1.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
 
@@ -15,42 +15,33 @@ BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 class BertConfig(Config):
     """What a BERT-shaped trunk is. The defaults are those of BERT-base, uncased."""
 
-    vocab_size: int = option(
-        30_522, "Entries of the vocabulary, hash buckets not counted.", group=MODEL
-    )
+    heading: ClassVar[str] = MODEL
+
+    vocab_size: int = option(30_522, "Entries of the vocabulary, hash buckets not counted.")
     num_oov_buckets: int = option(
-        0, "Hash buckets for tokens outside the vocabulary; 0 with WordPiece.", group=MODEL
+        0, "Hash buckets for tokens outside the vocabulary; 0 with WordPiece."
     )
-    tokenizer: str = option("wordpiece", "wordpiece, subword or sentencepiece.", group=MODEL)
+    tokenizer: str = option("wordpiece", "wordpiece, subword or sentencepiece.")
     start_id: int = option(
-        101,
-        "Id of the token before the first text: [S], or [CLS] of a published model.",
-        group=MODEL,
+        101, "Id of the token before the first text: [S], or [CLS] of a published model."
     )
-    separator_id: int = option(102, "Id of the token after each text: [S], or [SEP].", group=MODEL)
+    separator_id: int = option(102, "Id of the token after each text: [S], or [SEP].")
     surrounds_each: bool = option(
         False,
         "Whether the second text of a joint sequence has an [S] before it, as in [S] c [S] [S] y "
         "[S] (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained with [CLS] c [SEP] y "
         "[SEP].",
-        group=MODEL,
     )
-    mask_id: int = option(
-        103, "Id that the masked language model puts in a token's place.", group=MODEL
-    )
-    dim: int = option(768, "Width of embeddings and blocks.", group=MODEL)
-    num_layers: int = option(12, "Blocks.", group=MODEL)
-    num_heads: int = option(12, "Attention heads of a block.", group=MODEL)
-    feed_forward_dim: int = option(
-        3_072, "Hidden width of the feed-forward layer of a block.", group=MODEL
-    )
+    mask_id: int = option(103, "Id that the masked language model puts in a token's place.")
+    dim: int = option(768, "Width of embeddings and blocks.")
+    num_layers: int = option(12, "Blocks.")
+    num_heads: int = option(12, "Attention heads of a block.")
+    feed_forward_dim: int = option(3_072, "Hidden width of the feed-forward layer of a block.")
     max_positions: int = option(
-        512, "Rows of the position table: longest sequence, in tokens, [S] included.", group=MODEL
+        512, "Rows of the position table: longest sequence, in tokens, [S] included."
     )
-    num_segments: int = option(2, "Rows of the segment table.", group=MODEL)
-    layer_norm_epsilon: float = option(
-        1e-12, "What the layer norms add to the variance.", group=MODEL
-    )
+    num_segments: int = option(2, "Rows of the segment table.")
+    layer_norm_epsilon: float = option(1e-12, "What the layer norms add to the variance.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

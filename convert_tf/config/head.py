@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from convert_tf.config.base import (
     DATA,
     MODEL,
-    OPTIMISATION,
     OUTPUT,
     Config,
     changed,
@@ -32,6 +31,7 @@ class HeadConfig(Config):
     `separate_trunks`, which is off by default.
     """
 
+    heading: ClassVar[str] = MODEL
     former: ClassVar[dict[str, Any]] = {
         "output_std": 0.0,
         "reduction_tokens": None,
@@ -43,49 +43,37 @@ class HeadConfig(Config):
         ),
     }  # fmt: skip
 
-    head: str = option("bi", "A bi-, poly- or cross-encoder.", group=MODEL, choices=HEADS)
+    head: str = option("bi", "A bi-, poly- or cross-encoder.", choices=HEADS)
     reduction: str = option(
         AUTO,
         "How a text becomes one vector. auto is sqrt_n on ConveRT's trunks and first on "
         "BERT-shaped ones.",
-        group=MODEL,
         choices=(AUTO, *REDUCTIONS),
     )
     poly_codes: int = option(
         64,
         "Context vectors of a poly-encoder.",
-        group=MODEL,
         at_least=1,
         at_most=360,
         read_with=("head", ("poly",)),
     )
     poly_variant: str = option(
-        "learnt",
-        "Which vectors those are.",
-        group=MODEL,
-        choices=POLY_VARIANTS,
-        read_with=("head", ("poly",)),
+        "learnt", "Which vectors those are.", choices=POLY_VARIANTS, read_with=("head", ("poly",))
     )
     scale: float = option(
         0.0,
         "Factor of the dot products; 0 takes the one that --init_from was trained with.",
-        group=MODEL,
         at_least=0,
         read_with=("head", _NOT_CROSS),
     )
-    learn_scale: bool = option(
-        False, "Train that factor.", group=MODEL, read_with=("head", _NOT_CROSS)
-    )
+    learn_scale: bool = option(False, "Train that factor.", read_with=("head", _NOT_CROSS))
     separate_trunks: bool = option(
-        False, "Give candidates a trunk of their own, which starts as a copy.", group=MODEL
+        False, "Give candidates a trunk of their own, which starts as a copy."
     )
     max_context_tokens: int = option(
-        120,
-        "Longer contexts are cut on the left, where the oldest turns are.",
-        group=MODEL,
-        at_least=1,
+        120, "Longer contexts are cut on the left, where the oldest turns are.", at_least=1
     )
-    max_candidate_tokens: int = option(60, "Longer candidates are cut.", group=MODEL, at_least=1)
+    max_candidate_tokens: int = option(60, "Longer candidates are cut.", at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +134,6 @@ class RankerTraining(RankingTraining):
     weight_decay: float = option(
         0.0,
         "Decoupled weight decay of --optimizer=adamw.",
-        group=OPTIMISATION,
         at_least=0,
         read_with=("optimizer", ("adamw",)),
     )
@@ -155,23 +142,17 @@ class RankerTraining(RankingTraining):
     freeze: str = option(
         "nothing",
         "What is not trained. Of a published BERT the embeddings stay by default.",
-        group=OPTIMISATION,
         choices=("nothing", "embeddings", "all_but_top_k"),
     )
     trainable_blocks: int = option(
         1,
         "k of --freeze=all_but_top_k: the topmost blocks, which are trained.",
-        group=OPTIMISATION,
         at_least=0,
         read_with=("freeze", ("all_but_top_k",)),
     )
     steps: int = changed(Training, "steps", 0, at_least=0)
     epochs: float = option(
-        1.0,
-        "Passes over the data, in place of --steps.",
-        group=OPTIMISATION,
-        above=0,
-        read_with=("steps", (0,)),
+        1.0, "Passes over the data, in place of --steps.", above=0, read_with=("steps", (0,))
     )
     eval_every: int = changed(Training, "eval_every", 0, at_least=0)
     evaluations_per_epoch: int = option(

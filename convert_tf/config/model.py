@@ -5,7 +5,7 @@ Reference: arXiv 1911.03688 §2.1.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
 
@@ -16,65 +16,43 @@ MAX_TOKENS = 512  # that an exported model reads of a text, unless told otherwis
 class ModelConfig(Config):
     """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
 
-    vocab_size: int = option(
-        31_476, "Entries of the vocabulary, hash buckets not counted.", group=MODEL
-    )
-    num_oov_buckets: int = option(
-        1_000, "Hash buckets for characters outside the vocabulary.", group=MODEL
-    )
-    tokenizer: str = option("subword", "subword (the paper's) or sentencepiece.", group=MODEL)
-    embedding_dim: int = option(
-        512, "Width of subword embeddings and of the transformer blocks.", group=MODEL
-    )
+    heading: ClassVar[str] = MODEL
+
+    vocab_size: int = option(31_476, "Entries of the vocabulary, hash buckets not counted.")
+    num_oov_buckets: int = option(1_000, "Hash buckets for characters outside the vocabulary.")
+    tokenizer: str = option("subword", "subword (the paper's) or sentencepiece.")
+    embedding_dim: int = option(512, "Width of subword embeddings and of the transformer blocks.")
     position_table_sizes: tuple[int, int] = option(
-        (47, 11),
-        "Rows of the two position tables; position i reads row i mod size of each.",
-        group=MODEL,
+        (47, 11), "Rows of the two position tables; position i reads row i mod size of each."
     )
     max_relative_attention: tuple[int, ...] = option(
-        (3, 5, 48, 48, 48, 48),
-        "One entry per block: how many tokens away attention may look.",
-        group=MODEL,
+        (3, 5, 48, 48, 48, 48), "One entry per block: how many tokens away attention may look."
     )
-    num_heads: int = option(
-        1, "Attention heads per block; 1 in the paper, 8 in its ablation A.", group=MODEL
-    )
-    attention_dim: int = option(64, "Query/key width of one head.", group=MODEL)
+    num_heads: int = option(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
+    attention_dim: int = option(64, "Query/key width of one head.")
     use_value_projection: bool = option(
-        False,
-        "Whether attention projects its values; the paper's parameter count says no.",
-        group=MODEL,
+        False, "Whether attention projects its values; the paper's parameter count says no."
     )
     use_relative_bias: bool = option(
-        True,
-        "Whether a learned bias per relative position is added to attention scores.",
-        group=MODEL,
+        True, "Whether a learned bias per relative position is added to attention scores."
     )
-    feed_forward_dim: int = option(
-        2_048, "Hidden width of the feed-forward layer of a block.", group=MODEL
-    )
+    feed_forward_dim: int = option(2_048, "Hidden width of the feed-forward layer of a block.")
     reduction_heads: int = option(
-        2,
-        "Heads of the √N reduction; its output r has reduction_heads × embedding_dim.",
-        group=MODEL,
+        2, "Heads of the √N reduction; its output r has reduction_heads × embedding_dim."
     )
-    reduction_dim: int = option(64, "Query/key width of one reduction head.", group=MODEL)
-    side_layers: int = option(3, "Hidden layers of each side network.", group=MODEL)
-    side_hidden_dim: int = option(1_024, "Width of those layers.", group=MODEL)
-    use_side_skip: bool = option(
-        True, "Whether the side networks have skip connections.", group=MODEL
-    )
-    encoding_dim: int = option(512, "Width of the normalised encodings h.", group=MODEL)
+    reduction_dim: int = option(64, "Query/key width of one reduction head.")
+    side_layers: int = option(3, "Hidden layers of each side network.")
+    side_hidden_dim: int = option(1_024, "Width of those layers.")
+    use_side_skip: bool = option(True, "Whether the side networks have skip connections.")
+    encoding_dim: int = option(512, "Width of the normalised encodings h.")
     embedding_bits: int = option(
-        8, "8 trains the subword table quantization-aware; 32 leaves it alone.", group=MODEL
+        8, "8 trains the subword table quantization-aware; 32 leaves it alone."
     )
     max_tokens: int = option(
-        60, "Longest sequence, in subwords, that training reads; longer texts are cut.", group=MODEL
+        60, "Longest sequence, in subwords, that training reads; longer texts are cut."
     )
     multi_context: bool = option(
-        False,
-        "Whether the model reads earlier turns too, up to ten joined into one text.",
-        group=MODEL,
+        False, "Whether the model reads earlier turns too, up to ten joined into one text."
     )
 
     def __post_init__(self) -> None:

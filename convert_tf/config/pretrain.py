@@ -6,7 +6,7 @@ Reference: arXiv 1905.01969 §4.1.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import DATA, OPTIMISATION, changed, option
+from convert_tf.config.base import DATA, changed, option
 from convert_tf.config.train import Training
 
 
@@ -53,19 +53,13 @@ class Pretraining(Training):
         text="Optimizer steps; masked language model and next utterance take turns.",
     )
     batch_tokens: int = option(
-        32_000,
-        "Tokens of a batch, special tokens and padding counted.",
-        group=OPTIMISATION,
-        is_common=True,
-        at_least=1,
+        32_000, "Tokens of a batch, special tokens and padding counted.", is_common=True, at_least=1
     )
     learning_rate: float = changed(
         Training, "learning_rate", 2e-4, text="Peak learning rate of Adam."
     )
     warmup_steps: int = changed(Training, "warmup_steps", 4_000, at_least=1)
-    dropout: float = option(
-        0.1, "Drop rate on all layers.", group=OPTIMISATION, at_least=0, below=1
-    )
+    dropout: float = option(0.1, "Drop rate on all layers.", at_least=0, below=1)
     eval_examples: int = changed(Training, "eval_examples", 2_000)
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

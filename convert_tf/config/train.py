@@ -24,6 +24,8 @@ from convert_tf.config.base import (
 class Training(Config):
     """What every kind of training run reads; the subclasses have the defaults of their papers."""
 
+    heading: ClassVar[str] = OPTIMISATION
+
     data: str = option(
         "",
         "Folder that convert-tf prepare or tokenize wrote, or a file of your own pairs or "
@@ -31,30 +33,19 @@ class Training(Config):
         group=DATA,
         is_common=True,
     )
-    steps: int = option(100_000, "Optimizer steps.", group=OPTIMISATION, is_common=True, at_least=1)
-    learning_rate: float = option(
-        1.0, "Peak learning rate.", group=OPTIMISATION, is_common=True, above=0
-    )
+    steps: int = option(100_000, "Optimizer steps.", is_common=True, at_least=1)
+    learning_rate: float = option(1.0, "Peak learning rate.", is_common=True, above=0)
     warmup_steps: int = option(
-        0,
-        "Steps in which the learning rate rises to its peak.",
-        group=OPTIMISATION,
-        is_common=True,
-        at_least=0,
+        0, "Steps in which the learning rate rises to its peak.", is_common=True, at_least=0
     )
     precision: str = option(
         "auto",
         "Number format; auto takes what is fast on this device.",
-        group=OPTIMISATION,
         is_common=True,
         choices=PRECISIONS,
     )
     seed: int = option(
-        0,
-        "Seed of the data order, weights and dropout.",
-        group=OPTIMISATION,
-        is_common=True,
-        at_least=0,
+        0, "Seed of the data order, weights and dropout.", is_common=True, at_least=0
     )
     eval_every: int = option(
         5_000, "Steps between evaluations.", group=OUTPUT, is_common=True, at_least=1
@@ -75,39 +66,26 @@ class RankingTraining(Training):
     """What runs of dual encoders and of rankers read."""
 
     batch_size: int = option(
-        512,
-        "Pairs per step, which are negatives of one another.",
-        group=OPTIMISATION,
-        is_common=True,
-        at_least=2,
+        512, "Pairs per step, which are negatives of one another.", is_common=True, at_least=2
     )
-    optimizer: str = option("adadelta", "Optimizer.", group=OPTIMISATION)
+    optimizer: str = option("adadelta", "Optimizer.")
     final_learning_rate: float = option(
         0.001,
         "Learning rate at the last step, reached by cosine decay. If you set only --learning_rate, "
         "it keeps its share of the peak.",
-        group=OPTIMISATION,
         at_least=0,
     )
     label_smoothing: float = option(
         0.2,
         "Probability taken from the right response and spread evenly over the negatives.",
-        group=OPTIMISATION,
         at_least=0,
         below=1,
     )
     l2: float = option(
-        1e-5,
-        "Factor of the sum of squared matrix weights that is added to the loss.",
-        group=OPTIMISATION,
-        at_least=0,
+        1e-5, "Factor of the sum of squared matrix weights that is added to the loss.", at_least=0
     )
-    embedding_dropout: float = option(
-        0.0, "Drop rate after the embedding.", group=OPTIMISATION, at_least=0, below=1
-    )
-    attention_dropout: float = option(
-        0.0, "Drop rate after self-attention.", group=OPTIMISATION, at_least=0, below=1
-    )
+    embedding_dropout: float = option(0.0, "Drop rate after the embedding.", at_least=0, below=1)
+    attention_dropout: float = option(0.0, "Drop rate after self-attention.", at_least=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,63 +183,46 @@ class EncoderTraining(RankingTraining):
         0,
         "Pairs that are encoded at a time, to save memory; a divisor of --batch_size. Loss and "
         "gradient stay the same. 0 encodes the whole batch at once.",
-        group=OPTIMISATION,
         at_least=0,
     )
-    scale_start: float = option(
-        1.0, "Factor of the cosines at step 0.", group=OPTIMISATION, above=0
-    )
+    scale_start: float = option(1.0, "Factor of the cosines at step 0.", above=0)
     scale_end: float = option(
         0.0,
         "Factor of the cosines after --scale_anneal_steps; 0 for the square root of "
         "--encoding_dim.",
-        group=OPTIMISATION,
         at_least=0,
     )
     scale_anneal_steps: int = option(
-        10_000,
-        "Steps over which the factor of the cosines changes linearly.",
-        group=OPTIMISATION,
-        at_least=0,
+        10_000, "Steps over which the factor of the cosines changes linearly.", at_least=0
     )
     history_only: bool = option(
-        False,
-        "Train only the networks that read earlier turns, of a multi-context model.",
-        group=OPTIMISATION,
+        False, "Train only the networks that read earlier turns, of a multi-context model."
     )
     mask_duplicates: bool = option(
-        False,
-        "Do not use a response that equals a context's own as its negative.",
-        group=OPTIMISATION,
+        False, "Do not use a response that equals a context's own as its negative."
     )
     ranking: float = option(
         1.0,
         "Weight of the ranking loss. 0 learns from a teacher or from intents alone.",
-        group=OPTIMISATION,
         at_least=0,
     )
     ranking_distillation: float = option(
         0.0,
         "Weight of the cross-entropy with the choice of --ranking_teacher among the responses of "
         "the batch.",
-        group=OPTIMISATION,
         at_least=0,
     )
     distillation: float = option(
         0.0,
         "Weight of 1 − cosine between the vector of a text by --teacher and a linear map of its "
         "reduced encoding.",
-        group=OPTIMISATION,
         at_least=0,
     )
     intent_contrast: float = option(
-        0.0,
-        "Weight of a loss that draws --utterances with the same label together.",
-        group=OPTIMISATION,
-        at_least=0,
+        0.0, "Weight of a loss that draws --utterances with the same label together.", at_least=0
     )
     start_from_teacher: bool = option(
-        False, "Start the subword table from the vectors of --teacher.", group=OPTIMISATION
+        False, "Start the subword table from the vectors of --teacher."
     )
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ def test_help_starts_with_an_example_and_loads_nothing_heavy(name):
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"convert-tf {name} --") or name in ("teach", "similarity")
     assert {"Flags:", "Output:"} & {*lines}
-    assert "Required." in done.stdout or name in ("evaluate", "demo")
+    assert "Required." in done.stdout or name in ("evaluate", "demo", "serve")
     assert lines[-1] == ""
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 42 or name not in ("train", "pretrain")
