@@ -17,7 +17,7 @@ from convert_tf.config.model import MAX_TOKENS
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, NEEDED, text="the folder of a run; or that of a ranker.")
+    define_encoder(define, NEEDED, text="a released name, or the folder of a run, of a ranker too.")
     define("output", NEEDED, "Folder of the module, or x.onnx.")
     define("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
     define(
