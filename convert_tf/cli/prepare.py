@@ -82,7 +82,12 @@ def define_flags(define: Define) -> None:
     define("memory_limit", options.memory_limit, "Memory for sorting, as 512MB.")
     define("temp_dir", options.temp_dir, "Temporary files; beside --output if empty.")
     define("max_line_bytes", options.max_line_bytes, "Longest dump line in bytes.")
-    define("max_bad_lines", None, "Unusable lines allowed; any number if not given.", kind=int)
+    define(
+        "max_bad_lines",
+        None,
+        "Unusable lines allowed; by default any number, but not nearly all of a file.",
+        kind=int,
+    )
 
 
 def _define_engine(define: Define) -> None:

@@ -8,7 +8,7 @@ convert-tf vocabulary --input 'corpus/*.txt.gz' --output vocab.txt --min_count 5
 
 A folder is read as records: contexts and responses of the train split, each text of a thread once,
 in however many examples it stands. A file is text with one sentence a line, plain or compressed
-(.gz, .bz2, .zst).
+(.gz, .bz2, .xz, .zst).
 """
 
 import time

@@ -24,7 +24,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from convert_tf.corpora import dumps
-from convert_tf.corpora.conversations import Conversation, Turn, clean_name
+from convert_tf.corpora.conversations import Conversation, Turn
+from convert_tf.storage.json_text import whole_characters
 
 MIN_WORDS = 4
 MAX_WORDS = 59
@@ -44,7 +45,7 @@ def read(
     """Yields one conversation per question and answer; its id is that of the product.
 
     Args:
-        path: a `.gz`, `.zst`, `.bz2` or plain file.
+        path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file.
         stats: counts what is not used: lines `invalid_utf8`, `not_a_dictionary`,
             `missing_question`, `missing_asin`, …; questions and answers with a field that is
             missing or is not a text (`missing_answerText`, `wrong_type_answerText`, …); and by
@@ -74,7 +75,7 @@ def read(
         if not 0 < len(asin) <= _MAX_ID_LENGTH:
             stats.skip("malformed_asin")
             continue
-        product_id = clean_name(asin)
+        product_id = whole_characters(asin)
         for question, answer in _pairs(fields, stats):
             yield Conversation(product_id, SOURCE, (Turn(question), Turn(answer)))
 

@@ -2,12 +2,10 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_ARCHIVE_SUFFIXES = (".zst", ".zstd", ".bz2", ".gz")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+from convert_tf.storage.streams import COMPRESSED_SUFFIXES
 
 
 class Turn(NamedTuple):
@@ -36,16 +34,11 @@ def hash_of(texts: Iterable[str]) -> str:
     return hashlib.md5(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def clean_name(name: str) -> str:
-    """An id or name that can be written as UTF-8: JSON and Python can escape what UTF-8 cannot."""
-    return name if name.isascii() else _LONE_SURROGATE.sub("\ufffd", name)
-
-
 def base_name(path: str) -> str:
     """The name of a file without its folder and without the suffix of its compression."""
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
-    return stem if suffix.lower() in _ARCHIVE_SUFFIXES else name
+    return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
 def corpus_name(path: str) -> str:

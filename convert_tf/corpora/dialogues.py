@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from convert_tf.corpora import dumps
-from convert_tf.corpora.conversations import Conversation, Turn, clean_name, corpus_name, hash_of
+from convert_tf.corpora.conversations import Conversation, Turn, corpus_name, hash_of
+from convert_tf.storage.json_text import whole_characters
 
 _MAX_NAME_LENGTH = 200
 
@@ -35,7 +36,7 @@ def read(
     with the same id.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz` or plain file.
+        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file.
         stats: counts what is not used: lines `missing_turns`, `wrong_type_turns`,
             `wrong_type_source`, `wrong_type_id`, `too_long_source`, `too_long_id`,
             `too_few_turns` (no turn is followed by another), and turns `wrong_type_turn`,
@@ -55,7 +56,7 @@ def read(
         given_id = _name(fields, "id", stats)
         if source is None or given_id is None:
             continue
-        source = source or clean_name(file_source)
+        source = source or whole_characters(file_source)
         turns = [_turn(value) for value in values]
         # Texts only: the same dialogue with and without the names of its speakers is one.
         texts = (turn.text if turn else "" for turn in turns)
@@ -77,7 +78,7 @@ def _name(fields: dict[str, Any], name: str, stats: dumps.DumpStats) -> str | No
     if isinstance(value, bool) or not isinstance(value, str | int):
         stats.skip(f"wrong_type_{name}")
         return None
-    text = clean_name(str(value))
+    text = whole_characters(str(value))
     if len(text) > _MAX_NAME_LENGTH:
         stats.skip(f"too_long_{name}")
         return None
@@ -95,7 +96,7 @@ def _turn(value: Any) -> Turn | None:
         author = value.get("author")
     # Who spoke is often a number; a turn whose speaker cannot be read is still a turn.
     is_name = isinstance(author, str | int) and not isinstance(author, bool)
-    return Turn(value["text"], clean_name(str(author))[:_MAX_NAME_LENGTH] if is_name else "")
+    return Turn(value["text"], whole_characters(str(author))[:_MAX_NAME_LENGTH] if is_name else "")
 
 
 def _unbroken(turns: list[Turn | None], stats: dumps.DumpStats) -> Iterator[list[Turn]]:

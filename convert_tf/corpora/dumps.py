@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import json_of_texts
 from convert_tf.storage.streams import (
     MAX_LINE_BYTES,
     OpenFile,
@@ -21,7 +21,12 @@ from convert_tf.storage.streams import (
     read_pieces,
 )
 
+MAX_USED_OF_BAD = 0.1  # turns for each bad line, where most lines are bad: nothing is readable
 NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
+
+
+class UnreadableFileError(ValueError):
+    """Hardly a line of a file is what such a file holds."""
 
 
 class TooManyBadLinesError(ValueError):
@@ -58,13 +63,19 @@ class BadLines:
 
 @dataclass
 class DumpStats(StreamStats):
-    """What was read from one dump file, and what was not, by reason."""
+    """What was read from one dump file, and what was not, by reason.
+
+    `num_bad` are the lines of which something is bad.
+    """
 
     lines: int = 0
     objects: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
+    num_bad: int = 0
+    first_bad: int = 0
+    _last_bad: int = -1
     bad_lines: BadLines = field(default_factory=BadLines)
 
     def skip(self, reason: str, *, is_bad: bool = True) -> None:
@@ -80,7 +91,28 @@ class DumpStats(StreamStats):
         """
         self.skipped[reason] += 1
         if is_bad:
+            self.num_bad += self.lines != self._last_bad
+            self._last_bad = self.lines
+            self.first_bad = self.first_bad or self.lines
             self.bad_lines.add(self.path, self.lines, reason)
+
+    def check_readable(self, num_used: int) -> None:
+        """Called when the file is read, unless the user allows a number of bad lines.
+
+        Args:
+            num_used: turns that the file gave.
+
+        Raises:
+            UnreadableFileError: hardly a line of it could be used.
+        """
+        is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
+        if is_bad and num_used <= MAX_USED_OF_BAD * self.num_bad:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
+            raise UnreadableFileError(
+                f"Hardly a line of {self.path} can be used. Received: {reasons} in {self.lines:,} "
+                f"lines, from line {self.first_bad:,} on. Check that it is a file of the kind that "
+                "is read; prepare leaves such lines out with --max_bad_lines."
+            )
 
     def warn(self, message: str) -> None:
         """Records a message about the whole file."""
@@ -132,7 +164,8 @@ def read_lines(
     unfinished line of a truncated or damaged archive is dropped as `unfinished_line`.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz` or plain file; the type is told by content, then by name.
+        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file; the type is told by content, then by
+            name.
         stats: what is filled in while reading.
         max_line_bytes: length limit of one line, in bytes.
         open_file: gives the binary stream of a path, for files that are not on this machine.
@@ -176,7 +209,7 @@ def read_objects(
     lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
     for line in lines:
         try:
-            value = parsed_json(line.decode("utf-8"))
+            value = json_of_texts(line)
         except UnicodeDecodeError:
             stats.skip("invalid_utf8")
         except ValueError:

@@ -147,6 +147,7 @@ class _Job:
         ):
             with Progress(f"{what} read", total_bytes=_total_bytes(paths)) as progress:
                 for stats, before in self._open(what, paths):
+                    num_turns = 0
                     for fields in dumps.read_objects(
                         stats.path, stats, max_line_bytes=self.options.max_line_bytes
                     ):
@@ -157,10 +158,12 @@ class _Job:
                             stats.skip(error.reason, is_bad=error.is_bad)
                             continue
                         self._turns.add(turn.thread_id, json.dumps(turn))
+                        num_turns += 1
                         if rules.reads_posts and what == "submissions":
                             post = parse_post(fields, rules, changed=changed)
                             if post:
                                 self._turns.add(post.thread_id, json.dumps(post))
+                    self._check_readable(stats, num_turns)
 
     def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
         """Threads and conversations to examples, in the sort by pair or by place."""
@@ -181,6 +184,7 @@ class _Job:
         rules = self.rules[name] = self.options.rules_of(name)
         with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
             for stats, before in self._open(name, paths):
+                num_turns = 0
                 for conversation in CORPORA[name].read(
                     stats.path, stats, max_line_bytes=self.options.max_line_bytes
                 ):
@@ -195,6 +199,12 @@ class _Job:
                         comments, own, counts=counts, source=source, is_conversation=True
                     )
                     self._add(examples, own, comments, source)
+                    num_turns += len(conversation.turns)
+                self._check_readable(stats, num_turns)
+
+    def _check_readable(self, stats: dumps.DumpStats, num_turns: int) -> None:
+        if self.options.max_bad_lines is None:
+            stats.check_readable(num_turns)
 
     def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)

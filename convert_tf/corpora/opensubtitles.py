@@ -33,7 +33,8 @@ import re
 from collections.abc import Iterator
 
 from convert_tf.corpora import dumps
-from convert_tf.corpora.conversations import Conversation, Turn, base_name, clean_name
+from convert_tf.corpora.conversations import Conversation, Turn, base_name
+from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
 
 LINES_PER_FILE = 100_000
@@ -54,14 +55,14 @@ def read(
     """Yields the lines of one file as one conversation, or one per 100,000 lines.
 
     Args:
-        path: a `.gz`, `.zst`, `.bz2` or plain file.
+        path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file.
         stats: counts the lines `invalid_utf8`, `line_too_long`, `unfinished_line`, and
             `nothing_said`: lines that are empty, or are so after the rules.
         max_line_bytes: longer lines are dropped; at most 10,000, whatever is given.
         open_file: gives the binary stream of a path.
     """
     file_id = base_name(path)
-    file_id = clean_name(file_id)
+    file_id = whole_characters(file_id)
     turns: list[Turn] = []
     start = 0  # lines of the file before those in `turns`
     with open_decompressed(path, stats, open_file) as stream:

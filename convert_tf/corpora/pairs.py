@@ -12,7 +12,6 @@ The first row names the columns when it holds `context` and `response`, `questio
 others, in upper or lower case. Otherwise it is a pair like the others, and there are two columns.
 """
 
-import codecs
 import csv
 import io
 import os
@@ -27,10 +26,10 @@ from convert_tf.corpora.conversations import (
     Conversation,
     Turn,
     base_name,
-    clean_name,
     corpus_name,
     hash_of,
 )
+from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
 
 # In the order in which they are looked for: a table may hold `context`, `question`, `answer`.
@@ -69,8 +68,8 @@ def read(
     closes within a field, its line is read alone, if it then has as many columns as the first row.
 
     Args:
-        path: a `.csv`, `.tsv` or `.txt` file, or a `.gz`, `.zst` or `.bz2` archive of one. The
-            delimiter is a tab in `.tsv` files; otherwise a comma, a semicolon or a tab,
+        path: a `.csv`, `.tsv` or `.txt` file, or a `.gz`, `.zst`, `.bz2` or `.xz` archive of one.
+            The delimiter is a tab in `.tsv` files; otherwise a comma, a semicolon or a tab,
             whichever makes the first rows a table.
         stats: counts the rows that are not used: `too_few_columns`, `too_many_columns`,
             `empty_context`, `empty_response`, `malformed_quotes`, `field_too_long` (more
@@ -83,11 +82,10 @@ def read(
         ValueError: the file is not UTF-8, nor UTF-16 with a byte order mark; or it has not two
             columns and does not name them.
     """
-    source = clean_name(corpus_name(path))
+    source = whole_characters(corpus_name(path))
     with _open_text(path, stats, open_file) as text:
         lines = _Lines(text, path, stats, max_line_bytes)
         head = lines.head()
-        _require_text(path, head)
         delimiter = _delimiter(path, head)
         columns = None
         for row in _rows(lines, delimiter, stats):
@@ -195,22 +193,7 @@ class _Lines:
 def _open_text(path: str, stats: dumps.DumpStats, open_file: dumps.OpenFile) -> io.TextIOWrapper:
     """The characters of a file; of what is not UTF-8, bytes come as lone surrogates."""
     stream = open_decompressed(path, stats, open_file)
-    head = stream.peek(2)[:2]
-    if head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return io.TextIOWrapper(stream, encoding="utf-16", errors="replace", newline="")
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _require_text(path: str, head: Sequence[str]) -> None:
-    """Every second character of UTF-16 read as UTF-8 is a NUL; text holds none."""
-    length = sum(map(len, head))
-    number = sum(line.count("\0") for line in head)
-    if number > length // 10:
-        raise ValueError(
-            "Tables of pairs are UTF-8, or UTF-16 with a byte order mark. Received: "
-            f"{path!r}, in which {number} of the first {length} characters are NUL: text in "
-            "another encoding, or no text. Save the table as CSV in UTF-8."
-        )
 
 
 def _delimiter(path: str, head: Sequence[str]) -> str:

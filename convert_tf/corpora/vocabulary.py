@@ -17,6 +17,7 @@ from convert_tf.data import records
 from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
 from convert_tf.storage.checksums import short_digest
+from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.files import write_file
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
@@ -44,12 +45,29 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
             yield from _read_records(list_shards(path, "train"))
             continue
         for file in dumps.find_files([path]):
-            stats = dumps.DumpStats(file)
-            yield from dumps.read_lines(file, stats)
-            for warning in stats.warnings:
-                print(f"warning: {warning}", file=sys.stderr)
-            for reason, number in sorted(stats.skipped.items()):
-                print(f"warning: {file}: skipped {number} ({reason})", file=sys.stderr)
+            yield from _read_lines(file)
+
+
+def _read_lines(path: str) -> Iterator[bytes]:
+    """The lines of a text file that are UTF-8; of the others a warning says how many there are."""
+    stats = dumps.DumpStats(path)
+    num_read, head = 0, b""
+    for line in dumps.read_lines(path, stats):
+        if len(head) < HEAD_BYTES:
+            head += line[:HEAD_BYTES] + b"\n"
+            check_format(path, head)
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            stats.skip("invalid_utf8")
+            continue
+        num_read += 1
+        yield line
+    stats.check_readable(num_read)
+    for warning in stats.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for reason, number in sorted(stats.skipped.items()):
+        print(f"warning: {path}: skipped {number} ({reason})", file=sys.stderr)
 
 
 def _read_records(shards: Sequence[str]) -> Iterator[bytes]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.content import JSON
+from convert_tf.storage.json_text import json_of_texts
 from convert_tf.storage.lines import TextLines
 
 
@@ -60,18 +61,18 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """The examples of a file, in its order.
 
     Args:
-      path: a `.gz`, `.zst`, `.bz2` or plain file of JSON lines.
+      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines.
 
     Raises:
       ValueError: a line, which the message names, is no such example; or there is none.
       OSError: the file cannot be read.
     """
-    lines = TextLines(path)
+    lines = TextLines(path, formats=[JSON])
     is_empty = True
     for line in filter(str.strip, lines):
         place = f"{lines.name}:{lines.number}"
         try:
-            value = parsed_json(line)
+            value = json_of_texts(line)
             if not isinstance(value, dict):
                 raise ValueError("not an object")
         except ValueError as error:

@@ -23,7 +23,8 @@ import numpy as np
 
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.storage.checksums import short_digest
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.content import JSON
+from convert_tf.storage.json_text import json_of_texts
 
 TEXT = ("text",)
 NO_LABEL = -1
@@ -64,7 +65,7 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
         )
     seen: set[bytes] = set()
     for path in paths:
-        lines = TextLines(path)
+        lines = TextLines(path, formats=[JSON])
         for line in lines:
             if not line.strip():
                 continue
@@ -77,7 +78,7 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _parsed(line: str, where: str) -> Utterance:
     try:
-        fields = parsed_json(line)
+        fields = json_of_texts(line)
         values = [fields.get(name) or "" for name in Utterance._fields]
     except (ValueError, AttributeError):
         values = [None]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.data.candidates import extra_context
+from convert_tf.storage.json_text import whole_characters
 
 # A batch is padded to its longest text: at most this many bytes then, padding included. 64 KiB are
 # about 16,000 subwords of English.
@@ -67,8 +68,7 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
         texts = array.tolist()
     for position, text in enumerate(texts):
         if isinstance(text, str):
-            # A surrogate without its pair is no Unicode text, as bytes may be no UTF-8.
-            yield text.encode("utf-8", "surrogatepass")
+            yield whole_characters(text).encode()
         elif isinstance(text, bytes):
             yield bytes(text)
         else:

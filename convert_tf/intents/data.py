@@ -1,8 +1,6 @@
 """Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
 
 import contextlib
-import csv
-import io
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -10,11 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.storage.lines import wide_encoding
+from convert_tf.intents.labelled_files import LABEL, TEXT, labelled_rows, nlu_files
 from convert_tf.storage.messages import shortened
 
-TEXT, LABEL = "text", "label"
-_YAML = (".yml", ".yaml")
 _SHOWN = 5
 _MAX_TEXT = 70  # characters of one in a message
 
@@ -30,53 +26,37 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     """Reads labelled texts.
 
     Args:
-      path: CSV in UTF-8 with columns `text` and `label`, in any order and among others; or Rasa's
-        training data (`nlu.yml`), whose entity annotations are replaced by the texts they mark.
+      path: a file, compressed or not: CSV in UTF-8 with columns `text` and `label`, in any order
+        and among others, with commas, semicolons or tabs between them; JSON lines or JSON with such
+        keys (`convert_tf.intents.labelled_files`); or Rasa's training data (`nlu.yml`), whose
+        entity annotations are replaced by the texts they mark. Of a folder, its `nlu*.yml`.
       needs_labels: whether a row without a label is refused.
 
     Returns:
       Rows in the order of the file.
 
     Raises:
-      ValueError: it is not UTF-8, lacks a column or has one twice, holds no row, or a row has no
-        text, no label or too many fields; of Rasa's data also where a line would be left out.
+      ValueError: it is another file or not UTF-8, lacks a column or has one twice, holds no row, or
+        a row has no text, no label or too many fields; of Rasa's data also where a line would be
+        left out.
       OSError: it cannot be read.
     """
     path = os.fspath(path)
-    with open(path, "rb") as file:
-        read = file.read()
-    if name := wide_encoding(read):
-        raise _no_utf_8(path, f"which is {name}", name)
-    try:
-        content = read.decode()
-    except UnicodeDecodeError as error:
-        found = f"whose byte {error.start:,} is {error.object[error.start]:#04x}"
-        raise _no_utf_8(path, found, "WINDOWS-1252") from error
-    if path.endswith(_YAML):
-        from convert_tf.intents.rasa import read_nlu
-
-        rows = read_nlu(content, path)
-    else:
-        rows = _csv_rows(content.removeprefix("\ufeff"), path)
+    if os.path.isdir(path):
+        return read_files(nlu_files(path), needs_labels=needs_labels)
+    rows = labelled_rows(path)
     if not rows:
         raise ValueError(f"There must be a labelled text. Received: none in {path!r}.")
-    empty = [(number, TEXT) for number, text, _ in rows if not text]
+    empty = [(place, TEXT) for place, text, _ in rows if not text]
     if needs_labels:
-        empty += [(number, LABEL) for number, _, label in rows if not label]
+        empty += [(place, LABEL) for place, _, label in rows if not label]
     if empty:
-        listed = ", ".join(f"line {number} without {name}" for number, name in empty[:_SHOWN])
+        listed = ", ".join(f"{place} without {name}" for place, name in empty[:_SHOWN])
         raise ValueError(
             f"Each row has a text and a label. Received: {path!r}, {listed}"
             f"{_more(len(empty))}. Fill them in, or remove these rows."
         )
     return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
-
-
-def _no_utf_8(path: str, found: str, name: str) -> ValueError:
-    return ValueError(
-        f"Labelled texts are read as UTF-8. Received: {path!r}, {found}. Convert it: iconv -f "
-        f"{name} -t UTF-8."
-    )
 
 
 def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
@@ -90,44 +70,6 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
         [text for one in found for text in one.texts],
         [label for one in found for label in one.labels],
     )
-
-
-def _csv_rows(content: str, path: str) -> list[tuple[int, str, str]]:
-    reader = csv.DictReader(io.StringIO(content, newline=""), strict=True)
-    # All of Python's readers have one limit, of 131,072 characters by default.
-    limit = csv.field_size_limit()
-    csv.field_size_limit(max(limit, len(content)))
-    try:
-        header = reader.fieldnames or []
-        twice = [name for name, number in Counter(header).items() if number > 1]
-        if twice:
-            raise ValueError(
-                f"A column has a name of its own. Received: {path!r}, with {_quoted(twice[0])} "
-                f"{header.count(twice[0])} times. Rename or remove columns."
-            )
-        if TEXT not in header or LABEL not in header:
-            raise ValueError(
-                f"A CSV of intents has the columns {TEXT!r} and {LABEL!r}. Received: {path!r}, "
-                f"with {', '.join(map(_quoted, header[:_SHOWN])) or 'no line'}. Name them in "
-                "its first line."
-            )
-        rows = []
-        for row in reader:
-            if None in row:  # what DictReader calls the fields that have no name
-                raise ValueError(
-                    f"A row has the {len(header)} fields that the first line names. Received: "
-                    f"{path!r}, line {reader.line_num} with {len(header) + len(row[None])}. Put "
-                    "texts with commas in quotes."
-                )
-            rows.append((reader.line_num, (row[TEXT] or "").strip(), (row[LABEL] or "").strip()))
-        return rows
-    except csv.Error as error:
-        raise ValueError(
-            f"A CSV must be well-formed. Received: {path!r}, after line {reader.line_num}: "
-            f"{error}. Put texts with commas or quotes in quotes, and double the quotes inside."
-        ) from error
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _quoted(text: str) -> str:

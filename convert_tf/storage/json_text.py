@@ -2,7 +2,22 @@
 
 import json
 import os
+import re
+from collections.abc import Sequence
 from typing import Any
+
+# Escapes from left to right: two halves of a character, one half alone, any other.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def whole_characters(text: str) -> str:
+    """A text that can be written as UTF-8: U+FFFD where JSON or Python had half an emoji."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 def parsed_json(text: str | bytes) -> Any:
@@ -16,6 +31,23 @@ def parsed_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def json_of_texts(text: str | bytes) -> Any:
+    """The value of JSON that holds people's texts; what every reader of such files calls.
+
+    Half an emoji, as `\\ud83d` alone, is read as U+FFFD: it is no Unicode text, and neither
+    TensorFlow nor a file takes it.
+
+    Raises:
+      UnicodeDecodeError: bytes are no UTF-8.
+      ValueError: as of `parsed_json`.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
+    if "\\ud" in text or "\\uD" in text:
+        text = _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], text)
+    return parsed_json(whole_characters(text))
 
 
 def written_json(value: Any, **options: Any) -> str:
@@ -39,3 +71,22 @@ def json_file(path: str | os.PathLike[str]) -> Any:
             f"A .json file must be whole. Received: {os.fspath(path)!r} ({error}). Copy it again, "
             "or run again what wrote it, in a new folder."
         ) from error
+
+
+def holds_one_value(first_lines: Sequence[str]) -> bool:
+    """Whether a JSON file is one value over several lines, and not a value a line.
+
+    Args:
+      first_lines: the first two lines that are not empty, or one where there is no other.
+    """
+    if not first_lines or first_lines[0].strip() in ("[", "{"):
+        return True
+    return not any(map(_is_json, first_lines))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parsed_json(text)
+    except ValueError:
+        return False
+    return True

@@ -1,22 +1,24 @@
 """The lines of a text file, a text a line."""
 
-import codecs
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
+from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.streams import MAX_LINE_BYTES, StreamStats, open_decompressed, open_local
 
 STANDARD_INPUT = "-"
-_TELLING_BYTES = 4  # by which UTF-16 and UTF-32 are known
 
 
 class TextLines:
     """The lines of a UTF-8 file, empty ones included, without the ends of lines.
 
     Args:
-      path: a `.gz`, `.zst`, `.bz2` or plain file; `"-"` for standard input, compressed or not.
+      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; `"-"` for standard input, compressed or
+        not.
+      formats: of `convert_tf.storage.content`, which the caller reads; other known ones, as JSON
+        where texts are read, are refused.
 
     Attributes:
       name: the path, or what messages call standard input.
@@ -27,14 +29,16 @@ class TextLines:
 
     Raises:
       OSError: it cannot be opened.
-      ValueError: while it is read: a line is no UTF-8 text or too long, or an archive is damaged.
+      ValueError: while it is read: it is no text, or of another format; a line is no UTF-8 text or
+        too long, or an archive is damaged.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], *, formats: Collection[str] = ()):
         path = os.fspath(path)
         self.name = "standard input" if path == STANDARD_INPUT else path
         self.is_typed = path == STANDARD_INPUT and sys.stdin.isatty()
-        self._stats = StreamStats(path)
+        self._stats = StreamStats(path, name=self.name)
+        self._formats = formats
         self._plain_bytes = 0
         self.number = 0
         self._is_standard_input = path == STANDARD_INPUT
@@ -46,7 +50,6 @@ class TextLines:
         return self._plain_bytes if is_plain else self._stats.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
-        start = b""
         for line in self._lines():
             self.number += 1
             if self._stats.is_cut_off and not line.endswith(b"\n"):
@@ -54,10 +57,6 @@ class TextLines:
             self._plain_bytes += len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise self._unusable(f"longer than {MAX_LINE_BYTES:,} bytes")
-            if len(start) < _TELLING_BYTES:
-                start += line
-                if name := wide_encoding(start):
-                    raise self._unusable(f"it is {name}; iconv -f {name} -t UTF-8 converts it")
             try:
                 text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -74,6 +73,8 @@ class TextLines:
             return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
 
         with open_decompressed(self._stats.path, self._stats, open_file) as file:
+            if not self.is_typed:
+                check_format(self.name, file.peek()[:HEAD_BYTES], read=self._formats)
             while line := file.readline(MAX_LINE_BYTES + 1):
                 yield line
 
@@ -82,28 +83,6 @@ class TextLines:
             "Texts are the lines of a UTF-8 file, compressed or not. "
             f"Received: {self.name}, line {self.number:,} ({reason}). Repair or convert the file."
         )
-
-
-def wide_encoding(start: bytes) -> str | None:
-    """UTF-16 or UTF-32, by iconv's name, where a text begins as it does in these; else None.
-
-    Without a mark of the order of bytes its first letters are taken for ASCII.
-    """
-    marks = {
-        "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
-        "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),  # with which one of UTF-32 begins
-    }
-    for name, own in marks.items():
-        if start.startswith(own):
-            return name
-    zeros = [byte == 0 for byte in start[:_TELLING_BYTES]]
-    unmarked = {
-        "UTF-16LE": [False, True, False, True],
-        "UTF-16BE": [True, False, True, False],
-        "UTF-32LE": [False, True, True, True],
-        "UTF-32BE": [True, True, True, False],
-    }
-    return next((name for name, own in unmarked.items() if zeros == own), None)
 
 
 def filled_lines(path: str | os.PathLike[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import bz2
 import codecs
 import contextlib
 import io
+import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +16,14 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from convert_tf.extras import needs
+from convert_tf.storage.content import (
+    HEAD_BYTES,
+    check_is_text,
+    compression,
+    is_utf8,
+    text_format,
+    wide_encoding,
+)
 
 MAX_LINE_BYTES = 32 * 2**20
 _MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
@@ -23,8 +32,9 @@ _PLAIN_PIECE = 2**20
 _ARCHIVE_PIECE = 1024
 _ZSTD_LEVEL = 9
 OpenFile = Callable[[str], BinaryIO]
-_MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz"}
-_SUFFIXES = {".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz"}
+COMPRESSED_SUFFIXES = {
+    ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz", ".xz": "xz", ".lzma": "xz"
+}  # fmt: skip
 
 
 @dataclass
@@ -33,15 +43,17 @@ class StreamStats:
 
     Attributes:
         path: the file.
-        kind: `"zst"`, `"bz2"`, `"gz"` or `"plain"`; empty before its first byte was read.
+        kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before its first byte was read.
         compressed_bytes: of the file as it is.
         problem: `"empty"`, or `"truncated"` or `"damaged"` of an archive; else empty.
+        name: what messages call the file, where that is not its path.
     """
 
     path: str
     kind: str = ""
     compressed_bytes: int = 0
     problem: str = ""
+    name: str = ""
 
     def note(self, problem: str, reason: str = "") -> None:
         """Called when a problem is met; `reason` says more."""
@@ -80,6 +92,7 @@ _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
     "zst": _zstd_decompressor,
     "bz2": bz2.BZ2Decompressor,
     "gz": _gzip_decompressor,
+    "xz": lzma.LZMADecompressor,
 }
 
 
@@ -89,21 +102,20 @@ def _archive_errors(kind: str) -> tuple[type[Exception], ...]:
         import zstandard
 
         return (zstandard.ZstdError,)
-    return (zlib.error, OSError, EOFError)
+    return (zlib.error, lzma.LZMAError, OSError, EOFError)
 
 
 def file_kind(path: str, head: bytes) -> str:
     """The compression of a file by its first bytes, else by its name.
 
     Returns:
-        `"zst"`, `"bz2"`, `"gz"` or `"plain"`.
+        `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`.
     """
-    for magic, kind in _MAGIC.items():
-        if head.startswith(magic):
-            return kind
-    if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"{"):
+    if kind := compression(head):
+        return kind
+    if is_utf8(head) or text_format(head):
         return "plain"
-    return _SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
+    return COMPRESSED_SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
 
 
 @contextlib.contextmanager
@@ -119,12 +131,43 @@ def zst_written(path: str) -> Iterator[BinaryIO]:
 
 
 def open_local(path: str) -> BinaryIO:
-    """A file on this machine, as a binary stream."""
+    """A file on this machine, as a binary stream.
+
+    Raises:
+        ValueError: it is a folder.
+        OSError: it cannot be opened.
+    """
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a folder. Pass the files in it, as '{path.rstrip('/')}/*'.")
     return open(path, "rb")
 
 
 def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
-    """Yields the decompressed bytes of a file, noting truncation and damage in `stats`."""
+    """Yields the bytes of a text file in UTF-8, decompressed.
+
+    UTF-16 and UTF-32 are read where their mark is at the start. Truncation and damage are noted in
+    `stats`.
+
+    Raises:
+        ContentError: the file is no text.
+    """
+    pieces = _decompressed(path, open_file, stats)
+    head = b""
+    decode: Callable[..., str] | None = None
+    for piece in pieces:
+        is_start = not head
+        if len(head) < HEAD_BYTES:
+            # What comes from a terminal comes in small pieces, and is told by all of them.
+            head += piece[: HEAD_BYTES - len(head)]
+            check_is_text(stats.name or path, head)
+        if is_start and (encoding := wide_encoding(head)):
+            decode = codecs.getincrementaldecoder(encoding.name)("replace").decode
+        yield decode(piece).encode() if decode else piece
+    if decode and (rest := decode(b"", True)):
+        yield rest.encode()
+
+
+def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
     with open_file(path) as file:
         piece = file.read(_ARCHIVE_PIECE)
         if not piece:
@@ -137,6 +180,8 @@ def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[
                 yield piece
                 piece = file.read(_PLAIN_PIECE)
             return
+        if not compression(piece):  # the name says so; the content may say otherwise
+            check_is_text(stats.name or path, piece)
         make = _DECOMPRESSORS[stats.kind]
         decompressor = make()
         is_inside = False  # an archive may be several compressed streams, one after the other
@@ -189,8 +234,12 @@ def open_decompressed(path: str, stats: StreamStats, open_file: OpenFile) -> io.
     """The content of a file, compressed or not; truncation and damage are noted in `stats`.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz` or plain file; the type is told by content, then by name.
+        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file; the type is told by content, then by
+            name.
         stats: what is filled in while reading.
         open_file: gives the binary stream of a path.
+
+    Raises:
+        ContentError: while it is read: the file is no text.
     """
     return io.BufferedReader(_Pieces(path, stats, open_file), buffer_size=2**16)

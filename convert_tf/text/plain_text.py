@@ -7,6 +7,7 @@ TensorFlow sees them (`convert_tf.text.unicode_tables`), whatever Unicode versio
 import re
 from collections.abc import Iterator
 
+from convert_tf.storage.json_text import whole_characters
 from convert_tf.text import unicode_tables
 from convert_tf.text.subwords import WORD_START
 
@@ -63,9 +64,7 @@ _ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")
 def as_text(text: str | bytes) -> str:
     """A text that UTF-8 can hold: what is invalid becomes U+FFFD."""
     if isinstance(text, str):
-        if text.isascii():
-            return text
-        text = text.encode("utf-8", "surrogatepass")
+        return whole_characters(text)
     return text.decode("utf-8", "replace")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from convert_tf.storage.json_text import whole_characters
 from convert_tf.text import runs
 from convert_tf.text.plain_text import restored_texts
 from convert_tf.text.subwords import WORD_START
@@ -109,7 +110,7 @@ class Tokenizer(tf.Module):
         """The ids of texts as arrays, outside of a graph.
 
         Args:
-            texts: Any strings, or any bytes.
+            texts: Any strings, or any bytes; half an emoji is read as U+FFFD.
             max_tokens: Longer texts are cut.
             keeps_last: Whether they lose their start, and not their end.
 
@@ -117,7 +118,8 @@ class Tokenizer(tf.Module):
             `(ids, row_splits)`: int32 [all tokens], the texts one behind the other, and int64
             [B + 1], where each begins and ends.
         """
-        ids = self.token_ids(list(texts))
+        whole = [whole_characters(text) if isinstance(text, str) else text for text in texts]
+        ids = self.token_ids(whole)
         ids = ids[:, -max_tokens:] if keeps_last else ids[:, :max_tokens]
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 

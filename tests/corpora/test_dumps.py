@@ -9,7 +9,7 @@ from support.dump_files import COMPRESSORS, json_lines
 from convert_tf.corpora.dumps import DumpStats, find_files, read_lines, read_objects
 from convert_tf.storage.streams import file_kind
 
-ARCHIVES = [".zst", ".bz2", ".gz"]
+ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
 
 
 def _read(path, **options):
@@ -112,12 +112,36 @@ def test_damaged_archive_keeps_the_lines_before_the_damage(tmp_path, suffix):
     assert len(stats.warnings) == 1
 
 
-def test_name_of_an_archive_without_its_content(tmp_path):
+def test_name_of_an_archive_with_the_content_of_a_web_page(tmp_path):
     path = tmp_path / "RC.zst"
     path.write_bytes(b"<html>not found</html>\n" * 10)
+    with pytest.raises(ValueError, match=r"RC\.zst is a web page\. Download the file itself"):
+        _read(path)
+
+
+def test_half_an_emoji_is_the_character_of_replacement(write_dump):
+    lines = rb'{"a": "x \ud83d"}' + b"\n" + rb'{"a": "\ud83d\ude42 \\ud83d"}'
+    assert _read(write_dump("RC", lines))[0] == [{"a": "x \ufffd"}, {"a": "🙂 \\ud83d"}]
+
+
+@pytest.mark.parametrize(("used", "bad", "is_lost"), [(0, 1, True), (1, 5, False), (1, 10, True)])
+def test_a_file_of_which_hardly_a_line_is_readable(write_dump, used, bad, is_lost):
+    path = write_dump("RC", b'{"a": 1}\n' * used + b"nothing\n" * bad)
     read, stats = _read(path)
-    assert read == []
-    assert stats.skipped["damaged_archive"] == 1
+    assert len(read) == used
+    if not is_lost:
+        stats.check_readable(used)
+        return
+    with pytest.raises(ValueError, match=f"Hardly a line .*RC.*{bad} not_json.*line {used + 1} on"):
+        stats.check_readable(used)
+
+
+def test_lines_that_a_rule_leaves_out_are_no_bad_ones():
+    stats = DumpStats("RC", lines=100)
+    for _ in range(100):
+        stats.skip("other_subreddit", is_bad=False)
+    stats.skip("not_json")
+    stats.check_readable(0)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)

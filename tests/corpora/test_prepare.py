@@ -250,11 +250,42 @@ def _broken_inputs(tmp_path):
 def test_input_without_examples_is_an_error(tmp_path, kind):
     dump = tmp_path / "RC.zst"
     dump.write_bytes(_broken_inputs(tmp_path)[kind])
-    with pytest.raises(ValueError, match="usable turns and no example") as caught:
+    reasons = {
+        "not_json": "is a web page",
+        "submissions": "Hardly a line .*missing_link_id",
+        "truncated": "Hardly a line .*truncated_archive",
+    }
+    with pytest.raises(ValueError, match=reasons.get(kind, "usable turns and no example")):
         prepare([str(dump)], str(tmp_path / "data"))
-    reasons = {"not_json": "damaged_archive", "submissions": "missing_", "truncated": "truncated"}
-    assert reasons.get(kind, "Received: ") in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["RC.zst"]
+
+
+def test_a_month_that_is_no_text_or_compressed_with_xz(tmp_path):
+    lines = json_lines([comment("a", "t3_5h6yvl", "a first remark", link="t3_5h6yvl")])
+    lines += json_lines([comment(f"c{n}", "t1_a", f"an answer of number {n}") for n in range(5)])
+    (tmp_path / "RC_1").write_bytes(lines)
+    (tmp_path / "RC_2.xz").write_bytes(COMPRESSORS[".xz"](lines.replace(b"5h6yvl", b"41ar0l")))
+    months = [str(tmp_path / name) for name in ("RC_1", "RC_2.xz")]
+    report = prepare(months, str(tmp_path / "data"))
+    assert [one["lines"] for one in report["files"]["comments"]] == [6, 6]
+    assert report["threads"]["threads"] == 2
+    for name, start in {
+        "zip": b"PK\3\4" + bytes(40),
+        "7z": b"7z\xbc\xaf\x27\x1c" + bytes(40),
+    }.items():
+        (tmp_path / "RC_3").write_bytes(start)
+        with pytest.raises(ValueError, match=f"RC_3 is a {name} archive. Unpack it"):
+            prepare([*months, str(tmp_path / "RC_3")], str(tmp_path / "other"))
+
+
+def test_a_month_of_which_nothing_is_readable_is_no_count(write_dump, tmp_path):
+    lines = [comment("a", "t3_5h6yvl", "a first remark")]
+    lines += [comment(f"c{n}", "t1_a", f"an answer of number {n}") for n in range(5)]
+    dumps = [write_dump("RC_1", lines), write_dump("RS_1", [{"id": "x", "title": "t"}] * 20)]
+    with pytest.raises(ValueError, match=r"Hardly a line of .*RS_1.*20 missing_link_id"):
+        prepare(dumps, str(tmp_path / "data"))
+    options = PrepareOptions(max_bad_lines=20)
+    assert prepare(dumps, str(tmp_path / "data"), options=options)["bad_lines"]["count"] == 20
 
 
 def test_truncated_archive_gives_what_is_before_the_cut(tmp_path, capsys):

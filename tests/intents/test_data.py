@@ -1,6 +1,9 @@
 """Files of labelled texts, what is wrong with them, samples and folds."""
 
 import csv
+import gzip
+import json
+import lzma
 from collections import Counter
 
 import numpy as np
@@ -75,6 +78,47 @@ def test_rasas_file_is_read_without_its_annotations(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "text, label\nhi there, greet\nbye now, bye\n",
+        "label;Text\ngreet;hi there\nbye;bye now\n",
+        "text\tlabel\nhi there\tgreet\nbye now\tbye\n",
+        '{"text": "hi there", "label": "greet"}\n\n{"text": "bye now", "label": "bye"}\n',
+        '{"intent": "greet", "utterance": "hi there"}\n{"text": "bye now", "intent": "bye"}\n',
+        '{"text": "hi there", "label": 0, "label_text": "greet"}\n'
+        '{"text": "bye now", "label": 1, "label_text": "bye"}\n',
+        json.dumps([{"text": "hi there", "label": "greet"}, {"text": "bye now", "label": "bye"}]),
+        json.dumps(
+            {"intents": ["greet", "bye"], "utterances": [{"text": "hi there", "intent": "greet"},
+             {"text": "bye now", "intent": "bye"}]}, indent=2,
+        ),
+        "nlu:\n- intent: greet\n  examples: |\n    - hi there\n"
+        "- intent: bye\n  examples: |\n    - bye now\n",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress, "utf-16"])
+def test_a_file_is_read_as_what_its_content_is(tmp_path, content, packed):
+    path = tmp_path / "data.txt"
+    path.write_bytes(content.encode(packed) if packed == "utf-16" else packed(content.encode()))
+    assert read_labelled(path) == (["hi there", "bye now"], ["greet", "bye"])
+
+
+def test_half_an_emoji_in_a_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "hi \\ud83d", "label": "a"}\n')
+    assert read_labelled(tmp_path / "a.jsonl").texts == ["hi \ufffd"]
+
+
+def test_of_a_folder_its_nlu_files(tmp_path):
+    (tmp_path / "data" / "nlu").mkdir(parents=True)
+    (tmp_path / "domain.yml").write_text("intents: []\n")
+    with pytest.raises(ValueError, match=r"folder .* holds no nlu\*\.yml. Pass a file"):
+        read_labelled(tmp_path)
+    for path, intent in {"nlu_b.yml": "b", "data/nlu/c.yaml": "c"}.items():
+        (tmp_path / path).write_text(f"nlu:\n- intent: {intent}\n  examples: |\n    - {intent}1\n")
+    assert read_labelled(tmp_path) == (["c1", "b1"], ["c", "b"])
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", b"text,intent\nhello,greet\n", "columns 'text' and 'label'.*'text', 'intent'"),
@@ -89,10 +133,22 @@ def test_rasas_file_is_read_without_its_annotations(tmp_path):
         ("a.csv", b"text,label\nwhere is it, please,order\n", "2 fields.*line 2 with 3.*in quotes"),
         ("a.yml", b"nlu: [\n", r"are YAML.*line 2: .*Repair"),
         ("a.csv", b"text,label,text\nhi,a,b\n", "'text' 2 times"),
-        ("a.csv", "text,label\nhi,a\n".encode("utf-16"), "which is UTF-16.*iconv -f UTF-16 "),
-        ("a.csv", "text,label\nhi,a\n".encode("utf-16-le"), "is UTF-16LE.*iconv -f UTF-16LE "),
-        ("a.yml", "nlu:\n- intent: a\n".encode("utf-16-be"), "is UTF-16BE.*iconv -f UTF-16BE "),
-        ("a.csv", "text,label\nhi,a\n".encode("utf-32"), "is UTF-32.*iconv -f UTF-32 "),
+        ("a.csv", "text,label\nhi,a\n".encode("utf-16-le"), "in UTF-16LE.*iconv -f UTF-16LE "),
+        ("a.yml", "nlu:\n- intent: a\n".encode("utf-16-be"), "in UTF-16BE.*iconv -f UTF-16BE "),
+        ("a.csv", b"text|\tlabel \nhi,a\n", r"with 'text\|\\tlabel '\. Name"),
+        ("a.csv", b"text.,label\nhi,a\n", r"with 'text\.', 'label'"),
+        ("a.md", b"<!-- x -->\n## intent:a\n- hi\n", "Rasa's Markdown.*rasa data convert nlu"),
+        ("a.json", b'{\n "rasa_nlu_data": {}}', "Rasa's JSON.*rasa data convert nlu -f yaml"),
+        ("a.json", b'{"a": 1, "b": 2}', "line 1, the keys 'a', 'b'"),
+        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a", ', "whole JSON.*line 2"),
+        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": null}', "line 2 without text"),
+        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}', "line 2 without label"),
+        ("a.jsonl", b'{"text": "a", "label": ["b"]}', "line 1: the label is no string.*separator"),
+        ("a.jsonl", b'{"text": 3, "label": "b"}', "line 1: the text is no string"),
+        ("a.csv", b"PK\3\4" + bytes(26) + b"[Content_Types].xml" + b"xl/", "an Excel workbook"),
+        ("a.csv", b"PAR1\x15\4" + bytes(50), "a Parquet file.*CSV or JSON lines"),
+        ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99)[:-20], "a truncated gz archive"),
+        ("a.csv", b"1\n00:00:01,000 --> 00:00:02,000\nhi\n", "subtitles in SubRip"),
     ],
 )  # fmt: skip
 def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):

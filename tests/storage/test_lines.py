@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import lzma
 import os
 import sys
 import threading
@@ -15,7 +16,8 @@ def test_filled_lines_of_a_file(tmp_path):
     content = "\ufeffone\r\n\n  two words \nünï\n".encode()
     (tmp_path / "plain").write_bytes(content)
     (tmp_path / "archive.gz").write_bytes(gzip.compress(content))
-    for name in ("plain", "archive.gz"):
+    (tmp_path / "archive.xz").write_bytes(lzma.compress(content))
+    for name in ("plain", "archive.gz", "archive.xz"):
         assert list(filled_lines(tmp_path / name)) == ["one", "two words", "ünï"]
     (tmp_path / "cut.gz").write_bytes(gzip.compress(content * 1000)[:-20])
     (tmp_path / "latin").write_bytes(b"fine\ncaf\xe9\n")
@@ -25,13 +27,19 @@ def test_filled_lines_of_a_file(tmp_path):
         list(filled_lines(tmp_path / "latin"))
 
 
-@pytest.mark.parametrize("name", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
-def test_wide_encodings_are_named(tmp_path, name):
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_encodings_without_a_mark_are_named(tmp_path, name):
     texts = "hi\nthere\n" if name != "utf-16-le" else "\nthere\n"
     (tmp_path / "wide").write_bytes(texts.encode(name))
-    iconv = name.upper().replace("-", "").replace("UTF", "UTF-")
-    with pytest.raises(ValueError, match=f"line [12] .it is {iconv}; iconv -f {iconv} -t UTF-8"):
+    iconv = name.upper().replace("-LE", "LE").replace("-BE", "BE")
+    with pytest.raises(ValueError, match=f"wide is text in {iconv}.*iconv -f {iconv} -t UTF-8"):
         list(filled_lines(tmp_path / "wide"))
+
+
+@pytest.mark.parametrize("name", ["utf-16", "utf-32"])
+def test_wide_encodings_with_a_mark_are_read(tmp_path, name):
+    (tmp_path / "wide").write_bytes("hi\r\nthére 😊\n".encode(name))
+    assert list(filled_lines(tmp_path / "wide")) == ["hi", "thére 😊"]
 
 
 def test_texts_may_hold_nul(tmp_path):
@@ -63,3 +71,29 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     os.write(writing, b"second")
     os.close(writing)
     assert list(lines) == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b'{"text": "hi", "label": "greet"}\n', "JSON"),
+        (b'[\n  {"text": "hi"}\n]\n', "JSON"),
+        (b"1\n00:00:01,000 --> 00:00:02,600\nHi\n", "SubRip"),
+        (b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n", "WebVTT"),
+        (b'<?xml version="1.0"?>\n<document/>\n', "XML"),
+        (b"## intent:greet\n- hi\n", "Rasa's Markdown"),
+        (b'version: "3.1"\nnlu:\n', "Rasa's YAML"),
+    ],
+)
+def test_other_formats_than_a_text_a_line_are_named(tmp_path, content, name):
+    (tmp_path / "texts").write_bytes(b"\xef\xbb\xbf" + content)
+    with pytest.raises(ValueError, match=f"texts is .*{name}.*, not plain text"):
+        list(TextLines(tmp_path / "texts"))
+
+
+@pytest.mark.parametrize(
+    "text", ["{hi} there", "[door] hi", "1:02 --> soon", "version: two", "[1, 2]", "# a", "<3 you"]
+)
+def test_texts_that_look_a_little_like_them_are_texts(tmp_path, text):
+    (tmp_path / "texts").write_text(f"{text}\n")
+    assert list(TextLines(tmp_path / "texts")) == [text]

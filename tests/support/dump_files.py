@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import lzma
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
     ".bz2": bz2.compress,
     ".gz": gzip.compress,
+    ".xz": lzma.compress,
     "": lambda data: data,
 }
 

@@ -12,8 +12,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.text import runs
 from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START, SubwordConfig, learn_subwords
 from convert_tf.text.tokenizer import SentencePieceTokenizer, SubwordTokenizer
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
@@ -270,6 +272,16 @@ def test_exported_modules_stand_alone(vocabulary, piece_model, tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == expected
+
+
+def test_half_an_emoji_is_the_character_of_replacement(vocabulary, piece_model):
+    for path in (vocabulary, piece_model):
+        tokenizer = load_tokenizer(path)
+        half, whole = (tokenizer.flat_ids([text], 9) for text in ("hi \ud83d", "hi \ufffd"))
+        assert half[0].tolist() == whole[0].tolist()
+    plain = PlainTokenizer(read_vocabulary(vocabulary))
+    assert plain.token_ids(["hi \ud83d"])[0].tolist() == plain.token_ids(["hi \ufffd"])[0].tolist()
+    assert [*text_bytes(["hi \ud83d"])] == ["hi \ufffd".encode()]
 
 
 def test_load_tells_the_kinds_apart(vocabulary, piece_model):

@@ -118,6 +118,7 @@ class _ReadDump(beam.DoFn):
         rules = self.job.rules[REDDIT]
         stats = dumps.DumpStats(path)
         changed: Counter[str] = Counter()
+        num_turns = 0
         for fields in dumps.read_objects(
             path, stats, max_line_bytes=self.job.max_line_bytes, open_file=open_file
         ):
@@ -127,6 +128,9 @@ class _ReadDump(beam.DoFn):
                 stats.skip(error.reason, is_bad=error.is_bad)
                 continue
             yield turn.thread_id, tuple(turn)
+            num_turns += 1
+        if self.job.max_bad_lines is None:
+            stats.check_readable(num_turns)
         yield TaggedOutput(_FILES, (self.what, stats))
         for rule, number in changed.items():
             yield TaggedOutput(_COUNTS, (("changed", REDDIT, rule), number))
@@ -195,12 +199,16 @@ class _ReadCorpus(_CountsExamples):
     def process(self, path: str) -> Iterator[Any]:
         rules = self.job.rules[self.name]
         stats = dumps.DumpStats(path)
+        num_turns = 0
         for conversation in CORPORA[self.name].read(
             path, stats, max_line_bytes=self.job.max_line_bytes, open_file=open_file
         ):
             counts = self.counts_of(conversation.source)
             examples = threads.examples_of_conversation(conversation, rules, counts=counts)
             yield from self.rows(examples, rules)
+            num_turns += len(conversation.turns)
+        if self.job.max_bad_lines is None:
+            stats.check_readable(num_turns)
         yield TaggedOutput(_FILES, (self.name, stats))
 
 

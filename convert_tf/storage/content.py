@@ -1,0 +1,261 @@
+"""What a file is, told by its first bytes: the one place where that is decided.
+
+Texts come in many formats and containers. A reader that took one for another would count its bytes
+as damaged lines, or learn its time codes and brackets. So every reader of text files asks here,
+before it reads a line: what is no text is refused by its name, with what to do instead.
+"""
+
+import codecs
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+HEAD_BYTES = 1024  # as many first bytes tell what a file is, where there are so many
+_TELLING_BYTES = 4  # by which UTF-16 and UTF-32 without a mark are known
+_FEW_BYTES = 32  # of which nobody can tell whether they are text
+_MAX_NUL_SHARE = 0.1
+_MAX_CONTROL_SHARE = 0.02  # of bytes that are no UTF-8
+# Of text in UTF-16 every second byte is one for most alphabets.
+_WIDE_CONTROL_SHARE = 0.3
+_CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_WIDE_SPACE = re.compile("[ \n]")
+
+_UNPACK = "Unpack it and pass the files in it."
+_AS_CSV = "Save it as CSV in UTF-8 and pass that file."
+_AS_TEXT = "Save it as plain text in UTF-8 and pass that file."
+_DOWNLOAD = "Download the file itself."
+_TO_CSV = "Write it as CSV or JSON lines, for example with pandas or DuckDB, and pass that file."
+_OTHER = "Pass the file of texts."
+
+# What a file begins with, its name and the remedy; the first that fits.
+_BINARY: tuple[tuple[bytes, str, str], ...] = (
+    (rb"PK\x03\x04.{0,990}\[Content_Types\]\.xml.{0,990}xl/", "an Excel workbook", _AS_CSV),
+    (rb"PK\x03\x04.{0,990}xl/", "an Excel workbook", _AS_CSV),
+    (rb"PK\x03\x04.{0,990}word/", "a Word document", _AS_TEXT),
+    (rb"PK\x03\x04.{0,99}opendocument\.spreadsheet", "an OpenDocument spreadsheet", _AS_CSV),
+    (rb"PK\x03\x04.{0,99}opendocument", "an OpenDocument document", _AS_TEXT),
+    (
+        rb"PK\x03\x04.{0,990}(\[Content_Types\]\.xml|docProps/|_rels/)",
+        "an Office file (Excel or Word)",
+        "Save it as CSV or plain text in UTF-8 and pass that file.",
+    ),
+    (rb"PK\x03\x04.{26}[\w./-]+\.npy", "a NumPy archive (.npz)", _TO_CSV),
+    (rb"PK\x03\x04.{26}[\w./-]+data\.pkl", "a PyTorch file", _OTHER),
+    (rb"PK(\x03\x04|\x05\x06|\x07\x08)", "a zip archive", _UNPACK),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
+    (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
+    (rb".{257}ustar", "a tar archive", _UNPACK),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Office file from before 2007 (.xls, .doc)", _AS_CSV),
+    (rb"PAR[1E][\x00-\x1f\x80-\xff]", "a Parquet file", _TO_CSV),
+    (rb"ARROW1|\xff\xff\xff\xff.\x00\x00\x00\x10\x00\x00\x00", "an Arrow file", _TO_CSV),
+    (rb"FEA1[\x00-\x1f\x80-\xff]", "a Feather file", _TO_CSV),
+    (rb"ORC[\x00-\x1f\x80-\xff]", "an ORC file", _TO_CSV),
+    (rb"Obj\x01", "an Avro file", _TO_CSV),
+    (rb"SQLite format 3\x00", "an SQLite database", _TO_CSV),
+    (rb".{8}DUCK", "a DuckDB database", _TO_CSV),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _TO_CSV),
+    (rb"\x93NUMPY", "a NumPy array (.npy)", _TO_CSV),
+    (rb"\x80[\x02-\x05](\x95.{6}\x00\x00|[\]}(cX\x8a\x8c\x80])", "a Python pickle", _TO_CSV),
+    (rb"%PDF-\d", "a PDF", _AS_TEXT),
+    (rb"%!PS-", "a PostScript file", _AS_TEXT),
+    (rb"\{\\rtf", "a rich text file (RTF)", _AS_TEXT),
+    (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", "a picture", _OTHER),
+    (rb"RIFF.{4}WAVE|ID3[\x02-\x04]|OggS\x00|fLaC\x00", "a recording", _OTHER),
+    (rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI", "a film", _OTHER),
+    (rb"\x7fELF|MZ.{58}.{0,400}This program|\xcf\xfa\xed\xfe", "a program", _OTHER),
+    (rb"GGUF[\x01-\x09]\x00|.{6}\x00\x00\{\"", "the weights of a model", _OTHER),
+    (rb".{3}\x00{5}.{4}\n.{1,3}\n.{1,3}\n.[a-z]", "a TFRecord file",
+     "Pass the folder that it is in, as a data folder."),
+    (rb"\x04\x22\x4d\x18", "compressed with lz4", "Decompress it (lz4 -d) and pass the result."),
+    (rb"\x1f\x9d", "compressed with compress (.Z)",
+     "Decompress it (uncompress) and pass the result."),
+    (rb"LZIP[\x00\x01]", "compressed with lzip", "Decompress it (lzip -d) and pass the result."),
+    (rb"\xff\x06\x00\x00sNaPpY", "compressed with snappy", "Decompress it and pass the result."),
+    (rb"version https://git-lfs\.github", "a pointer of Git LFS and not the file itself",
+     "Fetch the file with git lfs pull."),
+    (rb"(\.\./)*/?\.?(git/)?annex/objects/", "a pointer of git-annex and not the file itself",
+     "Fetch the file with git annex get."),
+    (rb"(?i)\s*(<!--.{0,500}?-->\s*)?(<!doctype html|<html[\s>])", "a web page", _DOWNLOAD),
+)  # fmt: skip
+_BINARY_RULES = [(re.compile(rule, re.DOTALL), name, what) for rule, name, what in _BINARY]
+
+JSON, RASA_MARKDOWN, RASA_YAML, XML = "JSON", "Rasa's Markdown", "Rasa's YAML", "XML"
+SUBRIP, WEBVTT = "subtitles in SubRip format (.srt)", "subtitles in WebVTT format (.vtt)"
+_SRT_TIME = r"\d{1,3}:\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*\d{1,3}:\d\d"
+_FORMATS: tuple[tuple[str, str, str], ...] = (
+    (
+        r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
+        r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
+        JSON,
+        "Write a text a line, for example with jq -r .text FILE.",
+    ),
+    (r"WEBVTT([ \t\r\n]|\Z)", WEBVTT, "convert-tf prepare --opensubtitles reads it."),
+    (
+        rf"(?:[^\n]*\n){{0,5}}?[ \t]*{_SRT_TIME}",
+        SUBRIP,
+        "convert-tf prepare --opensubtitles reads it.",
+    ),
+    (
+        r"\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)"
+        r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
+        "subtitles in another format than .srt, .vtt and OPUS's .xml",
+        "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt.",
+    ),
+    (r"<\?xml\s|<!DOCTYPE\s|<document[\s>]|<corpus[\s>]|<tmx[\s>]", XML,
+     "Write its texts to a plain file, one a line."),
+    (
+        r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
+        RASA_MARKDOWN,
+        "Write a text a line.",
+    ),
+    (
+        r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
+        RASA_YAML,
+        "Write a text a line.",
+    ),
+)  # fmt: skip
+_FORMAT_RULES = [(re.compile(rule), name, what) for rule, name, what in _FORMATS]
+
+# What a compressed file begins with.
+_COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
+    (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a frame, or one to be skipped
+    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bz2"),
+    (rb"\x1f\x8b", "gz"),
+    (rb"\xfd7zXZ\x00|\x5d\x00\x00", "xz"),  # also of its older format, .lzma
+)
+_COMPRESSION_RULES = [(re.compile(rule, re.DOTALL), kind) for rule, kind in _COMPRESSIONS]
+
+
+class ContentError(ValueError):
+    """A file is no text, or text of a format that its reader does not take."""
+
+
+class WideEncoding(NamedTuple):
+    """UTF-16 or UTF-32 by Python's and iconv's name, and whether a mark tells of it."""
+
+    name: str
+    is_marked: bool
+
+
+def compression(head: bytes) -> str:
+    """The compression of a file by its first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
+    return next((kind for rule, kind in _COMPRESSION_RULES if rule.match(head)), "")
+
+
+def known_content(head: bytes) -> tuple[str, str] | None:
+    """Name and remedy of what is no text, by its first decompressed bytes; else None."""
+    if compression(head):
+        return "compressed more than once", "Decompress it once and pass the result."
+    for rule, name, remedy in _BINARY_RULES:
+        if rule.match(head):
+            return name, remedy
+    encoding = wide_encoding(head)
+    if encoding and not encoding.is_marked:
+        name = encoding.name
+        return f"text in {name}", f"Convert it to UTF-8: iconv -f {name} -t UTF-8 FILE > NEW."
+    if not encoding and _is_binary(head):
+        return "binary data, or text in another encoding than UTF-8", (
+            "Save it as text in UTF-8 and pass that file."
+        )
+    return None
+
+
+def check_is_text(name: str, head: bytes) -> None:
+    """Refuses what is no text.
+
+    Args:
+      name: what messages call the file.
+      head: its first bytes, decompressed.
+
+    Raises:
+      ContentError: the file is no text; the message names what it is and what to do.
+    """
+    if found := known_content(head):
+        raise ContentError(f"{name} is {found[0]}. {found[1]}")
+
+
+def text_format(head: bytes) -> str:
+    """The format of a text by its first bytes in UTF-8; `""` for plain text and tables."""
+    rule = _format_of(head)
+    return rule[1] if rule else ""
+
+
+def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> None:
+    """Refuses formats that are no plain text, a text a line.
+
+    Args:
+      name: what messages call the file.
+      head: its first bytes, decompressed.
+      read: formats that the reader takes.
+
+    Raises:
+      ContentError: the text has another known format.
+    """
+    rule = _format_of(head)
+    if rule and rule[1] not in read:
+        raise ContentError(f"{name} is {rule[1]}, not plain text. {rule[2]}")
+
+
+def _format_of(head: bytes) -> tuple[re.Pattern[str], str, str] | None:
+    text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
+    return next((rule for rule in _FORMAT_RULES if rule[0].match(text)), None)
+
+
+def wide_encoding(head: bytes) -> WideEncoding | None:
+    """UTF-16 or UTF-32, where a text begins as it does in these; else None.
+
+    Without a mark of the order of bytes, its letters are told by the control characters that they
+    are in UTF-8.
+    """
+    marks = {
+        "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+        "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),  # with which one of UTF-32 begins
+    }
+    for name, own in marks.items():
+        if head.startswith(own):
+            return WideEncoding(name, is_marked=True)
+    zeros = [byte == 0 for byte in head[:_TELLING_BYTES]]
+    unmarked = {
+        "UTF-16LE": [False, True, False, True],
+        "UTF-16BE": [True, False, True, False],
+        "UTF-32LE": [False, True, True, True],
+        "UTF-32BE": [True, True, True, False],
+    }
+    for name, own_zeros in unmarked.items():
+        if zeros == own_zeros:
+            return WideEncoding(name, is_marked=False)
+    if len(head) < _FEW_BYTES or _control_share(head) < _WIDE_CONTROL_SHARE:
+        return None
+    for name in unmarked:
+        try:  # its first bytes may end within a character
+            text = codecs.getincrementaldecoder(name)().decode(head)
+        except UnicodeDecodeError:
+            continue
+        if _WIDE_SPACE.search(text) and all(one.isprintable() or one.isspace() for one in text):
+            return WideEncoding(name, is_marked=False)
+    return None
+
+
+def is_utf8(head: bytes) -> bool:
+    """Whether the first bytes of a file, enough of them to tell, are text in UTF-8."""
+    return len(head) >= _FEW_BYTES and _decodes(head) and not _is_binary(head)
+
+
+def _is_binary(head: bytes) -> bool:
+    if len(head) < _FEW_BYTES:
+        return False
+    if head.count(0) > _MAX_NUL_SHARE * len(head):
+        return True
+    return not _decodes(head) and _control_share(head) > _MAX_CONTROL_SHARE
+
+
+def _control_share(head: bytes) -> float:
+    return len(_CONTROL.findall(head)) / len(head)
+
+
+def _decodes(head: bytes) -> bool:
+    try:  # the last character may go on behind these bytes
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
