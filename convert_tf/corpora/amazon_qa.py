@@ -1,6 +1,6 @@
 """Amazon's questions and answers (McAuley et al.) by the rules of PolyAI's AmazonQA data.
 
-Two layouts, both Python dictionaries as text, one a line, not JSON:
+Two layouts, both Python dictionaries as text, one a line, or the same as JSON lines:
 
 ```
 {'asin': 'B01', 'question': "Does it fit my phone?", 'answer': 'It fits all phones.', …}
@@ -25,7 +25,7 @@ from typing import Any
 
 from convert_tf.corpora import dumps
 from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.storage.json_text import whole_characters
+from convert_tf.storage.json_text import joined_halves, json_of_texts
 
 MIN_WORDS = 4
 MAX_WORDS = 59
@@ -57,8 +57,7 @@ def read(
     limit = min(max_line_bytes, _MAX_LINE_BYTES)
     for line in dumps.read_lines(path, stats, max_line_bytes=limit, open_file=open_file):
         try:
-            # Evaluates literals only: no name, no call, no attribute.
-            fields = ast.literal_eval(line.decode("utf-8"))
+            fields = _parsed(line.decode("utf-8"))
         except UnicodeDecodeError:
             stats.skip("invalid_utf8")
             continue
@@ -75,9 +74,17 @@ def read(
         if not 0 < len(asin) <= _MAX_ID_LENGTH:
             stats.skip("malformed_asin")
             continue
-        product_id = whole_characters(asin)
         for question, answer in _pairs(fields, stats):
-            yield Conversation(product_id, SOURCE, (Turn(question), Turn(answer)))
+            yield Conversation(asin, SOURCE, (Turn(question), Turn(answer)))
+
+
+def _parsed(line: str) -> Any:
+    """The value of a line, which is JSON or, as it was published, Python."""
+    try:
+        return json_of_texts(line)
+    except ValueError:
+        # Evaluates literals only: no name, no call, no attribute.
+        return ast.literal_eval(line)
 
 
 def _pairs(fields: Mapping[str, Any], stats: dumps.DumpStats) -> Iterator[tuple[str, str]]:
@@ -134,6 +141,6 @@ def _usable_text(
 def _text(fields: Mapping[str, Any], name: str, stats: dumps.DumpStats) -> str | None:
     value = fields.get(name)
     if isinstance(value, str):
-        return value
+        return joined_halves(value)
     stats.skip(f"missing_{name}" if value is None else f"wrong_type_{name}")
     return None

@@ -8,7 +8,7 @@ import codecs
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,10 +170,17 @@ def read_lines(
         max_line_bytes: length limit of one line, in bytes.
         open_file: gives the binary stream of a path, for files that are not on this machine.
     """
+    yield from split_lines(read_pieces(path, open_file, stats), stats, max_line_bytes)
+
+
+def split_lines(
+    pieces: Iterable[bytes], stats: DumpStats, max_line_bytes: int = MAX_LINE_BYTES
+) -> Iterator[bytes]:
+    """The lines in the pieces of a file's decompressed bytes; as `read_lines` else."""
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
     is_first = True
-    for piece in read_pieces(path, open_file, stats):
+    for piece in pieces:
         if is_first:
             piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
         start, *more = piece.split(b"\n")

@@ -1,6 +1,7 @@
 """Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
 
-A file holds plain text, one subtitle line a line. PolyAI's script
+A file holds plain text, one subtitle line a line, or subtitles with their times, of which the lines
+are taken first. PolyAI's script
 
 1. removes the first word if a colon follows it, and so the first word after `.`, `!` or `?` and
    one white space, with those two: names of speakers (`Hello. ANNA: Hi` becomes `Hello Hi`);
@@ -32,8 +33,9 @@ import io
 import re
 from collections.abc import Iterator
 
-from convert_tf.corpora import dumps
+from convert_tf.corpora import dumps, subtitles
 from convert_tf.corpora.conversations import Conversation, Turn, base_name
+from convert_tf.storage.content import HEAD_BYTES, XML, check_format, text_format
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
 
@@ -55,33 +57,59 @@ def read(
     """Yields the lines of one file as one conversation, or one per 100,000 lines.
 
     Args:
-        path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file.
+        path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file: text, a subtitle line a line, or
+            `.srt`, `.vtt` or OPUS's `.xml` (`convert_tf.corpora.subtitles`).
         stats: counts the lines `invalid_utf8`, `line_too_long`, `unfinished_line`, and
             `nothing_said`: lines that are empty, or are so after the rules.
         max_line_bytes: longer lines are dropped; at most 10,000, whatever is given.
         open_file: gives the binary stream of a path.
+
+    Raises:
+        ContentError: the file has another format, or its XML is damaged.
     """
-    file_id = base_name(path)
-    file_id = whole_characters(file_id)
+    file_id = whole_characters(base_name(path))
     turns: list[Turn] = []
     start = 0  # lines of the file before those in `turns`
+    limit = min(max_line_bytes, _MAX_LINE_BYTES)
     with open_decompressed(path, stats, open_file) as stream:
-        for line in _raw_lines(stream, stats, min(max_line_bytes, _MAX_LINE_BYTES)):
+        for line in _lines(path, stream, stats, limit):
             if stats.lines > start + LINES_PER_FILE:
                 yield from _conversation(_piece_id(file_id, start), turns)
                 turns = []
                 start = (stats.lines - 1) // LINES_PER_FILE * LINES_PER_FILE
-            try:
-                text = clean_line(line.decode("utf-8"))
-            except UnicodeDecodeError:
-                stats.skip("invalid_utf8")
-                continue
+            text = clean_line(line)
             if text:
                 turns.append(Turn(text))
             else:
                 stats.skip("nothing_said", is_bad=False)
     is_cut = stats.lines > LINES_PER_FILE
     yield from _conversation(_piece_id(file_id, start) if is_cut else file_id, turns)
+
+
+def _lines(
+    path: str, stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
+) -> Iterator[str]:
+    """The subtitle lines of a file of any format, told by its first bytes."""
+    head = stream.peek()[:HEAD_BYTES]
+    check_format(path, head, read=subtitles.FORMATS)
+    kind = text_format(head)
+    if kind == XML:
+        for sentence in subtitles.sentences(iter(stream.read1, b""), stats):
+            stats.lines += 1
+            yield sentence
+        return
+    lines = _text_lines(stream, stats, max_line_bytes)
+    yield from subtitles.caption_lines(lines, kind) if kind else lines
+
+
+def _text_lines(
+    stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
+) -> Iterator[str]:
+    for line in _raw_lines(stream, stats, max_line_bytes):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError:
+            stats.skip("invalid_utf8")
 
 
 def clean_line(line: str) -> str:

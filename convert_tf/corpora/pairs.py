@@ -1,4 +1,4 @@
-"""Tables of contexts and responses: CSV or TSV files, such as the questions and answers of a FAQ.
+"""Pairs of contexts and responses: tables, such as a FAQ in CSV or TSV, or JSON.
 
 ```
 question,answer
@@ -7,44 +7,30 @@ Is the pool open?,Until nine.
 or a car park?","A garage, with 20 places."
 ```
 
-The first row names the columns when it holds `context` and `response`, `question` and `answer`,
-`query` and `reply`, `input` and `output` or `prompt` and `response`, in any order, beside any
-others, in upper or lower case. Otherwise it is a pair like the others, and there are two columns.
+The first row names the columns when it holds `context` and `response`, `question` and `answer` or
+other names of `convert_tf.corpora.json_shapes`, in any order, beside any others, in upper or lower
+case. Otherwise it is a pair like the others, and there are two columns. JSON, told by its first
+bytes, is read by its keys (`convert_tf.corpora.dialogues`).
 """
 
 import csv
 import io
 import os
 import re
-import unicodedata
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from convert_tf.corpora import dumps
-from convert_tf.corpora.conversations import (
-    Conversation,
-    Turn,
-    base_name,
-    corpus_name,
-    hash_of,
-)
+from convert_tf.corpora import dialogues, dumps
+from convert_tf.corpora.conversations import Conversation, Turn, base_name, corpus_name
+from convert_tf.corpora.json_shapes import FURTHER_INPUT, names_of_pair
+from convert_tf.storage.content import HEAD_BYTES, JSON, check_format, text_format
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
 
-# In the order in which they are looked for: a table may hold `context`, `question`, `answer`.
-COLUMN_NAMES = (
-    ("context", "response"),
-    ("question", "answer"),
-    ("query", "reply"),
-    ("input", "output"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("questions", "answers"),
-    ("q", "a"),
-)
 _DELIMITERS = {".csv": (",", ";", "\t"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";")
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 _SEPARATOR_LINE = re.compile(r"sep=.?")
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
@@ -58,7 +44,7 @@ def read(
     max_line_bytes: int = dumps.MAX_LINE_BYTES,
     open_file: dumps.OpenFile = dumps.open_local,
 ) -> Iterator[Conversation]:
-    """Yields one conversation per row, of a context and its response.
+    """Yields one conversation per row, of a context and its response; of JSON its dialogues.
 
     The id is a hash of the context without regard to case and white space. All answers to one
     question thus fall into the same split: a model is not tested on a question of its training
@@ -79,11 +65,27 @@ def read(
         open_file: gives the binary stream of a path.
 
     Raises:
-        ValueError: the file is not UTF-8, nor UTF-16 with a byte order mark; or it has not two
-            columns and does not name them.
+        ValueError: the file is neither a table nor JSON; it is not UTF-8, nor UTF-16 with a byte
+            order mark; it has not two columns and does not name them; or its JSON has no known
+            shape.
     """
+    with open_decompressed(path, stats, open_file) as stream:
+        if _is_json(path, stream.peek()[:HEAD_BYTES]):
+            pieces = iter(stream.read1, b"")
+            lines = dumps.split_lines(pieces, stats, max_line_bytes)
+            yield from dialogues.json_conversations(path, lines, stats, lists_are_pairs=True)
+        else:
+            yield from _read_table(path, stream, stats, max_line_bytes)
+
+
+def _read_table(
+    path: str, stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
+) -> Iterator[Conversation]:
     source = whole_characters(corpus_name(path))
-    with _open_text(path, stats, open_file) as text:
+    # Of what is not UTF-8, bytes come as lone surrogates.
+    with io.TextIOWrapper(
+        stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
+    ) as text:
         lines = _Lines(text, path, stats, max_line_bytes)
         head = lines.head()
         delimiter = _delimiter(path, head)
@@ -100,17 +102,32 @@ def read(
             if pair:
                 context, response = pair
                 yield Conversation(
-                    hash_of([_without_case(context)]), source, (Turn(context), Turn(response))
+                    dialogues.pair_id([context]), source, (Turn(context), Turn(response))
                 )
 
 
+def _is_json(path: str, head: bytes) -> bool:
+    """Whether a file holds JSON by its first bytes, or by its name where these do not tell.
+
+    Raises:
+        ContentError: it is neither JSON nor a table.
+    """
+    check_format(path, head, read=[JSON])
+    suffix = os.path.splitext(base_name(path))[1].lower()
+    return text_format(head) == JSON or suffix in _JSON_SUFFIXES
+
+
 class _Columns(NamedTuple):
-    """Where context and response are in a row, and how many columns rows have."""
+    """Where context and response are in a row, and how many columns rows have.
+
+    `further` is where something is that follows the context, as the input of an instruction.
+    """
 
     context: int
     response: int
     number: int
     is_header: bool
+    further: int | None = None
 
 
 class _Line(NamedTuple):
@@ -190,12 +207,6 @@ class _Lines:
         return _Line(text, self._number)
 
 
-def _open_text(path: str, stats: dumps.DumpStats, open_file: dumps.OpenFile) -> io.TextIOWrapper:
-    """The characters of a file; of what is not UTF-8, bytes come as lone surrogates."""
-    stream = open_decompressed(path, stats, open_file)
-    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
 def _delimiter(path: str, head: Sequence[str]) -> str:
     """What separates the columns: by the file's name, else by what makes a table of its head."""
     suffix = os.path.splitext(base_name(path))[1].lower()
@@ -262,7 +273,7 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
     row = _without_empty_end(first_row)
     header = _header(row)
     if header:
-        return _Columns(*header, len(first_row), is_header=True)
+        return header._replace(number=len(first_row))
     if len(row) == 2:
         return _Columns(0, 1, 2, is_header=False)
     shown = ", ".join(repr(cell[:40]) for cell in row[:20])
@@ -274,16 +285,20 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
     )
 
 
-def _header(row: Sequence[str]) -> tuple[int, int] | None:
-    """The places of the columns that a first row names."""
+def _header(row: Sequence[str]) -> _Columns | None:
+    """The columns that a first row names; None where it names none."""
     names = [cell.strip().lower() for cell in row]
-    for context, response in COLUMN_NAMES:
-        if context in names and response in names:
-            return names.index(context), names.index(response)
-    contexts, responses = ({*names} & {*known} for known in zip(*COLUMN_NAMES, strict=True))
-    if len(contexts) == len(responses) == 1:  # such as `question` and `response`
-        return names.index(contexts.pop()), names.index(responses.pop())
-    return None
+    found = names_of_pair(names)
+    if found is None:
+        return None
+    further = FURTHER_INPUT.get(found[0])
+    return _Columns(
+        context=names.index(found[0]),
+        response=names.index(found[1]),
+        number=len(row),
+        is_header=True,
+        further=names.index(further) if further in names else None,
+    )
 
 
 def _without_empty_end(row: Sequence[str]) -> list[str]:
@@ -303,6 +318,8 @@ def _pair(row: Sequence[str], columns: _Columns, stats: dumps.DumpStats) -> tupl
         stats.skip("too_many_columns")  # a delimiter in a text without quotes
         return None
     context, response = row[columns.context].strip(), row[columns.response].strip()
+    if context and columns.further is not None and columns.further < len(row):
+        context = f"{context}\n{row[columns.further]}".strip()
     if not context:
         stats.skip("empty_context", is_bad=False)
     elif not response:
@@ -310,7 +327,3 @@ def _pair(row: Sequence[str], columns: _Columns, stats: dumps.DumpStats) -> tupl
     else:
         return context, response
     return None
-
-
-def _without_case(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -67,7 +67,7 @@ CORPORA: dict[str, Corpus] = {
         ),
         Corpus(
             "pairs",
-            "CSV or TSV with two columns, context and response (or question and answer).",
+            "CSV, TSV or JSON with context and response, question and answer, or chat messages.",
             pairs.read,
             # Every answer that a user wrote is meant to be found; a row that is there twice would
             # be its own wrong answer in a batch.
@@ -81,7 +81,7 @@ CORPORA: dict[str, Corpus] = {
         ),
         Corpus(
             "opensubtitles",
-            "OpenSubtitles: plain text, one subtitle line a line; every line answers the last.",
+            "Subtitles: plain text, .srt, .vtt or OPUS's .xml; every line answers the last.",
             opensubtitles.read,
             _lengths(9, 127) | {"max_extra_length": NO_LIMIT},
         ),

@@ -20,6 +20,13 @@ def whole_characters(text: str) -> str:
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
+def joined_halves(text: str) -> str:
+    """A text in whose escapes emoji had two halves, as they have in JSON but not in Python."""
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def parsed_json(text: str | bytes) -> Any:
     """The value of a JSON text; the one place where JSON is read.
 
@@ -79,9 +86,12 @@ def holds_one_value(first_lines: Sequence[str]) -> bool:
     Args:
       first_lines: the first two lines that are not empty, or one where there is no other.
     """
-    if not first_lines or first_lines[0].strip() in ("[", "{"):
-        return True
-    return not any(map(_is_json, first_lines))
+    start = first_lines[0].strip() if first_lines else ""
+    if start.startswith("["):
+        return not _is_json(start)
+    # An object that goes on in the next line, and not a line that was cut off.
+    is_open = start.startswith("{") and start.endswith((",", "{", "[", ":"))
+    return is_open and (start == "{" or not any(map(_is_json, first_lines)))
 
 
 def _is_json(text: str) -> bool:

@@ -11,8 +11,6 @@ from typing import Any
 
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import dumps
-from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.conversations import base_name
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.registry import CORPORA
@@ -77,8 +75,7 @@ def prepare_own_file(
     """Prepares a file in the folder of a run, once: a resumed run finds it prepared.
 
     Args:
-        path: pairs (CSV, TSV) or dialogues (`.json`, `.jsonl`, one object a line), compressed or
-            not.
+        path: pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
         run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
         vocabulary: a vocabulary file to use.
         learns_vocabulary: whether one is learnt where none is given.
@@ -126,17 +123,13 @@ def prepare_own_file(
 
 
 def _prepare(path: str, data: str) -> None:
-    corpus = CORPORA["dialogues" if _holds_json(path) else "pairs"]
-    # All that a user wrote is meant to be learnt: no limits, also for dialogues.
-    rules = Rules(**CORPORA["pairs"].rules)
+    corpus = CORPORA["pairs"]  # has no limits: all that a user wrote is meant to be learnt
     stats = dumps.DumpStats(path)
     pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(path, stats))
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
     # Dev examples that turn out too few to rank are trained on instead.
     for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
-        options = PrepareOptions(
-            corpus_rules={corpus.name: rules}, dev_fraction=dev_fraction, num_shards=_ONE_SHARD
-        )
+        options = PrepareOptions(dev_fraction=dev_fraction, num_shards=_ONE_SHARD)
         corpora = {corpus.name: [path]}
         report = prepare([], data, corpora=corpora, options=options, overwrite=True)
         if report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
@@ -150,10 +143,6 @@ def _print_what_was_left_out(report: Mapping[str, Any]) -> None:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in skipped.most_common())
         first = report["bad_lines"]["first"]
         print(f"not used: {reasons}" + (f"; the first: {', '.join(first)}" if first else ""))
-
-
-def _holds_json(path: str) -> bool:
-    return os.path.splitext(base_name(path))[1].lower() in (".json", ".jsonl", ".ndjson")
 
 
 def _listed(numbers: dict[str, int]) -> str:

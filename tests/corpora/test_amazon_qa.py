@@ -97,6 +97,25 @@ def test_numbers_of_words(write_dump, text, is_used, role):
         assert not stats.bad_lines.count
 
 
+def test_json_lines(write_dump):
+    lines = [
+        {"asin": "B1", "answerTime": None, "question": f"{FOUR} 🙂", "answer": FIVE},
+        {
+            "asin": "B2",
+            "is_answerable": True,
+            "questions": [{"questionText": FOUR, "answers": [{"answerText": FIVE}]}],
+        },
+    ]
+    conversations, stats = _read(write_dump("qa.json", lines))  # emoji as two halves
+    assert _pairs(conversations) == [("B1", f"{FOUR} 🙂", FIVE), ("B2", FOUR, FIVE)]
+    assert (stats.objects, stats.skipped) == (2, {})
+
+
+def test_halves_of_emoji_in_python(write_dump):
+    line = rb"{'asin': 'B1', 'question': 'a b c \ud83d\ude42', 'answer': 'a b c \ud83d'}"
+    assert _pairs(_read(write_dump("qa.json", line))[0]) == [("B1", "a b c 🙂", "a b c \ufffd")]
+
+
 def test_a_question_comes_before_questions(write_dump):
     line = {"asin": "B1", "question": FOUR, "answer": FIVE, "questions": [{}]}
     conversations, stats = _read(write_dump("qa.json", _lines(line)))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dump_files import COMPRESSORS
 
-from convert_tf.corpora import pairs
 from convert_tf.corpora.conversations import Turn
 from convert_tf.corpora.dumps import BadLines, DumpStats
+from convert_tf.corpora.json_shapes import PAIR_NAMES
 from convert_tf.corpora.pairs import read
 
 
@@ -77,7 +77,7 @@ def test_a_tsv_file_is_separated_by_tabs_only(table):
         table("a,b\nc,d\n", "faq.tsv")
 
 
-@pytest.mark.parametrize(("context", "response"), pairs.COLUMN_NAMES)
+@pytest.mark.parametrize(("context", "response"), PAIR_NAMES)
 def test_header_names_choose_the_columns(table, context, response):
     text = f"number,{response.upper()},topic, {context.title()} \n1,Until nine.,pool,Is it open?\n"
     read_pairs, stats = table(text)

@@ -1,0 +1,143 @@
+"""Subtitles as people download them: `.srt`, `.vtt` and OPUS's `.xml`."""
+
+import pytest
+from support.dump_files import COMPRESSORS
+
+from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.opensubtitles import read
+
+SRT = r"""1
+00:00:01,000 --> 00:00:02,600
+<i>Where have you been
+all night?</i>
+
+2
+00:00:03,000 --> 00:00:05,100 X1:10 X2:20
+{\an8}<font color="#ff0000">I was waiting</font> &amp; reading.
+
+3
+00:00:09,000 --> 00:00:10,500
+- You never answer, 2 < 3 {sic}.
+- I had no battery left.
+
+4
+00:00:11,000 --> 00:00:12,000
+
+42
+13
+5
+00:00:13,000 --> 00:00:14,000
+[door slams]
+"""
+SAID_IN_SRT = [
+    "Where have you been all night?",
+    "I was waiting & reading.",
+    "You never answer, 2 < 3 {sic}.",
+    "I had no battery left.",
+    "42 13",
+]
+VTT = """WEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE a remark
+on two lines
+
+first
+01.000 --> 02.000
+not a time, and outside
+
+intro
+00:01.000 --> 00:02.600 align:start
+<v Anna>Where have you <00:00:02.000><c.yellow>been</c>?
+
+00:00:03.000 --> 00:00:05.100
+At the station.
+
+NOTE the end
+"""
+SAID_IN_VTT = ["Where have you been?", "At the station."]
+OPUS = """<?xml version="1.0" encoding="utf-8"?>
+<document id="1"><meta><title>A film</title></meta>
+  <s id="1"><time id="T1S" value="00:00:01,000" />
+    <w id="1.1">Where</w> <w id="1.2">were</w><w id="1.3">n't</w> <w>you</w> <w>,</w>
+    <w>&amp;</w> <w>why</w> <w>?</w><time id="T1E" value="00:00:02,000" /></s>
+  <s id="2">At the new station !</s>
+</document>
+"""
+SAID_IN_OPUS = ["Where weren't you, & why?", "At the new station!"]
+FILES = {
+    "a.srt": (SRT, SAID_IN_SRT),
+    "a.vtt": (VTT, SAID_IN_VTT),
+    "a.xml": (OPUS, SAID_IN_OPUS),
+}
+
+
+def _read(path):
+    stats = DumpStats(path)
+    return [[turn.text for turn in one.turns] for one in read(path, stats)], stats
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("change", ["", "\r\n", "utf-8-sig", "utf-16"])
+def test_what_is_said(write_dump, name, suffix, change):
+    text, said = FILES[name]
+    text = text.replace("\n", change) if change == "\r\n" else text
+    data = text.encode(change if "utf" in change else "utf-8")
+    conversations, stats = _read(write_dump(name + suffix, data))
+    assert conversations == [said]
+    assert stats.skipped == ({"nothing_said": 1} if name == "a.srt" else {})
+
+
+def test_utf_16_that_says_so(write_dump):
+    data = OPUS.replace("utf-8", "UTF-16").encode("utf-16")
+    assert _read(write_dump("a.xml", data))[0] == [SAID_IN_OPUS]
+
+
+def test_another_encoding_that_the_declaration_names(write_dump):
+    data = OPUS.replace("utf-8", "iso-8859-1").replace("station", "café").encode("latin-1")
+    assert _read(write_dump("a.xml", data))[0][0][1] == "At the new café!"
+
+
+BOMB = (
+    '<?xml version="1.0"?><!DOCTYPE d [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
+    "<document><s>&b;</s><s>x</s></document>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "line 1, declares the entity 'a'"),
+        ('<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><document/>', "the entity 'a'"),
+        (OPUS[:-30], r"line \d+, is no whole XML \(.*Copy it again"),
+        ("<?xml version='1.0'?>\n<a>&b;</a>", "line 2, is no whole XML"),
+        ('<?xml version="1.0" encoding="nothing"?><a/>', "is no whole XML"),
+        ("<?xml version='1.0'?><feed><item/></feed>", "not of OPUS's subtitles.*Convert it"),
+        ("[Script Info]\nTitle: x\n", "subtitles in another format.*ffmpeg"),
+        ("{0}{25}Where were you?\n", "subtitles in another format.*ffmpeg"),
+        ('{"text": "Where were you?"}\n', "is JSON, not plain text"),
+    ],
+)
+def test_other_files_are_named(write_dump, text, message):
+    with pytest.raises(ValueError, match=rf"a\.xml.*{message}"):
+        _read(write_dump("a.xml", text.encode()))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_before_the_end_of_a_truncated_archive(tmp_path, name):
+    start, _, rest = FILES[name][0].rpartition("2")
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(COMPRESSORS[".gz"]((start + rest).encode())[:-9])
+    conversations, stats = _read(str(path))
+    assert len(conversations[0]) > 1
+    assert stats.skipped["truncated_archive"] == 1
+
+
+def test_lines_that_are_no_utf_8_are_counted(write_dump):
+    data = SRT.replace("waiting", "ü").encode("latin-1")
+    conversations, stats = _read(write_dump("a.srt", data))
+    assert conversations == [SAID_IN_SRT[:1] + SAID_IN_SRT[2:]]
+    assert stats.skipped["invalid_utf8"] == 1
