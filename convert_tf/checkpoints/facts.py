@@ -53,6 +53,12 @@ def numbers_turns(folder: str | os.PathLike) -> bool:
     return bool(data_facts(training_facts(folder)).get("turn_prefixes"))
 
 
+def unknown_in_training(facts: Mapping[str, Any]) -> float:
+    """The share of unknown tokens in the texts of a training, by its facts; 0 where not known."""
+    share = facts.get("unknown_tokens")
+    return share if isinstance(share, int | float) else 0.0
+
+
 def data_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What training facts say of the data of an encoder; of a ranker they have its path alone."""
     data = facts.get("data")

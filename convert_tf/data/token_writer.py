@@ -29,6 +29,7 @@ from convert_tf.data.token_arrays import (
     offsets_file,
     sources_file,
 )
+from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
@@ -36,13 +37,22 @@ from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.vocabulary import SETTINGS_FILE
 
 BATCH_SIZE = 1024  # records
 
-_VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model"}
+_VOCABULARY_FILES = {
+    "subword": "vocab.txt",
+    "sentencepiece": "vocab.model",
+    "wordpiece": "vocab.txt",
+}
 _FILE_NAME = re.compile(
     "|".join(
-        [r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy", *_VOCABULARY_FILES.values()]
+        [
+            r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy",
+            *_VOCABULARY_FILES.values(),
+            SETTINGS_FILE,
+        ]
     )
 )
 
@@ -64,6 +74,11 @@ class ArrayFolderWriter:
         vocabulary = Path(tokenizer.path).read_bytes()
         name = _VOCABULARY_FILES[tokenizer.name]
         write_file(self._folder / name, vocabulary)
+        settings = Path(tokenizer.path).with_name(SETTINGS_FILE)
+        if tokenizer.name == "wordpiece" and settings.is_file():
+            write_file(self._folder / SETTINGS_FILE, settings.read_bytes())
+        self._tokenizer = tokenizer
+        self._num_tokens = self._num_unknown = 0
         self._facts: dict[str, Any] = {
             "version": FORMAT_VERSION,
             "tokenizer": tokenizer.name,
@@ -108,6 +123,8 @@ class ArrayFolderWriter:
                     ids, offsets = files[name]
                     offsets.append(ids.size + texts.row_splits[1:].astype(np.int64))
                     ids.append(texts.flat)
+                    self._num_tokens += len(texts.flat)
+                    self._num_unknown += self._tokenizer.count_unknown(texts.flat)
         self._facts["splits"][split] = {
             "examples": files[names[0]][1].size - 1,
             "tokens": {name: ids.size for name, (ids, _) in files.items()},
@@ -116,9 +133,13 @@ class ArrayFolderWriter:
     def finish(self, **further: Any) -> dict[str, Any]:
         """Writes `arrays.json`, with `further` facts, without which the folder is none.
 
+        Warns where most tokens are unknown.
+
         Returns:
           What it says.
         """
+        share = self._num_unknown / max(1, self._num_tokens)
+        warn_of_unknown(share, self._tokenizer.path, "these texts")
         self._facts.update(further)
         self._facts["sources"] = list(self._source_places)
         write_file(self._folder / FACTS_FILE, written_json(self._facts))

@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
+from convert_tf.checkpoints.facts import training_facts, unknown_in_training
 from convert_tf.config.model import MAX_TOKENS
+from convert_tf.data.unknown_tokens import warn_of_unknown
 
 
 def export_model(
@@ -16,6 +18,8 @@ def export_model(
     overwrite: bool = False,
 ) -> Path:
     """Writes what a checkpoint holds, with a model card.
+
+    Warns where most tokens of the texts that it was trained on were unknown.
 
     Args:
       checkpoint: a model directory of a dual encoder or a ranker.
@@ -47,6 +51,8 @@ def export_model(
         from convert_tf.export.onnx.writing import export_onnx as export
     else:
         from convert_tf.export.hub.writing import export_module as export
+    share = unknown_in_training(training_facts(checkpoint))
+    warn_of_unknown(share, checkpoint, "the texts that it was trained on")
     bits = {} if network_bits is None else {"network_bits": network_bits}
     return export(
         checkpoint, output, max_tokens=max_tokens, notes=notes, overwrite=overwrite, **bits

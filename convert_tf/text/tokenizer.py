@@ -123,6 +123,10 @@ class Tokenizer(tf.Module):
         ids = ids[:, -max_tokens:] if keeps_last else ids[:, :max_tokens]
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
+    def count_unknown(self, ids: np.ndarray) -> int:
+        """How many of the ids, int `[tokens]`, are of tokens that the vocabulary does not hold."""
+        return int(np.count_nonzero(ids >= self.vocab_size))
+
     def bytes_of(self, num_tokens: int) -> int | None:
         """Bytes of a text that decide its first tokens, whatever follows; None: all of them."""
         return None

@@ -1,13 +1,15 @@
 r"""The subword vocabulary file: one subword a line, in UTF-8; the line's number from 0 is its id.
 
 A subword may hold any character: backslash, newline, carriage return and other characters at which
-a reader might break the line are written `\\`, `\n`, `\r` and `\uXXXX`.
+a reader might break the line, or which it might take for the mark of an encoding, are written `\\`,
+`\n`, `\r` and `\uXXXX`.
 """
 
 import os
 import re
 from collections.abc import Iterable, Sequence
 
+from convert_tf.storage.content import HEAD_BYTES, compression, known_content
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
@@ -15,9 +17,19 @@ from convert_tf.text.subwords import WORD_START
 SETTINGS_FILE = "tokenizer_config.json"
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029]")
+_ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
 _UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")
 _LONG = {"\\": "\\", "n": "\n", "r": "\r"}
+
+
+_TELLING_LINES = 100
+_SCORED = re.compile(r".*\t-?\d+(\.\d+)?([eE]-?\d+)?")
+_MERGE = re.compile(r"[^ ]+ [^ ]+")
+_MARKS = {"\u2581": "SentencePiece", "\u0120": "byte-level BPE"}
+# Subwords are of letters and digits, or of punctuation and spaces; their tabs are escaped.
+_TEXT = re.compile(r"\t|[^\W_]\s+[^\W_]")
+_LEARN = "Pass the vocab.txt that convert-tf vocabulary wrote."
+_BERT = "Of a BERT, pass its vocab.txt."
 
 
 class VocabularyError(ValueError):
@@ -98,7 +110,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        VocabularyError: It is not UTF-8, or `check_subwords` or `unescape` refuse it.
+        VocabularyError: It is not UTF-8, it is another tokenizer's or no vocabulary at all, or
+            `check_subwords` or `unescape` refuse it.
     """
     source = os.fspath(path)
     with open(path, "rb") as file:
@@ -106,9 +119,13 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
+        what = known_content(content[:HEAD_BYTES])
+        named = f" (it is {what[0]})" if what else ""
+        if kind := compression(content):
+            named = f" (it is compressed, .{kind}; decompress it)"
         raise VocabularyError(
             f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
-            f"{error.start} on. Pass the vocab.txt that convert-tf vocabulary wrote."
+            f"{error.start} on{named}. Pass the vocab.txt that convert-tf vocabulary wrote."
         ) from None
     return parse_vocabulary(text, source=source)
 
@@ -126,12 +143,53 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
     Raises:
         VocabularyError: `check_subwords` or `unescape` refuse it.
     """
+    # Line ends of Windows, and a mark of its editors: both are escaped where a subword has them.
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
+    if other := other_vocabulary(lines):
+        raise VocabularyError(
+            f"A subword vocabulary is one that convert-tf vocabulary wrote. Received: {source}, "
+            f"which is {other[0]}. {other[1]}"
+        )
     subwords = [unescape(line) for line in lines]
     check_subwords(subwords, source=source)
+    if not any(subword.startswith(WORD_START) for subword in subwords):
+        raise VocabularyError(
+            f"Every word begins with a subword that {WORD_START!r} marks. Received: {source}, of "
+            f"{len(lines):,} lines without it: the vocabulary of another tokenizer, or a list of "
+            "words. Pass the vocab.txt that convert-tf vocabulary wrote."
+        )
     return subwords
+
+
+def other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
+    """What a file is that is no subword vocabulary, and what to pass instead; else None.
+
+    Args:
+        lines: Of the file.
+    """
+    start = "\n".join(lines[:_TELLING_LINES])
+    first = [line for line in lines[:_TELLING_LINES] if line]
+    if re.match(r'\s*\{\s*"[^"\n]+"\s*:', start):
+        if '"added_tokens"' in start or '"model"' in start:
+            return "a tokenizer.json of Hugging Face", f"{_BERT} {_LEARN}"
+        return "JSON, as a vocab.json of token ids", _LEARN
+    if first and all(_SCORED.fullmatch(line) for line in first):
+        return "a list of SentencePiece's pieces (.vocab)", "Pass the .model beside it."
+    if start.startswith("#version:") or (first and all(_MERGE.fullmatch(line) for line in first)):
+        return "a list of merges (merges.txt)", _LEARN
+    for mark, tokenizer in _MARKS.items():
+        if sum(line.startswith(mark) for line in first) * 5 > len(first):
+            return f"of another tokenizer ({tokenizer}), which marks words with {mark!r}", _LEARN
+    for number, line in enumerate(lines, 1):
+        if _TEXT.search(line):
+            return (
+                f"text, with a space or tab between words in line {number:,}",
+                "Learn a vocabulary from it with convert-tf vocabulary.",
+            )
+    return None
 
 
 def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:

@@ -12,10 +12,12 @@ the longest known pieces behind; a word for which that fails, or of more than 10
 Reference: arXiv 1810.04805 §3; the tokenizer that was published with it.
 """
 
+import codecs
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -26,6 +28,7 @@ from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError
 
 SUFFIX_INDICATOR = "##"
 MAX_WORD_CHARACTERS = 100
+_UNKNOWN = "[UNK]"
 
 _ANY_LENGTH = 2**31 - 1
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"
@@ -40,7 +43,8 @@ _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 
 def is_wordpiece_vocabulary(first_bytes: bytes) -> bool:
     """Whether a file that begins so is a WordPiece vocabulary: BERT's begin with `[PAD]`."""
-    return first_bytes.startswith(b"[PAD]")
+    first_bytes = first_bytes.removeprefix(codecs.BOM_UTF8)
+    return first_bytes.startswith((b"[PAD]", b"[UNK]", b"[CLS]", b"[unused"))
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -70,6 +74,7 @@ class WordPieceTokenizer(Tokenizer):
         super().__init__(path, entries, num_oov_buckets=1, name="wordpiece")
         self.num_oov_buckets = 0
         self.num_ids = self.padding_id = self.vocab_size
+        self._unknown_id = entries.index(_UNKNOWN)
         settings = _read_settings(path, entries)
         self.lower_case = settings["do_lower_case"]
         self.strip_accents = settings["strip_accents"]
@@ -79,7 +84,7 @@ class WordPieceTokenizer(Tokenizer):
             suffix_indicator=SUFFIX_INDICATOR,
             max_bytes_per_word=_ANY_LENGTH,
             token_out_type=tf.string,
-            unknown_token="[UNK]",
+            unknown_token=_UNKNOWN,
         )
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -88,6 +93,9 @@ class WordPieceTokenizer(Tokenizer):
     def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
         tokens = self.tokenize(strings)
         return tokens.with_values(self._ids(tokens.values))
+
+    def count_unknown(self, ids: np.ndarray) -> int:
+        return int(np.count_nonzero(ids == self._unknown_id))
 
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
         """Words with single spaces between them: what was cleaned away does not come back."""
@@ -109,7 +117,7 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.strings.regex_replace(text, _PUNCTUATION, r" \0 ")
         words = tf.strings.split(text)
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > MAX_WORD_CHARACTERS
-        return words.with_values(tf.where(is_long, "[UNK]", words.values))
+        return words.with_values(tf.where(is_long, _UNKNOWN, words.values))
 
 
 def _read_entries(path: str | os.PathLike[str]) -> list[str]:
@@ -117,7 +125,7 @@ def _read_entries(path: str | os.PathLike[str]) -> list[str]:
         content = file.read()
     source = os.fspath(path)
     try:
-        entries = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+        entries = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"A WordPiece vocabulary is UTF-8 text. Received: {source}, which is not from byte "
@@ -125,7 +133,7 @@ def _read_entries(path: str | os.PathLike[str]) -> list[str]:
         ) from None
     if entries[-1] == "":
         entries.pop()
-    if "[UNK]" not in entries:
+    if _UNKNOWN not in entries:
         raise VocabularyError(
             f"A WordPiece vocabulary holds [UNK]. Received: {source}, without it. Pass the "
             "vocab.txt of a BERT model."

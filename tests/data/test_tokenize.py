@@ -129,6 +129,42 @@ def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
     assert sorted(seen[:NUM_TRAIN]) == sorted(seen[NUM_TRAIN : 2 * NUM_TRAIN]) == sorted(stored)
 
 
+def test_a_vocabulary_with_line_ends_of_windows_gives_the_same_ids(corpus, tmp_path):
+    path = tmp_path / "crlf.txt"
+    path.write_bytes(Path(corpus.vocabulary).read_bytes().replace(b"\n", b"\r\n"))
+    options = {"vocabulary": str(path), "num_oov_buckets": NUM_OOV_BUCKETS}
+    tokenize_records(corpus.records, str(tmp_path / "ids"), **options)
+    for name in ("train-context-ids.npy", "train-response-ids.npy"):
+        assert (tmp_path / "ids" / name).read_bytes() == (Path(corpus.arrays) / name).read_bytes()
+
+
+def test_words_of_a_bert(corpus, tmp_path):
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    entries += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    (tmp_path / "vocab.txt").write_text("\n".join(entries))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    vocabulary = str(tmp_path / "vocab.txt")
+    tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=vocabulary)
+    folder = ArrayFolder(str(tmp_path / "ids"))
+    assert (folder.tokenizer_name, folder.vocab_size) == ("wordpiece", len(entries))
+    assert (tmp_path / "ids" / "tokenizer_config.json").is_file()
+    records = RecordFolder(corpus.records, vocabulary=vocabulary, num_oov_buckets=9)
+    _assert_equal(*(_batches(one, 3) for one in (records, folder)))
+    tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=vocabulary, overwrite=True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
+    (tmp_path / "other.txt").write_text("﹏ж\nж\n")
+    for path, is_other in ((tmp_path / "other.txt", True), (Path(corpus.vocabulary), False)):
+        output = str(tmp_path / path.stem)
+        if not is_other:
+            tokenize_records(corpus.records, output, vocabulary=str(path))
+            continue
+        with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
+            tokenize_records(corpus.records, output, vocabulary=str(path))
+
+
 def test_order_is_the_seeds(folders):
     def first(**options):
         return [batch["token_ids"].tobytes() for batch in _batches(folders[1], 3, **options)]

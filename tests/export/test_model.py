@@ -1,5 +1,6 @@
 """`export_model` takes what the output's name asks for."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,13 @@ def test_the_name_of_the_output_chooses_the_form(calls):
             {"network_bits": 8, "max_tokens": 512, "notes": "n", "overwrite": True},
         ),
     ]
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(0.98, True), (0.02, False), (None, False)])
+def test_texts_of_unknown_tokens_are_said(calls, tmp_path, recwarn, share, is_said):
+    facts = {} if share is None else {"unknown_tokens": share}
+    (tmp_path / "training.json").write_text(json.dumps(facts))
+    export_model(tmp_path, "x.onnx")
+    said = [str(each.message) for each in recwarn]
+    assert bool(said) is is_said
+    assert not said or said[0].startswith("98% of the tokens of the texts that it was trained on")

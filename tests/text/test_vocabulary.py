@@ -1,5 +1,6 @@
 """The vocabulary file holds any subword and refuses what is none."""
 
+import gzip
 import os
 
 import pytest
@@ -65,6 +66,44 @@ def test_refuses_other_files(tmp_path, content, message):
         read_vocabulary(tmp_path / "vocab.txt")
 
 
+@pytest.mark.parametrize("change", [b"\r\n", b"\r", b"\xef\xbb\xbf"])
+def test_line_ends_and_marks_of_other_systems_are_read(tmp_path, change):
+    subwords = ["﹏the", "\ufeff", "﹏\ufeff", "\r", "﹏\r", "﹏ ", " "]
+    write_vocabulary(tmp_path / "vocab.txt", subwords)
+    content = (tmp_path / "vocab.txt").read_bytes()
+    assert not content.count(b"\r") and not content.count(b"\xef\xbb\xbf")
+    is_mark = change.startswith(b"\xef")
+    (tmp_path / "other.txt").write_bytes(
+        change + content if is_mark else content.replace(b"\n", change)
+    )
+    assert read_vocabulary(tmp_path / "other.txt") == subwords
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\)\. Pass the \.model"),
+        (b'{"version": "1.0", "added_tokens": []}', r"tokenizer\.json of Hugging Face.*vocab\.txt"),
+        (b'{\n  "version": "1.0",\n  "added_tokens": []\n}', r"tokenizer\.json of Hugging Face"),
+        (b'{"hello": 1, "there": 2}', r"JSON, as a vocab\.json"),
+        (b"#version: 0.2\nt h\nth e</w>\n", r"merges \(merges\.txt\)"),
+        (b"t h\nth e\n", r"merges \(merges\.txt\)"),
+        ("▁the\n▁of\ns\n".encode(), r"another tokenizer \(SentencePiece\)"),
+        ("Ġthe\nĠof\ns\n".encode(), r"another tokenizer \(byte-level BPE\)"),
+        (b"hello there\nhow are you?\n", "text, with a space.*line 1.*convert-tf vocabulary"),
+        ("﹏a\na\nhow are you?\n".encode(), "text, with a space.*line 3.*convert-tf vocabulary"),
+        (b"the 1234 times\nof 99\n", "text, with a space"),
+        (b"hello\nthere\n", "2 lines without it: .*another tokenizer, or a list of words"),
+        (gzip.compress("﹏a\na\n".encode()), r"not from byte 1 on \(it is compressed, \.gz"),
+        ("﹏a\na\n".encode("utf-16"), r"not from byte 0 on"),
+    ],
+)
+def test_files_that_are_no_vocabulary_are_named(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(VocabularyError, match=message):
+        read_vocabulary(tmp_path / "vocab.txt")
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         read_vocabulary(tmp_path / "nothing.txt")
@@ -72,7 +111,7 @@ def test_missing_file(tmp_path):
 
 def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"
-    write_vocabulary(path, ["old"])
+    write_vocabulary(path, ["﹏old"])
 
     def full_disk(*_):
         raise OSError(28, "No space left on device")
@@ -83,7 +122,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
             write_vocabulary(path, ["new"])
     with pytest.raises(VocabularyError, match="unique"):
         write_vocabulary(path, ["new", "new"])
-    assert read_vocabulary(path) == ["old"]
+    assert read_vocabulary(path) == ["﹏old"]
     assert os.listdir(tmp_path) == ["vocab.txt"]
 
 

@@ -144,6 +144,13 @@ def test_every_setting_changes_something(tmp_path, settings, text, is_same):
     assert (plain == other) is is_same
 
 
+def test_a_mark_and_line_ends_of_windows(tmp_path):
+    expected = load_tokenizer(_write(tmp_path)).token_ids(TEXTS).to_list()
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_tokenizer(path).token_ids(TEXTS).to_list() == expected
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -437,6 +437,15 @@ def test_data_folder_without_examples_is_refused(corpus, tmp_path):
               vocabulary=corpus[1])  # fmt: skip
 
 
+def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
+    (tmp_path / "other.txt").write_text("﹏ж\nж\n")
+    vocabulary, output = str(tmp_path / "other.txt"), tmp_path / "run"
+    config = changed(CONFIG, steps=1, eval_every=1, checkpoint_every=1)
+    with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
+        run((corpus[0], vocabulary), output, config)
+    assert json.loads((output / "training.json").read_text())["unknown_tokens"] == 1.0
+
+
 def test_order_of_pairs_is_the_seeds_and_skipping_continues_it(corpus):
     def first(count, **kwargs):
         options = {"batch_size": 8, "shuffle_buffer": 500, "seed": 3, **kwargs}

@@ -15,6 +15,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
+from convert_tf.data.unknown_tokens import unknown_share, warn_of_unknown
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
@@ -146,6 +147,8 @@ class EncoderRun(RunKind[ResponseRanking]):
         self.learning_rate = learning_rate_schedule(config)
         self.examples = open_splits(folder, self.model_config, config)
         examples = self.examples["train"]
+        self.unknown_share = unknown_share(examples, folder.vocab_size)
+        warn_of_unknown(self.unknown_share, folder.vocabulary, f"the texts of {config.data}")
         self.padding_id = examples.padding_id
         self.trained_on = trained_examples(examples, config)
         self.negatives = open_negatives(examples, config)
@@ -185,6 +188,7 @@ class EncoderRun(RunKind[ResponseRanking]):
             "parameters": sizes,
             "train": {name: v for name, v in config.to_dict().items() if name not in of_data},
             "data": of_data,
+            "unknown_tokens": round(self.unknown_share, 4),
         }
         teacher_dim = 0
         if self.distilled.targets is not None:
