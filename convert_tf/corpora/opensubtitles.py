@@ -60,7 +60,8 @@ def read(
         path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file: text, a subtitle line a line, or
             `.srt`, `.vtt` or OPUS's `.xml` (`convert_tf.corpora.subtitles`).
         stats: counts the lines `invalid_utf8`, `line_too_long`, `unfinished_line`, and
-            `nothing_said`: lines that are empty, or are so after the rules.
+            `nothing_said`: lines that are empty, or are so after the rules; and `too_few_turns`:
+            files of one line, which nothing answers, or of none.
         max_line_bytes: longer lines are dropped; at most 10,000, whatever is given.
         open_file: gives the binary stream of a path.
 
@@ -74,7 +75,7 @@ def read(
     with open_decompressed(path, stats, open_file) as stream:
         for line in _lines(path, stream, stats, limit):
             if stats.lines > start + LINES_PER_FILE:
-                yield from _conversation(_piece_id(file_id, start), turns)
+                yield from _conversation(_piece_id(file_id, start), turns, stats)
                 turns = []
                 start = (stats.lines - 1) // LINES_PER_FILE * LINES_PER_FILE
             text = clean_line(line)
@@ -83,7 +84,7 @@ def read(
             else:
                 stats.skip("nothing_said", is_bad=False)
     is_cut = stats.lines > LINES_PER_FILE
-    yield from _conversation(_piece_id(file_id, start) if is_cut else file_id, turns)
+    yield from _conversation(_piece_id(file_id, start) if is_cut else file_id, turns, stats)
 
 
 def _lines(
@@ -145,9 +146,13 @@ def _raw_lines(
             yield line
 
 
-def _conversation(conversation_id: str, turns: list[Turn]) -> Iterator[Conversation]:
+def _conversation(
+    conversation_id: str, turns: list[Turn], stats: dumps.DumpStats
+) -> Iterator[Conversation]:
     if len(turns) > 1:
         yield Conversation(conversation_id, SOURCE, tuple(turns))
+    elif stats.lines:
+        stats.skip("too_few_turns", is_bad=False)
 
 
 def _piece_id(file_id: str, start: int) -> str:

@@ -104,6 +104,8 @@ def _read_table(
                 yield Conversation(
                     dialogues.pair_id([context]), source, (Turn(context), Turn(response))
                 )
+        if columns is not None and not stats.objects:
+            stats.warn("the table has no rows")
 
 
 def _is_json(path: str, head: bytes) -> bool:

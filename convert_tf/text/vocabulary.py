@@ -127,6 +127,10 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
             f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
             f"{error.start} on{named}. Pass the vocab.txt that convert-tf vocabulary wrote."
         ) from None
+    if what := known_content(content[:HEAD_BYTES]):
+        raise VocabularyError(
+            f"A subword vocabulary is UTF-8 text. Received: {source}, which is {what[0]}. {_LEARN}"
+        )
     return parse_vocabulary(text, source=source)
 
 
@@ -153,7 +157,7 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
             f"A subword vocabulary is one that convert-tf vocabulary wrote. Received: {source}, "
             f"which is {other[0]}. {other[1]}"
         )
-    subwords = [unescape(line) for line in lines]
+    subwords = [_unescaped(line, number, source) for number, line in enumerate(lines, 1)]
     check_subwords(subwords, source=source)
     if not any(subword.startswith(WORD_START) for subword in subwords):
         raise VocabularyError(
@@ -162,6 +166,13 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
             "words. Pass the vocab.txt that convert-tf vocabulary wrote."
         )
     return subwords
+
+
+def _unescaped(line: str, number: int, source: str) -> str:
+    try:
+        return unescape(line)
+    except VocabularyError as error:
+        raise VocabularyError(f"{error} It is line {number} of {source}.") from None
 
 
 def other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:

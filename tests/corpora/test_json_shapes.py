@@ -166,7 +166,7 @@ def test_what_a_line_lacks_is_counted(write_dump, value, reasons):
 
 
 @pytest.mark.parametrize(
-    "content", [b'[\n{"question": "a"', b'[{"question": "a", \n 3', b'{"a": [\n3']
+    "content", [b'[\n{"question": "a"', b'[{"question": "a", \n 3', b'{"a": [\n{']
 )
 def test_json_that_is_damaged_as_a_whole(write_dump, content):
     with pytest.raises(ValueError, match=r"a\.json must hold whole JSON.*Repair it"):

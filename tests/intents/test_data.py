@@ -147,7 +147,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.jsonl", b'{"text": 3, "label": "b"}', "line 1: the text is no string"),
         ("a.csv", b"PK\3\4" + bytes(26) + b"[Content_Types].xml" + b"xl/", "an Excel workbook"),
         ("a.csv", b"PAR1\x15\4" + bytes(50), "a Parquet file.*CSV or JSON lines"),
-        ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99)[:-20], "a truncated gz archive"),
+        ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99, mtime=0)[:-20], "truncated gz archive"),
         ("a.csv", b"1\n00:00:01,000 --> 00:00:02,000\nhi\n", "subtitles in SubRip"),
     ],
 )  # fmt: skip

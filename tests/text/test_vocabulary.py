@@ -94,8 +94,13 @@ def test_line_ends_and_marks_of_other_systems_are_read(tmp_path, change):
         ("﹏a\na\nhow are you?\n".encode(), "text, with a space.*line 3.*convert-tf vocabulary"),
         (b"the 1234 times\nof 99\n", "text, with a space"),
         (b"hello\nthere\n", "2 lines without it: .*another tokenizer, or a list of words"),
-        (gzip.compress("﹏a\na\n".encode()), r"not from byte 1 on \(it is compressed, \.gz"),
+        (
+            gzip.compress("﹏a\na\n".encode(), mtime=0),
+            r"not from byte 1 on \(it is compressed, \.gz",
+        ),
         ("﹏a\na\n".encode("utf-16"), r"not from byte 0 on"),
+        (b"{\0}\0\n\0", r"which is text in UTF-16LE"),
+        (b"a\nb\\x", r"A backslash.* It is line 2 of .*vocab\.txt"),
     ],
 )
 def test_files_that_are_no_vocabulary_are_named(tmp_path, content, message):
