@@ -64,40 +64,20 @@ docs: $(READY)
 	$(PYTEST) -m 'slow or not slow' tests/docs tests/examples
 	$(PY) -m mkdocs build --strict
 
-# In rounds: what TensorFlow keeps of the first files would make the workers of the last ones larger
-# than 2 GB. The summary of each says what its workers took.
-ENCODERS := tests/encoding/test_released_encoders.py
-CLASSIFIERS := tests/intents/test_released_classifiers.py
-ROUND_1 := tests/export
-ROUND_2 := tests/intents
-ROUND_3 := tests/encoding
-ROUND_4 := tests/docs $(ENCODERS)
-ROUND_5 := tests/training tests/models
-ROUND_6 := tests/checkpoints tests/ranking tests/evaluation
-ROUND_7 := tests/corpora tests/data tests/text tests/storage
-ROUND_8 := $(CLASSIFIERS)
-ROUNDS := $(ROUND_1) $(ROUND_2) $(ROUND_3) $(ROUND_4) $(ROUND_5) $(ROUND_6) $(ROUND_7)
+# In three rounds: TensorFlow keeps much of the first files, and a worker may take 3 GB. The summary of
+# each round says what its workers took.
+ROUND_1 := tests/export tests/encoding tests/docs
+ROUND_2 := tests/training tests/models tests/checkpoints tests/intents
 test: $(READY)
 	$(PYTEST) $(ROUND_1)
-	$(PYTEST) $(ROUND_2) --ignore=$(CLASSIFIERS)
-	$(PYTEST) $(ROUND_3) --ignore=$(ENCODERS)
-	$(PYTEST) $(ROUND_4)
-	$(PYTEST) $(ROUND_5)
-	$(PYTEST) $(ROUND_6)
-	$(PYTEST) $(ROUND_7)
-	$(PYTEST) $(ROUND_8)
-	$(PYTEST) $(addprefix --ignore=,$(ROUNDS))
+	$(PYTEST) $(ROUND_2)
+	$(PYTEST) $(addprefix --ignore=,$(ROUND_1) $(ROUND_2))
 
 # What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
-# In rounds as well; the two longest side by side, as a file is one worker's.
-LONGEST := tests/training/test_recipe.py tests/test_attack.py
-SLOW_1 := tests/training
-SLOW_2 := tests/export tests/intents tests/encoding
 test-slow: $(READY)
-	$(PYTEST) -m slow $(LONGEST)
-	$(PYTEST) -m slow $(SLOW_1) $(addprefix --ignore=,$(LONGEST))
-	$(PYTEST) -m slow $(SLOW_2)
-	$(PYTEST) -m slow $(addprefix --ignore=,$(LONGEST) $(SLOW_1) $(SLOW_2))
+	$(PYTEST) -m slow $(ROUND_1)
+	$(PYTEST) -m slow $(ROUND_2)
+	$(PYTEST) -m slow $(addprefix --ignore=,$(ROUND_1) $(ROUND_2))
 
 # Real programs of others, with their own old TensorFlow: for every change of the exporter. It
 # downloads 5 GB, once, and says which Python it has not found.

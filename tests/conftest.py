@@ -59,6 +59,16 @@ def _a_test_leaves_little():
         _give_memory_back()
 
 
+def pytest_collection_finish():
+    """Keep a million imported objects out of the garbage collections of the tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # or nanobind takes what is left at the exit for leaks
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _memory_of_a_file_is_given_back():
     yield from _forgetting_gradients()
@@ -105,22 +115,42 @@ def small_encoder(small_config, make_encoder):
     return make_encoder(small_config)
 
 
+NOTES = "\n## Data\n\nLetters of *nobody*.\n"  # of the cards of `tiny_modules`
+
+
 @pytest.fixture(scope="session")
 def tiny_modules(tmp_path_factory):
     """`(model directory, module)` of a `single`- and a `multi`-context encoder; tests read them.
 
     The modules read 20 tokens of a text.
     """
-    import keras
-    from support.tiny_checkpoint import write_checkpoint
+    from support.made_once import made_once
 
-    from convert_tf.export.hub.writing import export_module
+    def make(folder):
+        import keras
+        from support.tiny_checkpoint import write_checkpoint
 
-    folder = tmp_path_factory.mktemp("tiny_modules")
-    made = {}
-    keras.utils.set_random_seed(0)  # or a byte of the table may be rounded up here and down there
-    for kind in ("single", "multi"):
-        checkpoint = write_checkpoint(folder / kind, multi_context=kind == "multi")
-        module = export_module(checkpoint, folder / "modules" / kind / "1", max_tokens=20)
-        made[kind] = (checkpoint, module)
-    return made
+        from convert_tf.export.hub.writing import export_module
+
+        keras.utils.set_random_seed(0)  # or a byte of the table may be rounded up here, down there
+        for kind in ("single", "multi"):
+            checkpoint = write_checkpoint(folder / kind, multi_context=kind == "multi")
+            module = folder / "modules" / kind / "1"
+            export_module(checkpoint, module, max_tokens=20, notes=NOTES)
+
+    folder = made_once(tmp_path_factory, "tiny_modules", make)
+    return {kind: (folder / kind, folder / "modules" / kind / "1") for kind in ("single", "multi")}
+
+
+@pytest.fixture(scope="session")
+def tiny_onnx(tiny_modules, tmp_path_factory):
+    """The `single`-context encoder as a file. It opens in milliseconds, a module in seconds."""
+    pytest.importorskip("onnxruntime")
+    from support.made_once import made_once
+
+    def make(folder):
+        from convert_tf.export.onnx.writing import export_onnx
+
+        export_onnx(tiny_modules["single"][0], folder / "tiny.onnx", network_bits=32)
+
+    return made_once(tmp_path_factory, "tiny_onnx", make) / "tiny.onnx"

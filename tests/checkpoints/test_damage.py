@@ -6,11 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.encoding.backends.module import ModuleBackend
-from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.finetuning.tuner import FewShotTuner
 from convert_tf.storage import checksums
 
@@ -18,10 +16,10 @@ FILES = ["model.weights.h5", "config.json", "vocab.txt", "training.json"]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tiny_modules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
-    write_checkpoint(folder / "run")
-    export_module(folder / "run", folder / "module")
+    for name, path in zip(("run", "module"), tiny_modules["single"], strict=True):
+        shutil.copytree(path, folder / name)
     return folder
 
 

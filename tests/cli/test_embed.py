@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 from support.commands import call_command, run_command
-from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.tiny_checkpoint import random_texts
 
 import convert_tf.cli.embed
 from convert_tf.cli.embed import write_vectors
@@ -57,11 +57,10 @@ def embed(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_round_trip_in_a_fresh_process(tmp_path):
+def test_round_trip_in_a_fresh_process(tiny_modules, tmp_path):
     from convert_tf import SentenceEncoder
-    from convert_tf.export.hub.writing import export_module
 
-    module = str(export_module(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "module"))
+    module = str(tiny_modules["single"][1])
     texts = [*random_texts(100), "", "Größe", *random_texts(20)]
     content = "".join(f"{text}\n" for text in texts).encode()
     done = run_command(

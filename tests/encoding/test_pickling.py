@@ -19,7 +19,6 @@ from sklearn.preprocessing import FunctionTransformer
 from support.tiny_checkpoint import random_texts
 
 from convert_tf import EncoderClient, IntentClassifier, SentenceEncoder
-from convert_tf.cli.main import main
 from convert_tf.encoding.backends import pickling
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,13 +27,10 @@ LABELS = ["a" if index % 2 else "b" for index in range(24)]
 
 
 @pytest.fixture(scope="module")
-def models(tiny_modules, tmp_path_factory):
-    """Path → nothing: a module, the folder of a run and an `.onnx` file."""
-    pytest.importorskip("onnxruntime")
+def models(tiny_modules, tiny_onnx):
+    """Paths of a module, the folder of a run and an `.onnx` file."""
     checkpoint, module = tiny_modules["single"]
-    onnx = tmp_path_factory.mktemp("pickling") / "tiny.onnx"
-    assert main(["export", "--encoder", str(checkpoint), "--output", str(onnx)]) == 0
-    return {"module": str(module), "run": str(checkpoint), "onnx": str(onnx)}
+    return {"module": str(module), "run": str(checkpoint), "onnx": str(tiny_onnx)}
 
 
 @pytest.fixture(autouse=True)

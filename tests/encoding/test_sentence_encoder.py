@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.texts import random_texts
 
 from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.encoding import text_batches
@@ -471,14 +471,8 @@ def test_encoder_client_has_the_arguments_of_polyai_in_their_order():
 
 
 @pytest.fixture(scope="module")
-def modules(tmp_path_factory):
-    from convert_tf.export.hub.writing import export_module
-
-    folder = tmp_path_factory.mktemp("client")
-    return {
-        name: str(export_module(write_checkpoint(folder / name, **config), folder / f"m_{name}"))
-        for name, config in {"single": {}, "multi": {"multi_context": True}}.items()
-    }
+def modules(tiny_modules):
+    return {kind: str(module) for kind, (_, module) in tiny_modules.items()}
 
 
 @pytest.fixture(scope="module")
@@ -489,12 +483,10 @@ def encoders(modules):
     }
 
 
-def test_a_module_encodes_as_its_signatures_do(modules, encoders):
-    import tensorflow as tf
-
+def test_a_module_encodes_as_its_signatures_do(encoders):
     texts = [*random_texts(30), "", "Größe ✈ 日本", *random_texts(5)]
     for name, encoder in encoders.items():
-        signatures = tf.saved_model.load(modules[name]).signatures
+        signatures = encoder._model._module.signatures  # loaded once: each load takes seconds
         default = signatures["default"](tf.constant(texts))["default"].numpy()
         response = signatures["encode_response"](tf.constant(texts))["default"].numpy()
         history = texts[::-1]

@@ -19,19 +19,18 @@ from convert_tf.config.head import HeadConfig
 from convert_tf.data.record_examples import read_pairs
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.tasks import evaluate
-from convert_tf.export.hub.writing import export_module
 from convert_tf.ranking.encoders import encoder_ranker, open_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory):
+def paths(tiny_modules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluate")
-    checkpoint = write_checkpoint(folder / "checkpoint")
+    checkpoint, module = tiny_modules["single"]
     return {
         "checkpoint": str(checkpoint),
-        "module": str(export_module(checkpoint, folder / "module")),
+        "module": str(module),
         "data": str(write_records(folder / "data", 450)),
     }
 

@@ -24,9 +24,9 @@ STRANGE = {
     "combining marks": ("a" + "\u0301" * 10_000).encode(),
     "markers": "\ufe4f\ufe4e\ufe4d the \ufe4f".encode(),
     "emoji": "👩‍👩‍👧‍👦 train 🏳️‍🌈".encode(),
-    "a megabyte": b"late train today " * 60_000,
-    "a megabyte without spaces": b"passwordplease" * 75_000,
-    "a megabyte of invalid bytes": b"\xff" * 1_000_000,
+    "200 KB": b"late train today " * 12_000,
+    "200 KB without spaces": b"passwordplease" * 15_000,
+    "200 KB of invalid bytes": b"\xff" * 200_000,
 }
 
 

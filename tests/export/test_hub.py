@@ -1,4 +1,7 @@
-"""Exported modules: signatures, equality with the checkpoint, invariances, round trips, files."""
+"""Exported modules: files and their sizes, the card, round trips, refusals.
+
+Signatures and values are in `test_module_contract.py`.
+"""
 
 import os
 import shutil
@@ -6,13 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 from support.commands import call_command
-from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.export.hub import writing
@@ -24,23 +26,16 @@ from convert_tf.text.loading import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["how do i reset my password?", "", "the cat sat on the mat, today.", "Zebra \u4f60 42!"]
-MAX_TOKENS = 20
-STRINGS, FLOATS = tf.string, tf.float32
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return write_checkpoint(tmp_path_factory.mktemp("hub") / "checkpoint")
+def checkpoint(tiny_modules):
+    return tiny_modules["single"][0]
 
 
 @pytest.fixture(scope="module")
-def folder(checkpoint):
-    return export_module(
-        checkpoint,
-        checkpoint.parent / "modules" / "1",
-        max_tokens=MAX_TOKENS,
-        notes="\n## Data\n\nLetters of *nobody*.\n",
-    )
+def folder(tiny_modules):
+    return tiny_modules["single"][1]
 
 
 @pytest.fixture(scope="module")
@@ -50,154 +45,12 @@ def module(folder):
 
 @pytest.fixture(scope="module")
 def reference(checkpoint):
-    """The checkpoint's own encoder, and the ids it reads for texts."""
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
-
-    def token_ids(texts):
-        ids = tokenizer.token_ids(tf.constant(texts))[:, :MAX_TOKENS]
-        return ids.to_tensor(tokenizer.padding_id)
-
-    return encoder, token_ids
+    """The checkpoint's own encoder."""
+    return load_checkpoint(checkpoint)[0]
 
 
 def call(module, signature, texts):
     return module.signatures[signature](tf.constant(texts, tf.string))["default"].numpy()
-
-
-@pytest.mark.parametrize(
-    ("signature", "inputs", "outputs"),
-    [
-        ("default", {"default"}, {"default": ([None, 128], FLOATS)}),
-        ("serving_default", {"default"}, {"default": ([None, 128], FLOATS)}),
-        ("encode_context", {"default"}, {"default": ([None, 64], FLOATS)}),
-        ("encode_response", {"default"}, {"default": ([None, 64], FLOATS)}),
-        (
-            "encode_sequence",
-            {"default"},
-            {
-                "sequence_encoding": ([None, None, 64], FLOATS),
-                "tokens": ([None, None], STRINGS),
-            },
-        ),
-        ("tokenize", {"default"}, {"default": ([None, None], STRINGS)}),
-        (
-            "encode_context_and_response",
-            {"context", "response"},
-            {
-                "context_encoding": ([None, 64], FLOATS),
-                "response_encoding": ([None, 64], FLOATS),
-            },
-        ),
-    ],
-)
-def test_signature(module, signature, inputs, outputs):
-    function = module.signatures[signature]
-    specs = function.structured_input_signature[1]
-    assert set(specs) == inputs
-    for spec in specs.values():
-        assert (spec.dtype, spec.shape.as_list()) == (tf.string, [None])
-    found = {k: (s.shape.as_list(), s.dtype) for k, s in function.structured_outputs.items()}
-    assert found == outputs
-
-
-def test_there_are_no_other_signatures(module):
-    assert len(module.signatures) == 7
-
-
-def test_outputs_equal_the_checkpoint(module, reference):
-    encoder, token_ids = reference
-    texts = [*TEXTS, *random_texts(40)]
-    ids = token_ids(texts)
-    contexts, responses = encoder.encode_context(ids).numpy(), encoder.encode_response(ids).numpy()
-    assert np.abs(contexts - responses).max() > 0.01  # the sides differ, so mixing them up shows
-    np.testing.assert_allclose(call(module, "encode_context", texts), contexts, atol=2e-3)
-    np.testing.assert_allclose(call(module, "encode_response", texts), responses, atol=2e-3)
-    reduced = encoder.reduce(ids).numpy()
-    scale = np.abs(reduced).max()
-    for got in (call(module, "default", texts), module(texts).numpy()):
-        np.testing.assert_allclose(got / scale, reduced / scale, atol=2e-3)
-    np.testing.assert_array_equal(
-        call(module, "serving_default", texts), call(module, "default", texts)
-    )
-
-
-def test_both_sides_at_once_with_unequal_batches(module):
-    out = module.signatures["encode_context_and_response"](
-        context=tf.constant(TEXTS), response=tf.constant(TEXTS[:2])
-    )
-    np.testing.assert_allclose(
-        out["context_encoding"], call(module, "encode_context", TEXTS), atol=1e-5
-    )
-    np.testing.assert_allclose(
-        out["response_encoding"], call(module, "encode_response", TEXTS[:2]), atol=1e-5
-    )
-
-
-def test_encodings_have_length_one(module):
-    for signature in ("encode_context", "encode_response"):
-        lengths = np.linalg.norm(call(module, signature, TEXTS), axis=1)
-        np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
-
-
-@pytest.mark.parametrize("signature", ["default", "encode_context", "encode_response"])
-def test_batch_mates_and_padding_change_nothing(module, signature):
-    texts = [*TEXTS, "how are you", " ".join(["late train"] * 30)]
-    together = call(module, signature, texts)
-    assert np.isfinite(together).all()
-    for text, row in zip(texts, together, strict=True):
-        np.testing.assert_allclose(call(module, signature, [text])[0], row, atol=1e-5)
-    backwards = call(module, signature, texts[::-1])
-    np.testing.assert_allclose(backwards[::-1], together, atol=1e-5)
-
-
-def test_empty_batches_and_batches_of_empty_strings(module):
-    for signature, dim in (("default", 128), ("encode_context", 64), ("encode_response", 64)):
-        assert call(module, signature, []).shape == (0, dim)
-        encodings = call(module, signature, ["", ""])
-        assert encodings.shape == (2, dim)
-        assert np.isfinite(encodings).all()
-    for texts in ([], ["", ""]):
-        out = module.signatures["encode_sequence"](tf.constant(texts, tf.string))
-        assert out["sequence_encoding"].shape == (len(texts), 0, 64)
-        assert out["tokens"].shape == (len(texts), 0)
-
-
-def test_sequences_equal_the_checkpoint_and_are_zero_at_padding(module, reference):
-    encoder, token_ids = reference
-    out = module.signatures["encode_sequence"](tf.constant(TEXTS))
-    expected = encoder.encode_sequence(token_ids(TEXTS)).numpy()
-    tokens, sequence = out["tokens"].numpy(), out["sequence_encoding"].numpy()
-    assert sequence.shape[:2] == tokens.shape
-    is_real = tokens != b""
-    assert 0 < is_real.sum() < is_real.size
-    np.testing.assert_allclose(sequence[is_real], expected[is_real], atol=2e-2)
-    assert (np.abs(sequence[is_real]).max(axis=-1) > 0.1).all()
-    assert not sequence[~is_real].any()
-
-
-def test_tokens_of_both_signatures_are_the_same(module):
-    texts = [*TEXTS, " ".join(["late train"] * 30)]
-    out = module.signatures["encode_sequence"](tf.constant(texts))
-    tokens = call(module, "tokenize", texts)
-    np.testing.assert_array_equal(out["tokens"], tokens)
-    assert [t.decode() for t in tokens[0] if t] == [
-        "\ufe4fhow", "\ufe4fdo", "\ufe4fi", "\ufe4freset", "\ufe4fmy", "\ufe4fpassword", "\ufe4f?",
-    ]  # fmt: skip
-    # The sequence is zero after max_tokens, but as long as the tokens.
-    sequence = out["sequence_encoding"].numpy()
-    assert tokens.shape == (5, 60)
-    assert sequence.shape == (5, 60, 64)
-    assert sequence[4, :MAX_TOKENS].any(axis=-1).all()
-    assert not sequence[4, MAX_TOKENS:].any()
-
-
-def test_long_texts_are_cut(module):
-    long, cut = " ".join(["late train"] * 30), " ".join(["late train"] * 10)  # 60 and 20 tokens
-    for signature in ("default", "encode_context", "encode_response"):
-        encodings = call(module, signature, [long, cut, " ".join(["late train"] * 9)])
-        np.testing.assert_allclose(encodings[0], encodings[1], atol=1e-5)
-        assert np.abs(encodings[1] - encodings[2]).max() > 1e-4
 
 
 def stored_types(folder):
@@ -211,7 +64,7 @@ def stored_types(folder):
 
 
 def test_only_packed_variables_are_stored(folder, module, reference):
-    encoder = reference[0]
+    encoder = reference
     sizes = count_parameters(encoder)
     table = int(np.prod(encoder.trunk.embedding.table.shape))
     total = sum(sizes.values())
@@ -229,7 +82,7 @@ def test_only_packed_variables_are_stored(folder, module, reference):
 
 
 def test_size_on_disk(folder, reference):
-    encoder = reference[0]
+    encoder = reference
     table = int(np.prod(encoder.trunk.embedding.table.shape))
     network = sum(count_parameters(encoder).values()) - table
     data = sum(p.stat().st_size for p in (folder / "variables").glob("variables.data*"))
@@ -246,10 +99,10 @@ def test_rows_are_those_of_the_checkpoint(checkpoint, reference):
     EncoderModule(encoder, load_tokenizer(vocabulary, num_oov_buckets=7))
     ids = tf.range(encoder.config.num_ids)[None]
     rows = encoder.trunk.embedding.gather_rows(ids)
-    expected = reference[0].trunk.embedding.gather_rows(ids)
+    expected = reference.trunk.embedding.gather_rows(ids)
     np.testing.assert_allclose(rows, expected, atol=1e-6)
-    table = reference[0].trunk.embedding.table.numpy()
-    weights = reference[0].trunk.embedding.quantizer_weights
+    table = reference.trunk.embedding.table.numpy()
+    weights = reference.trunk.embedding.quantizer_weights
     step = float(weights["range_max"] - weights["range_min"]) / 255
     assert 0 < np.abs(rows[0] - table).max() <= step / 2 * (1 + 1e-4)
 
@@ -266,21 +119,10 @@ def test_a_table_that_was_not_trained_in_8_bits_is_stored_in_16(tmp_path):
     np.testing.assert_allclose(got, expected, atol=2e-3)
 
 
-def test_files_that_old_clients_look_for(folder):
-    names = sorted(p.name for p in (folder / "variables").iterdir())
-    assert names == [
-        "variables.data-00000-of-00002",
-        "variables.data-00001-of-00002",
-        "variables.index",
-    ]
-    assert min(p.stat().st_size for p in (folder / "variables").glob("*.data*")) > 1000
-    assert (folder / "saved_model.pb").is_file()
-
-
 def test_module_card(folder, reference):
     card = (folder / "MODEL_CARD.md").read_text()
     for fact in (
-        f"{reference[0].config.vocab_size} entries, 7 hash buckets",
+        f"{reference.config.vocab_size} entries, 7 hash buckets",
         "20 subwords are read, 60 in training",
         "| data | `corpus` |",
         "| optimizer | adam |",
@@ -397,12 +239,6 @@ def test_a_trained_module_is_saved_again_with_its_weights(folder, module, tmp_pa
     np.testing.assert_allclose(again(texts), expected, atol=1e-5)
     again.use_bfloat16(True)  # copies of the trained weights
     assert np.abs(again(texts) - expected).max() < 0.1 * np.abs(module(texts) - expected).max()
-
-
-def test_keras_3_layer(folder, module):
-    layer = keras.layers.TFSMLayer(str(folder), call_endpoint="encode_response")
-    got = layer(tf.constant(TEXTS))["default"]
-    np.testing.assert_allclose(got, call(module, "encode_response", TEXTS), atol=1e-6)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from convert_tf.text.loading import load_tokenizer
 TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
 
 
-@pytest.fixture(scope="module", params=[8, 32])
+@pytest.fixture(scope="module", params=[8, pytest.param(32, marks=pytest.mark.slow)])
 def folder(request, tmp_path_factory):
     """A module wide enough that matrices are stored in bytes; and one with nothing to unpack."""
     place = tmp_path_factory.mktemp("loading")

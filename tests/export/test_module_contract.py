@@ -7,6 +7,7 @@ from support.processes import answer_of_probe
 from support.texts import random_texts
 
 from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.export.cards import CARD_FILE
 from convert_tf.text.loading import load_tokenizer
 
 KINDS = {"single": False, "multi": True}
@@ -120,6 +121,12 @@ def expected(tiny_modules):
     return found
 
 
+def test_the_card_of_a_multi_context_module_tells_of_the_earlier_turns(folders):
+    card = (folders["multi"] / CARD_FILE).read_text()
+    assert '(context=tensor, extra_context=earlier)["default"]' in card
+    assert "the most recent first" in card
+
+
 def test_the_process_has_no_convert_tf(facts):
     assert not facts["imported"]
     assert facts["loaded"] == ["convert_tf"]  # the entry that forbids its import
@@ -168,6 +175,14 @@ def test_values_are_the_checkpoints(arrays, expected, kind, signature, output):
     scale = np.abs(want).max()
     np.testing.assert_allclose(got / scale, want / scale, atol=4e-3)
     assert np.abs(want[0] - want[1]).max() / scale > 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mix_up_of_sides_or_turns_would_show(expected, kind):
+    context, response = (
+        np.array(expected[kind][name, "default"]) for name in ("encode_context", "encode_response")
+    )
+    assert (np.abs(context - response).max(axis=1) > 0.01).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -29,12 +29,13 @@ QUICK = {"epochs": 30, "hidden_dim": 8}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tiny_modules, tmp_path_factory):
     """Two checkpoints, a module of each, and a classifier on the first."""
     folder = tmp_path_factory.mktemp("intents")
-    for name, seed in (("a", 0), ("b", 1)):
-        write_checkpoint(folder / f"checkpoint_{name}", seed=seed)
-        export_module(folder / f"checkpoint_{name}", folder / f"module_{name}")
+    for name, path in zip(("checkpoint_a", "module_a"), tiny_modules["single"], strict=True):
+        shutil.copytree(path, folder / name)
+    write_checkpoint(folder / "checkpoint_b", seed=1)
+    export_module(folder / "checkpoint_b", folder / "module_b")
     classifier = IntentClassifier(str(folder / "module_a"), out_of_scope="confidence", **QUICK)
     classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)])
     classifier.save(folder / "model")

@@ -97,10 +97,10 @@ def test_the_text_names_what_was_found(encodings):
     assert "order → " in text or "greet → order" in text
 
 
-def test_the_command(tiny_modules, tmp_path, capsys):
+def test_the_command(tiny_onnx, tmp_path, capsys):
     data = write_csv(tmp_path / "train.csv")
     call_command(
-        "intent", "inspect", "--encoder", tiny_modules["single"][1], "--data", data,
+        "intent", "inspect", "--encoder", tiny_onnx, "--data", data,
         "--output", tmp_path / "out", "--top_k", 2,
     )  # fmt: skip
     printed = capsys.readouterr().out

@@ -136,9 +136,8 @@ def test_the_report_is_that_of_scikit_learn(classifier):
         evaluate_multi(classifier, ["a"], [("new",)])
 
 
-def test_it_can_be_pickled_and_stored(tiny_modules, tmp_path):
-    module = str(tiny_modules["single"][1])
-    classifier = MultiIntentClassifier(module).fit(TEXTS, SETS)
+def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
+    classifier = MultiIntentClassifier(str(tiny_onnx)).fit(TEXTS, SETS)
     expected = classifier.predict_proba(TEXTS)
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_allclose(again.predict_proba(TEXTS), expected, atol=1e-5)
@@ -152,11 +151,11 @@ def test_it_can_be_pickled_and_stored(tiny_modules, tmp_path):
 
 
 @pytest.mark.parametrize("separator", ["+", "|"])
-def test_the_commands(tiny_modules, tmp_path, capsys, separator):
+def test_the_commands(tiny_onnx, tmp_path, capsys, separator):
     data = write_csv(tmp_path / "train.csv", separator)
     model = tmp_path / "model"
     train = [
-        "intent", "train", f"--encoder={tiny_modules['single'][1]}", f"--data={data}",
+        "intent", "train", f"--encoder={tiny_onnx}", f"--data={data}",
         f"--output={model}", f"--label_separator={separator}",
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="--epochs with --label_separator"):

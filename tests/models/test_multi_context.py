@@ -397,6 +397,7 @@ np.savez(sys.argv[3], **{k: np.asarray(v) for k, v in encoder(batch).items()})
 """
 
 
+@pytest.mark.slow
 def test_checkpoint_round_trip_in_a_fresh_process(encoder, texts, tmp_path):
     (tmp_path / "vocab.txt").write_text("﹏a\na\n")
     save_checkpoint(tmp_path / "run", encoder, vocabulary=tmp_path / "vocab.txt", training={})

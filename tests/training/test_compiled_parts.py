@@ -16,6 +16,8 @@ from convert_tf.training.encoder.run import train
 from convert_tf.training.encoder.sources import make_batches
 from convert_tf.training.state import saved_checkpoints
 
+pytestmark = pytest.mark.traced
+
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
     num_oov_buckets=NUM_OOV_BUCKETS,

@@ -15,6 +15,8 @@ from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.micro_batches import encode_micro_batches
 from convert_tf.training.ranker.run import train_ranker
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

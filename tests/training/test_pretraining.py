@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from support.commands import call_command
 from support.model_cases import fill_weights, one_per_row
 from support.tiny_checkpoint import write_records
@@ -312,14 +311,6 @@ def test_both_objectives_are_learnt():
     assert after["next_loss"] < 0.55
 
 
-@pytest.fixture
-def no_graphs():
-    """Many short runs: making a graph for each would take longer than its steps."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
@@ -370,7 +361,6 @@ def test_a_stopped_run_ends_like_one_that_was_not(monkeypatch, data, tmp_path, c
         _pretrain(monkeypatch, data, tmp_path / "parts", dim=32)
 
 
-@pytest.mark.usefixtures("no_graphs")
 def test_a_run_begins_from_a_published_model(monkeypatch, data, tmp_path):
     new = {"model": None, "dim": None, "num_layers": None, "num_heads": None, "vocab": None}
     _pretrain(monkeypatch, data, tmp_path / "run", init_from=data / "published", steps=1,

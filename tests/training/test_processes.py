@@ -27,6 +27,8 @@ from convert_tf.training.recorder import METRICS_FILE, RunProgress
 from convert_tf.training.shares import as_share, rows_of_a_share
 from convert_tf.training.state import saved_checkpoints
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,
                 "encoding_dim": 16, "max_relative_attention": (3,),

@@ -6,7 +6,6 @@ import json
 
 import keras
 import pytest
-import tensorflow as tf
 from support.tiny_checkpoint import write_checkpoint
 from support.token_corpus import write_corpus
 
@@ -31,15 +30,10 @@ OBJECTIVES = {
 }
 INTERVALS = {"eval_every": 8, "checkpoint_every": 2, "precision": "float32", "warmup_steps": 2}
 
-pytestmark = pytest.mark.parametrize("kind", OBJECTIVES)
-
-
-@pytest.fixture(autouse=True)
-def no_graphs():
-    """Many short runs: making a graph for each would take longer than its steps."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = [
+    pytest.mark.parametrize("kind", OBJECTIVES),
+    pytest.mark.usefixtures("no_graphs"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.encoder.objective import make_ranking_model
 from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
 
+pytestmark = pytest.mark.traced
+
 
 def _naive_learning_rate(step: int, config: EncoderTraining) -> float:
     if step < config.warmup_steps:

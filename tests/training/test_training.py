@@ -42,6 +42,8 @@ from convert_tf.training.state import (
     saved_checkpoints,
 )
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 REAL_DUMP = ROOT.parent / "shared" / "data" / "reddit" / "RC_2005-12_2006-03.zst"
 MODEL_FIELDS = {"embedding_dim": 16, "feed_forward_dim": 32, "side_hidden_dim": 32,

@@ -1,0 +1,32 @@
+"""Most fast tests of training take a few steps of small networks."""
+
+import contextlib
+
+import pytest
+
+
+@contextlib.contextmanager
+def _without_graphs(is_wanted: bool):
+    """Run each operation by itself: tracing a graph takes longer than a few steps."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(is_wanted)
+    yield
+    tf.config.run_functions_eagerly(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_tests_make_no_graphs(request):
+    """Modules marked `traced` and slow tests make them, as users' runs do."""
+    is_slow = request.config.option.markexpr == "slow"
+    is_traced = request.node.get_closest_marker("traced") is not None
+    with _without_graphs(not is_slow and not is_traced):
+        yield
+
+
+@pytest.fixture
+def no_graphs():
+    """For slow tests of many short runs."""
+    with _without_graphs(True):
+        yield
