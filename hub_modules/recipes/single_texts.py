@@ -16,6 +16,7 @@ from pathlib import Path
 
 import zstandard
 
+from convert_tf.storage.content import JSON
 from convert_tf.storage.lines import TextLines
 
 PREPARED = "single_texts.jsonl.zst"  # what `prepare --single_texts` writes in the folder of records
@@ -29,7 +30,7 @@ def is_left_out(row: dict[str, str]) -> bool:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    return (json.loads(line) for line in TextLines(str(path)) if line.strip())
+    return (json.loads(line) for line in TextLines(path, formats=[JSON]) if line.strip())
 
 
 def write(path: Path, rows: Iterable[dict[str, str]]) -> None:

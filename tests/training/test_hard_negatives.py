@@ -126,7 +126,7 @@ def test_each_option_of_the_command_changes_what_is_mined(
 
     def mined(**changes):
         options = {
-            "checkpoint": checkpoints["single"], "data": corpus.arrays, "negatives": 3,
+            "encoder": checkpoints["single"], "data": corpus.arrays, "negatives": 3,
             "output": tmp_path / str(next(number)), "precision": "float32", **changes,
         }  # fmt: skip
         call_command("mine", *(f"--{k}={v}" for k, v in options.items()))
@@ -136,7 +136,7 @@ def test_each_option_of_the_command_changes_what_is_mined(
     assert "90 examples of train with up to 3 negatives each; 100.0 %" in capsys.readouterr().out
     assert mined(split="dev").name == "dev-negatives.npy"
     assert np.load(mined(negatives=2)).shape == (NUM_TRAIN, 2)
-    others = [mined(checkpoint=checkpoints["multi"]), mined(skip_top=9), mined(block_size=50),
+    others = [mined(encoder=checkpoints["multi"]), mined(skip_top=9), mined(block_size=50),
               mined(margin=-0.3), mined(precision="mixed_bfloat16")]  # fmt: skip
     for path in others:
         assert (np.load(path) != usual).any(), path

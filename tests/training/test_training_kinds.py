@@ -169,9 +169,7 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
             vocabulary=corpus.vocabulary,
         )
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-    printed = capfd.readouterr().err
-    assert "step 1/100" in printed
-    assert "Traceback" not in printed
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow
