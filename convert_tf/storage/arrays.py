@@ -17,6 +17,9 @@ _OF_DAMAGE = (
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
+# Arrays that are packed so much better than numbers are made to fill the memory.
+_MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28  # times their bytes, and bytes
+
 
 @contextlib.contextmanager
 def _one_kind_of_error() -> Iterator[None]:
@@ -52,4 +55,11 @@ def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
         if isinstance(found, np.ndarray):
             raise ValueError("one array, where an archive was expected")
         with found:
+            parts = found.zip.infolist()
+            packed, unpacked = (
+                sum(getattr(part, size) for part in parts)
+                for size in ("compress_size", "file_size")
+            )
+            if unpacked > max(_ALWAYS_UNPACKED, _MOST_UNPACKED * packed):
+                raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
             return dict(found)

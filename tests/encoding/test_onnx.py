@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -367,6 +368,45 @@ def test_a_file_without_a_checksum_is_read(int8_file, tmp_path):
     expected = OnnxBackend(int8_file).run("default", [[b"hello"]])
     old = OnnxBackend(tmp_path / "old.onnx").run("default", [[b"hello"]])
     np.testing.assert_array_equal(old, expected)
+
+
+def hostile(model, kind, secret):
+    """A model that somebody changed: what its graph and its facts ask for."""
+    largest = max(model.graph.initializer, key=lambda each: len(each.raw_data))
+    if kind == "other file":
+        largest.ClearField("raw_data")
+        largest.data_location = onnx.TensorProto.EXTERNAL
+        largest.external_data.add(key="location", value=str(secret))
+    elif kind == "memory":
+        shape = onnx.numpy_helper.from_array(np.array([2**50], np.int64), "much")
+        model.graph.initializer.append(shape)
+        node = onnx.helper.make_node("ConstantOfShape", ["much"], ["zeros"])
+        model.graph.node.insert(0, node)
+        zeros = onnx.helper.make_tensor_value_info("zeros", onnx.TensorProto.FLOAT, [None])
+        model.graph.output.append(zeros)
+    else:
+        (entry,) = (each for each in model.metadata_props if each.key == "convert_tf")
+        entry.value = re.sub(r'"reduced_dim": \d+', '"reduced_dim": 77', entry.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("other file", "External data"), ("memory", "Failed to alloc"), ("facts", r"not \(1, 77\)")],
+)
+def test_files_of_others_that_ask_for_too_much_are_refused(int8_file, tmp_path, kind, said):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    model = onnx.load(int8_file)
+    kept = [each for each in model.metadata_props if each.key != "sha256"]
+    kept[0].value = kept[0].value.replace('"has_checksum": true', '"has_checksum": false')
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    hostile(model, kind, secret)
+    path = tmp_path / "hostile.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(OnnxError, match=said) as caught:
+        OnnxBackend(path).run("default", [[b"hello"]])
+    assert "\n" not in str(caught.value) and "secret'" not in str(caught.value)
 
 
 def test_what_cannot_be_exported(checkpoint_and_file, tmp_path):

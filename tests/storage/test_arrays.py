@@ -2,6 +2,7 @@
 
 import io
 import random
+import zipfile
 
 import numpy as np
 import pytest
@@ -71,3 +72,23 @@ def test_fuzzed_archives_are_read_or_refused(save):
         except ValueError:
             refused += 1
     assert refused > 250
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
+    """512 MB of zeros in 2 MB: a file of somebody else, as of a classifier."""
+    path = tmp_path / "bomb.npz"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": (2**29,)}
+    )
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("zeros.npy", "w") as part,
+    ):
+        part.write(header.getvalue())
+        for _ in range(2**7):
+            part.write(bytes(2**22))
+    with pytest.raises(ValueError, match="bytes that unpack to 536,871,040"):
+        load_arrays(path)
+    np.savez_compressed(path, zeros=np.zeros(2**24, np.uint8))
+    assert load_arrays(path)["zeros"].shape == (2**24,)

@@ -152,7 +152,12 @@ class OnnxBackend(OpenedFromPath):
             splits = row_splits[start * width : end * width + 1]
             inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
-            encodings[order[start:end]] = self._computed(name, feeds)
+            found = self._computed(name, feeds)
+            if found.shape != (end - start, dim):
+                raise self._unusable(
+                    f"whose {name} has shape {found.shape}, not {end - start, dim}"
+                )
+            encodings[order[start:end]] = found
         return encodings
 
     def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -163,6 +168,8 @@ class OnnxBackend(OpenedFromPath):
             is_short = feeds["token_ids"].size <= _FEW_TOKENS
             session = self._shared_session if is_alone and is_short else self._session
             return session.run([name], feeds)[0]
+        except Exception as error:  # of its own kinds, as where an op asks for too much memory
+            raise self._unusable(next(iter(str(error).splitlines()), error)) from error
         finally:
             with self._lock:
                 self._calls -= 1
