@@ -78,9 +78,11 @@ def test_half_an_emoji_is_the_character_of_replacement(corpus, tmp_path):
     (tmp_path / "a.jsonl").write_text(r'{"text": "call \ud83d", "label": "\ud83d"}')
     patterns = [str(tmp_path / "*.jsonl")]
     assert list(read_utterances(patterns)) == [Utterance("call \ufffd", "", "\ufffd")]
-    folder = write_utterances(tmp_path / "ids", patterns, corpus.vocabulary)
-    texts = Utterances(ArrayFolder(folder), "train", max_tokens=7).texts(0, 1)
-    assert texts == ["call \ufffd".encode()]
+    found = ArrayFolder(write_utterances(tmp_path / "ids", patterns, corpus.vocabulary))
+    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
+    ids = found.open_utterances("train", max_tokens=7).token_ids(np.array([0]))
+    expected, _ = tokenizer.flat_ids(["call \ufffd"], 7)
+    np.testing.assert_array_equal(ids.flat, expected)
 
 
 def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):

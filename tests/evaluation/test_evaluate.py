@@ -15,6 +15,7 @@ from support.tiny_checkpoint import random_texts, write_checkpoint, write_record
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.head import HeadConfig
 from convert_tf.data.record_examples import read_pairs
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
@@ -511,7 +512,7 @@ def test_multi_context_checkpoints(tmp_path, monkeypatch):
     assert not encoder.numbers_turns
     turns = [("yes no", "the cat sat", "reset my password"), ("thanks",), ("help", "train")]
     found = encoder_ranker("multi", encoder).encode_contexts(turns)
-    model, tokenizer = backend._encoder, backend._tokenizer
+    model, tokenizer = backend._encoder, fitting_tokenizer(folder / "vocab.txt", backend.config)
 
     def ids(texts):
         return tokenizer.token_ids(texts).to_tensor(tokenizer.padding_id)
