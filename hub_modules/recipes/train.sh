@@ -9,7 +9,8 @@
 #
 # Call it from the root of the project. `ids` and `modules` need TensorFlow, `runs` needs a GPU for
 # its speed and no TensorFlow; gpu.sh carries work/ to a machine with a GPU and back. What comes after
-# work/ in `runs` goes to each training, as --steps=100 for a trial. TEACHERS are two folders or packages
+# work/ in `runs` goes to each training: --steps=100 for a trial, --source_shares= for dialogues of
+# other sources than those of common.flags. TEACHERS are two folders or packages
 # of sentence-transformers models. Every step keeps what is there: call it again after a stop.
 set -eu
 trap 'exit 143' TERM # after the training, which gets the signal too and saves its state

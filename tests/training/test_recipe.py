@@ -26,7 +26,7 @@ TINY = (
     *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
     *("--side_hidden_dim=64", "--encoding_dim=24"),
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
-    *("--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
+    *("--source_shares=", "--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
 )
 
 
