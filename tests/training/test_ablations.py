@@ -39,8 +39,8 @@ def runs(monkeypatch):
 
     started = []
 
-    def train(model, config, data, *, output, vocabulary, init_from):
-        _, model = open_data(data.data, vocabulary, model, init_from)
+    def train(model, config, *, output, vocabulary, init_from):
+        _, model = open_data(config.data, vocabulary, model, init_from)
         folder = Path(output)
         steps = [*range(0, config.steps, config.eval_every), config.steps]
         scores = {"R100@1": 0.5 + config.learning_rate, "MRR": 0.6, "examples": 100}
@@ -51,7 +51,7 @@ def runs(monkeypatch):
                 "seconds": 1.0 + 0.5 * step,
                 "cpu_seconds": 2.0 + step * config.batch_size / 100,
                 "ranking_loss": 4.0 if step else None,
-                data.eval_splits[0]: scores,
+                config.eval_splits[0]: scores,
             }
             for step in steps
         ]
@@ -104,7 +104,8 @@ def test_each_ablation_changes_what_table_4_says(corpus, runs, tmp_path, monkeyp
     assert {name: _changes(base, model) for name, model in models.items()} == {
         "ConveRT": {}, **one, **several,
     }  # fmt: skip
-    assert len({dataclasses.replace(c, seed=0) for _, _, c in runs}) == 1  # trained alike
+    # Trained alike: with one bucket, the token ids are others.
+    assert len({dataclasses.replace(c, seed=0, data="") for _, _, c in runs}) == 1
     printed = capsys.readouterr().out
     lines = [line.split(" | ") for line in printed.splitlines() if line.startswith("| ")]
     assert [line[0].strip("| ").split(":")[0] for line in lines[1:]] == list(models)
@@ -162,7 +163,7 @@ def test_recipes_have_equal_cpu_time(corpus, runs, tmp_path, monkeypatch, capsys
     _call(monkeypatch, "recipe.py", *arguments)
     configs = {name: config for name, _, config in runs}
     calibrations = [name for name in configs if name.startswith("calibration")]
-    assert len(calibrations) == len(set(calibrations)) == 6
+    assert len(calibrations) == len(set(calibrations)) == 5
     # A step of n pairs takes n / 100 CPU seconds here.
     steps = {config.batch_size: config.steps for name, config in configs.items()
              if name not in calibrations}  # fmt: skip

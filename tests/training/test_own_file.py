@@ -203,7 +203,7 @@ def test_one_command_trains_on_a_csv(tmp_path):
     facts = json.loads((run / "train_config.json").read_text())
     assert facts["train"]["optimizer"] == "adam"
     assert facts["train"]["batch_size"] < 128
-    assert facts["data"]["eval_splits"] == []
+    assert facts["train"]["eval_splits"] == []
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 2, 4]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")

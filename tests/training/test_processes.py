@@ -87,6 +87,8 @@ def losses_of(means):
 def flags_of(arrays, output, **changes):
     defaults = EncoderTraining.defaults()
     own = {name: value for name, value in CONFIG.to_dict().items() if value != defaults[name]}
+    # Without it the rate would fall to a thousandth of the peak.
+    own["final_learning_rate"] = CONFIG.final_learning_rate
     options = {**own, "data": arrays, "output": output, "model": "tiny",
                "shuffle_buffer": 200, **MODEL_FIELDS, **changes}  # fmt: skip
     return [
