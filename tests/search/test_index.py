@@ -50,7 +50,7 @@ def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):
     ):
         np.testing.assert_array_equal(own, other)
     for wrong, message in (
-        ("one text", "Contexts come in a list"), ([None], "its turns, .* Received: None"),
+        ("one text", "Contexts must be a list"), ([None], "its turns, .* Received: None"),
         ([("a", 1)], "Received: .'a', 1."),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
