@@ -4,19 +4,22 @@ r"""Ranks responses with encoders, rankers and baselines, all on the same exampl
 convert-tf evaluate --data data/ --encoder runs/convert
 convert-tf evaluate --data data/ --encoder runs/a --encoder runs/b \
     --encoder convert_small --baselines tfidf,bm25,sim,map --vectors runs/a --output results/
+convert-tf evaluate --data faq.csv --encoder convert_small
 convert-tf evaluate --candidates mutual.valid.jsonl --encoder convert_small
 ```
 
-Records (`--data`) are ranked as PolyAI does it: blocks of 100 examples, where the other 99
-responses are the negatives. A file (`--candidates`) brings the candidates of each context
-(`convert_tf.data.candidates`). R_N@k is the share of contexts one of whose right candidates is
-among the first k of N, and MRR the mean of 1 / rank of the best of them; a tie with a wrong
-candidate is a miss (`convert_tf.metrics`). A checkpoint cuts texts as in training, a module at its
-own limit, so the two may differ on texts longer than the checkpoint's `max_tokens`.
+Records, or a file of pairs or dialogues (`--data`), are ranked as PolyAI does it: blocks of 100
+examples, where the other 99 responses are the negatives. A file of candidates (`--candidates`)
+brings the candidates of each context (`convert_tf.data.candidates`). R_N@k is the share of contexts
+one of whose right candidates is among the first k of N, and MRR the mean of 1 / rank of the best of
+them; a tie with a wrong candidate is a miss (`convert_tf.metrics`). A checkpoint cuts texts as in
+training, a module at its own limit, so the two may differ on texts longer than the checkpoint's
+`max_tokens`.
 
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 """
 
+import os
 from typing import Any
 
 from convert_tf import metrics
@@ -59,7 +62,7 @@ def define_flags(define: Define) -> None:
         "that of --data) or file of given candidates.",
     )
     define("train_examples", TRAIN_EXAMPLES, "How many of them, at most.", lower_bound=1)
-    define("data", None, "Folder of records; this or --candidates.")
+    define("data", None, "Folder of records or file of pairs; this or --candidates.")
     define("split", "test", "Which records: train, dev or test.")
     define("candidates", None, "JSON lines with contexts and their candidates.")
     define(
@@ -107,9 +110,11 @@ def _report(values: Any) -> Report:
             "Examples come from --data or from --candidates. Received: "
             f"{'neither' if values.data is None else 'both'}. Pass one of them."
         )
+    is_file_of_pairs = os.path.isfile(values.data or "")
     check_read(
         values,
         {
+            "with a file as --data": ("split",) if is_file_of_pairs else (),
             "with --candidates": ("split", "block_size", "by_source") if values.candidates else (),
             "without --vectors": () if values.vectors else ("vector_signature",),
             "without a baseline that is fitted": ()
@@ -139,7 +144,7 @@ def _report(values: Any) -> Report:
     rankers += baseline_rankers(
         values.baselines,
         values.vectors,
-        train_data=values.train_data or values.data,
+        train_data=values.train_data or (None if is_file_of_pairs else values.data),
         train_examples=values.train_examples,
         signature=values.vector_signature,
         history=values.history,

@@ -2,11 +2,15 @@
 
 import itertools
 import os
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from convert_tf import metrics
+from convert_tf.corpora import pairs
+from convert_tf.corpora.dumps import DumpStats
 from convert_tf.data.candidates import read_candidates
+from convert_tf.data.schema import TurnExample
 from convert_tf.evaluation.compare import Report, compare
 from convert_tf.evaluation.examples import ALL, GroupedExample, given_examples, in_batch_examples
 from convert_tf.evaluation.rows import model_rankers, visible_turns
@@ -42,8 +46,8 @@ def compare_on_records(
 
     Args:
       rankers: the rows.
-      data: folder of records.
-      split: which records.
+      data: folder of records, or a file of pairs or dialogues (`convert_tf.corpora.pairs`).
+      split: which records; a file is read as a whole.
       ks: the k of R_N@k.
       block_size: N, examples of a block; the last partial block is dropped.
       max_examples: read at most this many, from the first on.
@@ -53,20 +57,18 @@ def compare_on_records(
     Raises:
       ValueError: no such split, too few examples, scores that are no numbers.
     """
-    from convert_tf.data.turns import read_turns
-
     num_read = 0
 
     def conversations() -> Iterator[Any]:
         nonlocal num_read
-        for example in read_turns(data, split, max_examples=max_examples):
+        for example in _turns_of(data, split, max_examples):
             num_read += 1
             yield example
         if num_read < block_size:
+            part = "" if os.path.isfile(data) else f" of the split {split!r}"
             raise ValueError(
                 f"Ranking among {block_size} needs at least {block_size} examples. Received: "
-                f"{num_read} of the split {split!r} in {data!r}. Use more data or a smaller "
-                "--block_size."
+                f"{num_read}{part} in {data!r}. Use more data or a smaller --block_size."
             )
 
     examples = in_batch_examples(
@@ -74,12 +76,37 @@ def compare_on_records(
     )
     task = {
         "data": data,
-        "split": split,
+        "split": None if os.path.isfile(data) else split,
         "block_size": block_size,
         "max_examples": max_examples,
         "history": history,
     }
     return compare(rankers, _with_history(examples, history), ks=ks, task=task)
+
+
+def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
+    if not os.path.isfile(data):
+        from convert_tf.data.turns import read_turns
+
+        return read_turns(data, split, max_examples=max_examples)
+    examples = list(itertools.islice(_turns_of_file(data), max_examples))
+    # Answers to one question are often next to each other: in one block, they would be wrong ones.
+    random.Random(0).shuffle(examples)
+    return iter(examples)
+
+
+def _turns_of_file(path: str) -> Iterator[TurnExample]:
+    stats = DumpStats(path)
+    num_examples = 0
+    for conversation in pairs.read(path, stats):
+        texts = tuple(turn.text for turn in conversation.turns)
+        for place in range(1, len(texts)):
+            num_examples += 1
+            yield TurnExample(texts[:place], texts[place], conversation.source)
+    stats.check_readable(num_examples)
+    if stats.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in stats.skipped.most_common())
+        print(f"{path}: not used: {reasons}")
 
 
 def compare_on_candidates(
@@ -135,9 +162,9 @@ def evaluate(
 
     Args:
       model: a run's folder, a module, or an `.onnx` file.
-      data: folder of records; this or `candidates`.
+      data: folder of records, or a file of pairs or dialogues; this or `candidates`.
       candidates: file of given candidates.
-      split: which records.
+      split: which records; a file is read as a whole.
       ks: the k of R_N@k; None for 1, 3 and 10 on records, and for those of 1, 2, 5 and 10 below
         the largest N of given candidates.
       block_size: N of records, examples of a block; the last partial block is dropped.

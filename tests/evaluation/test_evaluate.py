@@ -1,5 +1,6 @@
 """Evaluation of checkpoints and modules, and the nearest responses."""
 
+import csv
 import json
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.head import HeadConfig
 from convert_tf.data.record_examples import read_pairs
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
-from convert_tf.evaluation.tasks import evaluate
+from convert_tf.evaluation.tasks import compare_on_records, evaluate
 from convert_tf.ranking.encoders import encoder_ranker, open_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,51 @@ def reports(paths):
         evaluate(paths["checkpoint"], data=data),
         evaluate(paths["module"], data=data),
     )
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_file_of_pairs_is_ranked_as_records_are(paths, tmp_path, form):
+    contexts, responses = read_pairs(paths["data"], "test")
+    rows = [(c.decode(), r.decode()) for c, r in zip(contexts, responses, strict=True)]
+    path = tmp_path / f"faq.{form}"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if form == "csv":
+            csv.writer(file).writerows([("question", "answer"), *rows])
+        else:
+            file.writelines(json.dumps({"query": c, "positive": r}) + "\n" for c, r in rows)
+    report = evaluate(paths["module"], data=str(path))
+    expected = evaluate(paths["module"], data=paths["data"])
+    assert report["examples"] == expected["examples"]
+    # The blocks, and which 50 of the 450 are in none, differ.
+    assert report["metrics"] == pytest.approx(expected["metrics"], abs=0.08)
+    assert report["split"] is None
+
+
+class ScoresByLength:
+    """Ranks by the length of a candidate, and keeps the contexts of its first call."""
+
+    name, settings = "by length", {}
+
+    def candidate_scores(self, contexts, candidates):
+        self.contexts = contexts
+        return [[float(len(text)) for text in own] for own in candidates]
+
+
+def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
+    path = tmp_path / "faq.csv"
+    rows = [f"question {n},answer {n} {k}" for n in range(40) for k in range(10)]
+    path.write_text("\n".join(["question,answer", *rows, "unanswered,"]) + "\n")
+    ranker = ScoresByLength()
+    options = {"split": "test", "ks": [1], "block_size": 10, "max_examples": None}
+    compare_on_records([ranker], str(path), **options)
+    blocks = [ranker.contexts[start : start + 10] for start in range(0, 100, 10)]
+    assert sum(len({turns[0] for turns in block}) for block in blocks) > 70
+
+
+def test_a_file_of_too_few_pairs(paths, tmp_path):
+    (tmp_path / "faq.csv").write_text("question,answer\na,b\nc,d\n")
+    with pytest.raises(ValueError, match=r"at least 100 examples. Received: 2 in '.*faq.csv'"):
+        evaluate(paths["checkpoint"], data=str(tmp_path / "faq.csv"))
 
 
 def test_checkpoint_and_module_agree(reports):
