@@ -1,6 +1,6 @@
 """convert_tf: ConveRT-style dual sentence encoders, from conversation dumps to TF Hub modules.
 
-Importing the package is cheap: Keras and TensorFlow load when a name that needs them is first used.
+Importing the package is fast, because Keras and TensorFlow are imported on first use.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""What only some installations have: the extras of setup.py, and errors that name them.
+"""Optional libraries and errors about missing ones.
 
-The base installation has what modules, `SentenceEncoder`, training and intents need. An
-installation without dependencies, and with numpy and onnxruntime, reads `.onnx` files.
+Optional libraries belong to the extras of setup.py. Modules, `SentenceEncoder`, training and
+intents need none. `.onnx` files also work without any dependency except numpy and onnxruntime.
 """
 
 import contextlib
@@ -9,20 +9,20 @@ from collections.abc import Iterator
 
 
 class MissingLibraryError(ImportError):
-    """A library that is not installed; the message says what to install."""
+    """Error: a library is not installed. The message says what to install."""
 
 
 @contextlib.contextmanager
 def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
-    """Says in one line what to install where an import in the block fails.
+    """Turn a failed import in this block into an error that says what to install.
 
     Args:
-      extra: a name of `extras_require` in setup.py; "" for what the base installation has.
-      purpose: what needs it, as the beginning of a sentence: "Sorting comments".
-      package: instead of an extra, what is installed by itself.
+      extra: name of an extra in setup.py; "" for a library of the base installation.
+      purpose: what needs the library, as the subject of a sentence, e.g. "Sorting comments".
+      package: package to install, for a library that belongs to no extra.
 
     Raises:
-      MissingLibraryError: a module was not found.
+      MissingLibraryError: if a module is not installed.
 
     Example:
       with needs("faiss", "Search with FAISS"):
@@ -31,11 +31,11 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        wanted = f"the extra [{extra}]" if extra else "what pip installs with convert_tf"
+        wanted = f"the extra [{extra}]" if extra else "the dependencies of convert_tf"
         target = f"'convert_tf[{extra}]'" if extra else "'convert_tf'"
         if package:
             wanted = target = package
         raise MissingLibraryError(
-            f"{purpose} needs {wanted}. Received: {error}. Run pip install {target}.",
+            f"{purpose} needs {wanted} ({error}). Run pip install {target}.",
             name=error.name,
         ) from error

@@ -1,7 +1,7 @@
-"""One look for all pictures: sizes and colours that can be told apart in print and by everyone.
+"""Common style of all pictures, readable in print and by colour-blind people.
 
-matplotlib is the extra `[plots]`. Where it is missing, a command that writes pictures beside its
-numbers says so and writes the numbers.
+matplotlib comes with the extra `[plots]`. Without it, commands write their numbers but no pictures,
+and say so.
 """
 
 import functools
@@ -14,12 +14,12 @@ from typing import Any, ParamSpec
 from convert_tf.extras import MissingLibraryError, needs
 from convert_tf.storage.files import write_file
 
-# Paul Tol's "bright": distinct for colour-blind readers, and in grey.
+# Paul Tol's "bright" palette: distinct for colour-blind readers and in grey.
 BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb",
 )  # fmt: skip
-SMALLEST = 7  # points of a text that is read in print
-_DOTS_PER_INCH = 200  # as printers need them
+SMALLEST = 7  # font size in points that is still readable in print
+_DOTS_PER_INCH = 200  # enough for printers
 _STYLE = {
     "axes.grid": False,
     "axes.spines.right": False,
@@ -43,10 +43,10 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
-    """Makes a function that returns a matplotlib `Figure` one that returns a PNG in the style.
+    """Decorate a function that returns a matplotlib `Figure` to return a PNG in our style.
 
     Raises:
-      MissingLibraryError: when it is called, without matplotlib.
+      MissingLibraryError: on the call, if matplotlib is not installed.
     """
 
     @functools.wraps(draw)
@@ -68,17 +68,17 @@ def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
 
 
 def write_picture(path: str | os.PathLike[str], draw: Callable[[], bytes]) -> bool:
-    """Writes a PNG, or says on standard error, once a process, why there is none.
+    """Write a PNG. Without matplotlib, print a note on standard error once per process instead.
 
     Args:
-      path: the file; one that is there is replaced.
-      draw: what returns the PNG; of functions that `picture` made.
+      path: the file, which is replaced if it exists.
+      draw: a function that returns the PNG, decorated with `picture`.
 
     Returns:
-      Whether it was written.
+      Whether the file was written.
 
     Raises:
-      FileWriteError: it could not be written.
+      FileWriteError: if the file cannot be written.
     """
     try:
         png = draw()

@@ -1,7 +1,8 @@
-"""Ranking metrics, in plain numpy.
+"""Ranking metrics, in numpy.
 
-The protocol is PolyAI's (conversational-datasets): blocks of 100 examples, the other 99 responses
-of the block are the negatives. A tie with the right response is a miss.
+Responses are ranked as in PolyAI's conversational-datasets: examples are grouped into blocks of
+100, and each context is scored with all responses of its block. A tie with the right response
+counts as a miss.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +13,17 @@ BLOCK_SIZE = 100
 
 
 def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Rank of the right candidate of each row, from 1; candidates with an equal score count before.
+    """Return the rank of each context's right candidate, from 1. In a tie, it is ranked last.
 
     Args:
       scores: float `[contexts, candidates]`.
-      labels: int `[contexts]`, the right candidate's column.
+      labels: int `[contexts]`, column of the right candidate.
 
     Returns:
       int64 `[contexts]`.
 
     Raises:
-      ValueError: shapes do not match, or a score is NaN.
+      ValueError: if shapes do not match, or a score is NaN.
     """
     scores = np.asarray(scores)
     labels = np.asarray(labels)
@@ -31,18 +32,17 @@ def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
             "scores must be [contexts, candidates] and labels [contexts]. "
             f"Received: shapes {scores.shape} and {labels.shape}."
         )
-    is_broken = np.isnan(scores).any(axis=1)
-    if is_broken.any():
+    has_nan = np.isnan(scores).any(axis=1)
+    if has_nan.any():
         raise ValueError(
-            f"Scores must be numbers. Received: NaN in {int(is_broken.sum())} of {len(scores)} "
-            "rows. Check the encodings they come from."
+            f"Scores are NaN in {int(has_nan.sum())} of {len(scores)} rows. Check the encodings."
         )
-    own = np.take_along_axis(scores, labels[:, None].astype(np.int64), axis=1)
-    return (scores >= own).sum(axis=1)
+    right_scores = np.take_along_axis(scores, labels[:, None].astype(np.int64), axis=1)
+    return (scores >= right_scores).sum(axis=1)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation, from −1 to 1; equal numbers have the mean of their ranks.
+    """Return Spearman's rank correlation, from −1 to 1. Equal numbers get their mean rank.
 
     Args:
       first, second: float `[pairs]`, not all equal.
@@ -51,35 +51,33 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
     """
     ranks = []
     for values in (first, second):
-        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
+        _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[indices])
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def best_rank(scores: np.ndarray, labels: Sequence[int]) -> int:
-    """Rank of the best of several right candidates, from 1.
+    """Return the rank of the best of several right candidates, from 1.
 
-    It is 1 more than the number of wrong candidates whose score is at least as high; the other
-    right ones do not count. So one of the right candidates is among the first k exactly when this
-    rank is at most k, and a tie with a wrong candidate is a miss.
+    It is 1 plus the number of wrong candidates with the same or a higher score. Other right
+    candidates are ignored.
 
     Args:
       scores: float `[candidates]`.
-      labels: the right candidates' places, at least one.
+      labels: indices of the right candidates, at least one.
 
     Raises:
-      ValueError: a score is NaN, or there is no label.
+      ValueError: if a score is NaN, or there is no label.
     """
     scores = np.asarray(scores)
     if scores.ndim != 1 or not len(labels):
         raise ValueError(
-            "A rank needs scores [candidates] and the place of a right candidate. "
-            f"Received: shape {scores.shape} and {len(labels)} places. Check the example."
+            "scores must be [candidates], and labels must name at least one right candidate. "
+            f"Received: shape {scores.shape} and {len(labels)} labels."
         )
     if np.isnan(scores).any():
         raise ValueError(
-            f"Scores must be numbers. Received: NaN in {int(np.isnan(scores).sum())} of "
-            f"{len(scores)}. Check the model they come from."
+            f"{int(np.isnan(scores).sum())} of {len(scores)} scores are NaN. Check the model."
         )
     is_right = np.zeros(len(scores), bool)
     is_right[list(labels)] = True
@@ -87,11 +85,11 @@ def best_rank(scores: np.ndarray, labels: Sequence[int]) -> int:
 
 
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
-    """Share of contexts whose right candidate is among the first `k`.
+    """Return the share of contexts whose right candidate is among the first `k`.
 
     Args:
       ranks: int `[contexts]`, from 1.
-      k: how many of the best candidates count.
+      k: largest rank that counts.
 
     Reference: arXiv 1911.03688 §3.2.
     """
@@ -99,7 +97,7 @@ def recall_at_k(ranks: np.ndarray, k: int) -> float:
 
 
 def mean_reciprocal_rank(ranks: np.ndarray) -> float:
-    """Mean of 1 / rank over contexts; `ranks` is int `[contexts]`, from 1."""
+    """Return the mean of 1 / rank, where `ranks` is int `[contexts]`, from 1."""
     return float(np.mean(1.0 / np.asarray(ranks, dtype=np.float64)))
 
 
@@ -110,22 +108,22 @@ def block_ranks(
     block_size: int = BLOCK_SIZE,
     seed: int = 0,
 ) -> np.ndarray:
-    """Ranks of the right responses among the `block_size` responses of their block.
+    """Return the ranks of the right responses among the responses of their blocks.
 
-    Candidates are shuffled within each block, so that no scorer gains from their order; the last
+    Candidates are shuffled within each block, so that their order has no influence. The last
     partial block is dropped.
 
     Args:
       context_encodings: float `[examples, dim]`.
-      response_encodings: float `[examples, dim]`, row i belongs to context i.
-      block_size: examples of a block.
+      response_encodings: float `[examples, dim]`; row i belongs to context i.
+      block_size: number of examples in a block.
       seed: seed of the shuffles.
 
     Returns:
       int64 `[examples // block_size * block_size]`.
 
     Raises:
-      ValueError: fewer examples than one block, or unequal shapes.
+      ValueError: if there are fewer examples than in one block, or shapes differ.
     """
     contexts, responses = np.asarray(context_encodings), np.asarray(response_encodings)
     if contexts.shape != responses.shape or contexts.ndim != 2:
@@ -135,8 +133,8 @@ def block_ranks(
         )
     if len(contexts) < block_size:
         raise ValueError(
-            f"Ranking among {block_size} needs at least {block_size} examples. "
-            f"Received: {len(contexts)}. Use more data or a smaller block."
+            f"Ranking in blocks of {block_size} needs at least {block_size} examples. "
+            f"Received: {len(contexts)}. Use more examples."
         )
     rng = np.random.default_rng(seed)
     ranks = []
@@ -151,12 +149,12 @@ def block_ranks(
 def ranking_metrics(
     ranks: np.ndarray, *, block_size: int | None = BLOCK_SIZE, ks: Iterable[int] = (1,)
 ) -> dict[str, float]:
-    """The usual names: `R100@1` and so on, `MRR`, and the number of `examples`.
+    """Return recalls (`R100@1` and so on), `MRR` and the number of `examples`.
 
     Args:
       ranks: int `[contexts]`, from 1.
-      block_size: N of the names; None where contexts have differently many candidates: `R@1`.
-      ks: the k of R_N@k.
+      block_size: number of candidates N, for the names of the recalls. None if it varies: `R@1`.
+      ks: the values of k for which to compute the recall.
     """
     n = "" if block_size is None else block_size
     report: dict[str, float] = {f"R{n}@{k}": recall_at_k(ranks, k) for k in ks}

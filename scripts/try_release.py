@@ -190,7 +190,7 @@ def light(place: Environment, release: Path) -> None:
               "n.npy")  # fmt: skip
     path = place.python("import convert_tf; print(convert_tf.module_path('convert'))").strip()
     place.run("convert-tf", "embed", "--encoder", path, "--input", "texts.txt", "--output", "w.npy",
-              fails="A module needs what pip installs with convert_tf")  # fmt: skip
+              fails="A module needs the dependencies of convert_tf")  # fmt: skip
 
 
 ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, whole, source)

@@ -20,6 +20,7 @@ from convert_tf.config.train import RankingTraining, Training, overridden
 HEADS = ("bi", "poly", "cross")
 REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first")
 POLY_VARIANTS = ("learnt", "first_m", "last_m", "last_m_and_first")
+MAX_CODES = 360
 NEGATIVES = ("in_batch", "given", "sampled", "mined")
 AUTO = "auto"
 _NOT_CROSS = ("bi", "poly")
@@ -54,7 +55,7 @@ class HeadConfig(Config):
         64,
         "Context vectors of a poly-encoder.",
         at_least=1,
-        at_most=360,
+        at_most=MAX_CODES,
         read_with=("head", ("poly",)),
     )
     poly_variant: str = option(

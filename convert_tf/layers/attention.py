@@ -12,12 +12,12 @@ MASKED_SCORE = float("-inf")
 
 
 def attention_weights(scores: Any, attention_mask: Any) -> Any:
-    """Softmax over the keys, in float32, with masked keys at exactly 0.
+    """Return the softmax over the keys, in float32. Masked keys get exactly 0.
 
     Args:
       scores: `[..., queries, keys]`, any float dtype.
       attention_mask: bool, broadcastable to `scores`; true where the query may read the key. Every
-        query must have a key it may read.
+        query must have at least one such key.
 
     Returns:
       float32 `[..., queries, keys]`; each row sums to 1.
@@ -27,7 +27,7 @@ def attention_weights(scores: Any, attention_mask: Any) -> Any:
 
 
 def split_heads(x: Any, num_heads: int) -> Any:
-    """`[batch, tokens, heads * dim]` → `[batch, heads, tokens, dim]`."""
+    """Reshape `[batch, tokens, heads * dim]` to `[batch, heads, tokens, dim]`."""
     batch, tokens, width = ops.shape(x)
     return ops.transpose(
         ops.reshape(x, (batch, tokens, num_heads, width // num_heads)), (0, 2, 1, 3)
@@ -35,7 +35,7 @@ def split_heads(x: Any, num_heads: int) -> Any:
 
 
 def merge_heads(x: Any) -> Any:
-    """`[batch, heads, tokens, dim]` → `[batch, tokens, heads * dim]`."""
+    """Reshape `[batch, heads, tokens, dim]` to `[batch, tokens, heads * dim]`."""
     batch, num_heads, tokens, dim = ops.shape(x)
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, tokens, num_heads * dim))
 
@@ -43,35 +43,35 @@ def merge_heads(x: Any) -> Any:
 class RelativeSelfAttention(ConfiguredLayer):
     """Self-attention that looks at most `max_distance` tokens away.
 
-    A learned bias per relative position is added to the scores, and keys further away than
-    `max_distance` are masked. The paper's parameter count leaves no room for a value projection:
-    without one the attention weights are applied to the sequence itself, and with several heads
-    each head reads its own slice of it.
+    The scores get a learned bias for each relative position. Keys further away than `max_distance`
+    are masked. By default there is no value projection, because the paper's parameter count leaves
+    no room for one: the attention weights are applied to the sequence itself. With several heads,
+    each head reads one slice of the sequence.
 
-    Masking: on the key axis, with −∞ before the softmax. Every query must be allowed at least one
-    key within reach (itself, say): padding may attend to padding, since nothing reads its result.
+    Masking: on the key axis, with −∞ before the softmax. Every query needs at least one key within
+    reach, for example itself. Padding may attend to padding, because nothing reads the result.
 
     Args:
       attention_dim: query/key width of one head.
       max_distance: largest |i − j| at which token i reads token j.
       num_heads: attention heads; one in the paper.
-      use_relative_bias: whether the bias per relative position is learned.
-      use_value_projection: whether values and the output are projected.
+      use_relative_bias: whether to learn a bias for each relative position.
+      use_value_projection: whether to project the values and the output.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j; all true
-        when None.
+      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. None allows
+        all pairs.
       across_mask: bool `[batch, tokens, tokens]`, true where i and j belong to different texts of
-        a joint sequence: no distance counts there, and `across_bias` stands in place of the bias
-        per relative position. None for texts by themselves.
-      across_bias: float32 `[num_heads]`; goes with `across_mask`.
+        a joint sequence. These pairs have no maximum distance, and `across_bias` replaces the bias
+        of the relative position. None for single texts.
+      across_bias: float32 `[num_heads]`; required with `across_mask`.
 
     Returns:
       `[batch, tokens, dim]`.
 
     Raises:
-      ValueError: at build, when `dim` is not a multiple of `num_heads`.
+      ValueError: in `build`, if `dim` is not a multiple of `num_heads`.
 
     Example:
       attention = RelativeSelfAttention(64, 48)
@@ -101,8 +101,8 @@ class RelativeSelfAttention(ConfiguredLayer):
         dim = x_shape[-1]
         if dim % self.num_heads:
             raise ValueError(
-                "The width of the input must be a multiple of num_heads. "
-                f"Received: width {dim}, num_heads {self.num_heads}. Change one of them."
+                f"The width of the input ({dim}) is not a multiple of num_heads "
+                f"({self.num_heads}). Change one of them."
             )
         width = self.num_heads * self.attention_dim
         self.query_key_kernel = self.add_weight(
@@ -143,10 +143,10 @@ class RelativeSelfAttention(ConfiguredLayer):
         return attended
 
     def _weights(self, scores: Any, attention_mask: Any, across_mask: Any, across_bias: Any) -> Any:
-        places = ops.arange(ops.shape(scores)[-1], dtype="int32")
-        distance = places[None, :] - places[:, None]  # j − i, at [i, j]
+        positions = ops.arange(ops.shape(scores)[-1], dtype="int32")
+        distance = positions[None, :] - positions[:, None]  # j − i, at [i, j]
         reachable = ops.abs(distance) <= self.max_distance
-        plain_scores = scores = ops.cast(scores, "float32")
+        unbiased_scores = scores = ops.cast(scores, "float32")
         if self.use_relative_bias:
             index = ops.clip(distance + self.max_distance, 0, 2 * self.max_distance)
             bias = ops.take(self.relative_bias, index, axis=1)  # [heads, tokens, tokens]
@@ -156,7 +156,7 @@ class RelativeSelfAttention(ConfiguredLayer):
             across_bias = ops.cast(across_bias, "float32")
             if self.num_heads > 1:
                 across_mask, across_bias = across_mask[:, None], across_bias[:, None, None]
-            scores = ops.where(across_mask, plain_scores + across_bias, scores)
+            scores = ops.where(across_mask, unbiased_scores + across_bias, scores)
         if attention_mask is not None:
             reachable = ops.logical_and(reachable, attention_mask)
         if self.num_heads > 1 and len(reachable.shape) == 3:

@@ -1,4 +1,4 @@
-"""The layers of a BERT-shaped trunk: summed embeddings and post-norm transformer blocks.
+"""Layers of BERT-like trunks: summed embeddings and post-norm transformer blocks.
 
 Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1.
 """
@@ -20,7 +20,7 @@ def _initializer() -> keras.initializers.Initializer:
 
 
 def dense(x: Any, kernel: Any, bias: Any) -> Any:
-    """x·W + b over flattened rows, which TensorFlow's CPU computes in one fused call.
+    """Return x·W + b. Rows are flattened, so that TensorFlow's CPU uses one fused call.
 
     Args:
       x: `[..., dim]`.
@@ -36,17 +36,16 @@ def dense(x: Any, kernel: Any, bias: Any) -> Any:
 
 
 class BertEmbedding(ConfiguredLayer):
-    """Token + position + segment rows, layer-normalised.
+    """Sum of token, position and segment embeddings, layer-normalised.
 
-    Masking: none; padded tokens have rows of their own or borrow one, and whoever reads them masks
-    them.
+    Masking: none. Padding gets a vector too, so later layers must mask it.
 
     Args:
       num_rows: rows of the token table.
-      dim: width.
+      dim: width of the embeddings.
       max_positions: rows of the position table.
       num_segments: rows of the segment table.
-      epsilon: of the layer norm.
+      epsilon: constant that the layer norm adds to the variance.
       dropout: drop rate of the result.
 
     Call arguments:
@@ -84,8 +83,8 @@ class BertEmbedding(ConfiguredLayer):
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, rows_shape: Any, segment_ids_shape: Any = None) -> None:
-        # The tables stay in float32: casting the whole token table at every step would cost more
-        # than the rows that a batch reads.
+        # Tables stay in float32, because casting the whole token table at every step costs more
+        # than casting the rows that a batch reads.
         self.table, self.position_table, self.segment_table = (
             self.add_weight(
                 shape=(size, self.dim), initializer=_initializer(), autocast=False, name=name
@@ -99,12 +98,12 @@ class BertEmbedding(ConfiguredLayer):
         self.norm.build((*rows_shape, self.dim))
 
     def gather_rows(self, rows: Any) -> Any:
-        """Rows of the token table: int32 `[…]` → float32 `[…, dim]`."""
+        """Return rows of the token table: int32 `[…]` → float32 `[…, dim]`."""
         return ops.take(self.table, rows, axis=0)
 
     def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
-        # A slice and a product: the gradients of tables that are gathered from are slices on
-        # TensorFlow, which Keras cannot divide by a loss scale.
+        # A slice and a product instead of `take`: on TensorFlow the gradient of `take` is
+        # IndexedSlices, which Keras cannot divide by a loss scale.
         positions = ops.convert_to_tensor(self.position_table)[: ops.shape(rows)[1]]
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.num_segments, dtype="float32"), self.segment_table
@@ -114,23 +113,23 @@ class BertEmbedding(ConfiguredLayer):
 
 
 class BertAttention(ConfiguredLayer):
-    """Full self-attention of several heads, with biases, and its output projection.
+    """Multi-head self-attention over all tokens, with biases and an output projection.
 
-    Masking: on the key axis, with −∞ before the softmax. Each row needs a token that may be read.
+    Masking: on the key axis, with −∞ before the softmax. Each row needs at least one real token.
 
     Args:
-      num_heads: attention heads; the width of the input is a multiple.
+      num_heads: attention heads; must divide the width of the input.
       dropout: drop rate of the attention weights.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
-      mask: bool `[batch, tokens]`, true for tokens that may be read.
+      mask: bool `[batch, tokens]`, true for real tokens.
 
     Returns:
       `[batch, tokens, dim]`.
 
     Raises:
-      ValueError: at build, when `dim` is not a multiple of `num_heads`.
+      ValueError: in `build`, if `dim` is not a multiple of `num_heads`.
 
     Example:
       y = BertAttention(12)(x, mask)
@@ -148,10 +147,10 @@ class BertAttention(ConfiguredLayer):
         dim = x_shape[-1]
         if dim % self.num_heads:
             raise ValueError(
-                "The width of the input must be a multiple of num_heads. "
-                f"Received: width {dim}, num_heads {self.num_heads}. Change one of them."
+                f"The width of the input ({dim}) is not a multiple of num_heads "
+                f"({self.num_heads}). Change one of them."
             )
-        # Queries, keys and values in one product.
+        # One matrix product computes queries, keys and values.
         self.kernel = self.add_weight(
             shape=(dim, 3 * dim), initializer=_initializer(), name="kernel"
         )
@@ -176,19 +175,19 @@ class BertAttention(ConfiguredLayer):
 
 
 class BertBlock(ConfiguredLayer):
-    """Self-attention and feed-forward with GELU, each added to its input and layer-normalised.
+    """BERT block: self-attention and a GELU feed-forward layer, each with a skip and layer norm.
 
     Masking: see `BertAttention`.
 
     Args:
       num_heads: attention heads.
       feed_forward_dim: hidden width of the feed-forward layer.
-      epsilon: of the layer norms.
-      dropout: drop rate of attention weights and of both sublayers' results.
+      epsilon: constant that the layer norms add to the variance.
+      dropout: drop rate of the attention weights and of the results of both sublayers.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
-      mask: bool `[batch, tokens]`, true for tokens that may be read.
+      mask: bool `[batch, tokens]`, true for real tokens.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -196,7 +195,7 @@ class BertBlock(ConfiguredLayer):
     Example:
       y = BertBlock(12, feed_forward_dim=3_072)(x, mask)
 
-    Reference: arXiv 1810.04805 §3; arXiv 1606.08415 (GELU, the exact one).
+    Reference: arXiv 1810.04805 §3; arXiv 1606.08415 (exact GELU).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One transformer block."""
+"""Transformer block of ConveRT."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from convert_tf.layers.layer_norm import LayerNorm
 
 
 class TransformerBlock(ConfiguredLayer):
-    """Self-attention and feed-forward, each added to its input and layer-normalised.
+    """Transformer block: self-attention and feed-forward, each with a skip and layer norm.
 
-    The layer norm comes after the sum, as in the original Transformer; it is computed in float32.
+    The layer norm comes after the sum, as in the original Transformer, and is computed in float32.
 
     Masking: see `RelativeSelfAttention`.
 
     Args:
       attention_dim: query/key width of one head.
-      max_distance: how many tokens away attention may look.
+      max_distance: how many tokens away attention looks at most.
       feed_forward_dim: hidden width of the feed-forward layer.
       num_heads, use_relative_bias, use_value_projection: see `RelativeSelfAttention`.
       dropout: drop rate after self-attention.
@@ -26,7 +26,7 @@ class TransformerBlock(ConfiguredLayer):
     Call arguments:
       x: `[batch, tokens, dim]`.
       attention_mask: bool `[batch, tokens, tokens]` or None.
-      across_mask, across_bias: see `RelativeSelfAttention`; None but for joint sequences.
+      across_mask, across_bias: see `RelativeSelfAttention`; only for joint sequences.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -90,5 +90,5 @@ class TransformerBlock(ConfiguredLayer):
             x, attention_mask=attention_mask, across_mask=across_mask, across_bias=across_bias
         )
         x = self.attention_norm(x + self.drop(attended, training=training), training=training)
-        forward = self.feed_forward(x, training=training)
-        return self.feed_forward_norm(x + forward, training=training)
+        transformed = self.feed_forward(x, training=training)
+        return self.feed_forward_norm(x + transformed, training=training)

@@ -1,4 +1,4 @@
-"""What the layers have in common."""
+"""Base class of the layers."""
 
 import inspect
 from typing import Any
@@ -7,12 +7,10 @@ import keras
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps each of its constructor's arguments as an attribute of that name.
+    """Layer that stores each constructor argument in an attribute of the same name.
 
-    Masking: none of its own.
-
-    Its configuration is those attributes, from which `from_config` makes the layer again. A layer
-    that is used with another is no part of it: the layer that is made again has one of its own.
+    `get_config` collects these attributes, and `from_config` makes a new layer from them. An
+    argument that is a layer is not part of the configuration: the new layer makes its own.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -24,5 +22,5 @@ class ConfiguredLayer(keras.layers.Layer):
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
         values = {name: getattr(self, name) for name in names}
-        own = {k: None if isinstance(v, keras.Layer) else v for k, v in values.items()}
-        return {**super().get_config(), **own}
+        config = {k: None if isinstance(v, keras.Layer) else v for k, v in values.items()}
+        return {**super().get_config(), **config}

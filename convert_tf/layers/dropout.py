@@ -1,4 +1,4 @@
-"""Dropout that draws fewer random bits."""
+"""Dropout that needs fewer random bits."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
 
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout; on TensorFlow's CPU with 16 random bits for each number instead of 32.
+    """Keras's dropout, with 16 random bits per number instead of 32 on TensorFlow's CPU.
 
     Masking: none.
 
     Call arguments:
       inputs: float `[..., dim]`.
-      training: whether anything is dropped.
+      training: whether to drop numbers.
 
     Returns:
       Tensor like `inputs`.

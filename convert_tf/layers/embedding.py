@@ -13,26 +13,26 @@ from convert_tf.numerics.quantization import GrowingRangeQuantizer
 
 
 class SubwordEmbedding(ConfiguredLayer):
-    """Token rows × √dim, plus two position rows, layer-normalised.
+    """Token embeddings × √dim plus two position embeddings, layer-normalised.
 
-    Position i adds row `i mod n` of one table and row `i mod m` of the other; n and m are coprime,
-    so n·m positions differ from one another. Scaling by √dim and the layer norm are not in the
-    paper; they are in the graph its authors published.
+    Position i adds row `i mod n` of one table and row `i mod m` of the other. n and m are coprime,
+    so the first n·m positions all differ. The paper mentions neither the factor √dim nor the layer
+    norm; both are in the graph that its authors published.
 
-    Masking: the padding id `num_ids` has no row. Padded positions get the vector of id 0 and must
-    be masked by whoever reads them.
+    Masking: the padding id `num_ids` has no row. Padding gets the vector of id 0, so later layers
+    must mask it.
 
     Args:
       num_ids: rows of the token table, hash buckets included.
       dim: width of the embeddings.
       position_table_sizes: rows of the two position tables.
-      bits: 8 for quantization-aware training of the token table, 32 for none.
+      bits: 8 for quantization-aware training of the token table, 32 for no quantization.
       quantizer_update_steps: training calls between updates of the quantization range.
       dropout: drop rate of the result.
 
     Call arguments:
       token_ids: int32 `[batch, tokens]`, each in `[0, num_ids]`.
-      positions: int32 `[batch, tokens]`, each ≥ 0; 0, 1, 2 … when None.
+      positions: int32 `[batch, tokens]`, each ≥ 0. None for 0, 1, 2 ….
 
     Returns:
       `[batch, tokens, dim]` in the compute dtype.
@@ -63,10 +63,10 @@ class SubwordEmbedding(ConfiguredLayer):
         self.quantizer_update_steps = quantizer_update_steps
         self.dropout = dropout
         self._initial_stddev = 1.0 / math.sqrt(dim)
-        # A truncated normal ends at two standard deviations: the first range holds every value.
-        edge = 2.0 * self._initial_stddev
+        # A truncated normal ends at two standard deviations, so this range holds every value.
+        limit = 2.0 * self._initial_stddev
         self.quantizer = (
-            GrowingRangeQuantizer(quantizer_update_steps, bits, initial_range=(-edge, edge))
+            GrowingRangeQuantizer(quantizer_update_steps, bits, initial_range=(-limit, limit))
             if bits < 32
             else None
         )
@@ -74,8 +74,8 @@ class SubwordEmbedding(ConfiguredLayer):
         self.drop = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, token_ids_shape: Any, positions_shape: Any = None) -> None:
-        # The tables stay in float32: casting the whole token table at every step would cost more
-        # than the rows that a batch reads.
+        # Tables stay in float32, because casting the whole token table at every step costs more
+        # than casting the rows that a batch reads.
         self.table = self.add_weight(
             shape=(self.num_ids, self.dim),
             initializer=TruncatedNormal(stddev=self._initial_stddev),
@@ -96,26 +96,26 @@ class SubwordEmbedding(ConfiguredLayer):
         self.norm.build((*token_ids_shape, self.dim))
 
     def start_from(self, rows: Any) -> None:
-        """Puts `rows`, float32 `[first ids, dim]`, in place of the table's first rows."""
+        """Replace the first rows of the table by `rows`, float32 `[n, dim]`."""
         table = ops.convert_to_numpy(self.table).copy()
         table[: len(rows)] = rows
         self.table.assign(table)
 
     def gather_rows(self, token_ids: Any, *, training: bool = False) -> Any:
-        """The token rows, quantized; an exported module puts its packed table in this one's place.
+        """Return the quantized rows of the tokens. Exported modules override this method.
 
         Args:
           token_ids: int32 `[batch, tokens]`, each in `[0, num_ids)`.
-          training: whether the quantization range is updated.
+          training: whether to update the quantization range.
 
         Returns:
           float32 `[batch, tokens, dim]`.
         """
         rows = ops.take(self.table, token_ids, axis=0)
         if self.quantizer is not None:
-            # The range of a frozen table stays as it is, too.
-            is_changing = training and self.trainable
-            rows = self.quantizer(rows, is_changing, self.quantizer_weights, table=self.table)
+            # A frozen table keeps its range.
+            updates_range = training and self.trainable
+            rows = self.quantizer(rows, updates_range, self.quantizer_weights, table=self.table)
         return rows
 
     def call(self, token_ids: Any, positions: Any = None, training: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""The fast GELU and the feed-forward layer of a block."""
+"""Fast GELU and the feed-forward layer of a transformer block."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from convert_tf.numerics.devices import is_tensorflow_on_cpu
 from convert_tf.numerics.initializers import GlorotUniform
 
 GELU_SLOPE = 1.702
-# Blocks start close to the identity: with a full-size random output the six of them scramble the
-# embeddings, and an untrained encoder ranks responses at 6 % R100@1 instead of 8 %.
+# Blocks start close to the identity. With a gain of 1, six random blocks scramble the embeddings:
+# an untrained encoder then ranks responses at 6 % R100@1 instead of 8 %.
 RESIDUAL_GAIN = 0.1
 
 
 def fast_gelu(x: Any) -> Any:
-    """x·σ(1.702·x), computed as silu(1.702·x) / 1.702 because silu is one fused kernel.
+    """Return x·σ(1.702·x), computed as silu(1.702·x) / 1.702 because silu is one fused kernel.
 
     Args:
       x: float tensor of any shape.
@@ -29,30 +29,33 @@ def fast_gelu(x: Any) -> Any:
 
 
 def plain_fast_gelu(x: Any) -> Any:
-    """`fast_gelu` of plain ops, for graphs that are saved: TensorFlow's silu has a gradient of its
-    own, which every process that loads such a graph keeps for good, with all of the graph."""
+    """Return `fast_gelu(x)` without silu, for graphs that are saved.
+
+    TensorFlow's silu has a custom gradient. A process that loads a graph with a custom gradient
+    never frees the memory of this graph.
+    """
     x = GELU_SLOPE * x
     return x * ops.sigmoid(x) / GELU_SLOPE
 
 
 class FeedForward(ConfiguredLayer):
-    """linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
+    """Linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
 
-    The two constants of the fast GELU are folded into the weights, which are smaller than the
-    activations: gelu(xW + b)V = silu(x·1.702W + 1.702b)·(V / 1.702).
+    Each call multiplies the two constants of the fast GELU into the weights, which are smaller than
+    the activations: gelu(xW + b)V = silu(x·1.702W + 1.702b)·(V / 1.702).
 
-    Masking: none, positions do not see one another.
+    Masking: none; positions are independent.
 
     Args:
       hidden_dim: width of the hidden layer.
 
     Attributes:
-      jit_compile: whether training on TensorFlow's CPU compiles what is no matmul, anew for each
-        number of tokens; `False` at first.
+      jit_compile: whether training on TensorFlow's CPU compiles everything but the matrix
+        products. XLA compiles again for each number of tokens. False by default.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
-      training: whether gradients are wanted, for which TensorFlow's CPU has a way of its own.
+      training: whether gradients will be computed.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -85,7 +88,7 @@ class FeedForward(ConfiguredLayer):
         self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
 
     def fold_slope(self) -> None:
-        """Multiplies the two constants into the weights for good, so that calls need not."""
+        """Multiply the constants of the GELU into the stored weights. Calls then skip that work."""
         if not self._is_folded:
             self.hidden_kernel.assign(self.hidden_kernel * GELU_SLOPE)
             self.hidden_bias.assign(self.hidden_bias * GELU_SLOPE)
@@ -93,7 +96,7 @@ class FeedForward(ConfiguredLayer):
         self._is_folded = True
 
     def unfold_slope(self) -> None:
-        """Takes `fold_slope` back, to train the weights as they are elsewhere."""
+        """Undo `fold_slope`, for example before training."""
         if self._is_folded:
             self.hidden_kernel.assign(self.hidden_kernel / GELU_SLOPE)
             self.hidden_bias.assign(self.hidden_bias / GELU_SLOPE)
@@ -114,12 +117,12 @@ class FeedForward(ConfiguredLayer):
             arguments = (hidden_kernel, hidden_bias, output_kernel, self.output_bias)
             flat = feed_forward(
                 flat,
-                *(ops.convert_to_tensor(each) for each in arguments),
+                *(ops.convert_to_tensor(argument) for argument in arguments),
                 is_compiled=self.jit_compile,
             )
             return ops.reshape(flat, shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
-        # Where nothing is trained, as in `plain_fast_gelu`; TensorFlow fuses plain ops as well.
+        # Without gradients, plain ops as in `plain_fast_gelu`: TensorFlow fuses these too.
         hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
         flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)

@@ -1,4 +1,4 @@
-"""Layer normalisation with a gradient in few passes."""
+"""Layer normalisation with a faster gradient on TensorFlow's CPU."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer norm over the last axis; in training on TensorFlow's CPU with its own gradient.
+    """Keras's layer norm over the last axis, with a faster gradient on TensorFlow's CPU.
 
-    Mean, variance and all in between are float32 whatever the compute dtype.
+    Mean and variance are computed in float32, whatever the compute dtype.
 
-    Masking: none, positions do not see one another.
+    Masking: none; positions are independent.
 
     Call arguments:
       inputs: `[..., dim]`.
-      training: whether gradients are wanted.
+      training: whether gradients will be computed.
 
     Returns:
       `[..., dim]` in the compute dtype.

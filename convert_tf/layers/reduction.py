@@ -1,23 +1,24 @@
-"""From a sequence to one vector: the two-headed √N reduction."""
+"""Reductions: layers that turn the outputs for a text into one vector."""
 
 from typing import Any
 
 from keras import ops
 
+from convert_tf.config.head import REDUCTIONS
 from convert_tf.layers.attention import attention_weights, split_heads
 from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.numerics.initializers import GlorotUniform
 
 
 class SqrtNReduction(ConfiguredLayer):
-    """Weighted sums of the sequence, one per head, scaled by the square root of its length.
+    """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
-    Each head has self-attention weights A (no value projection, no 1/√d). Instead of reducing the
-    attended sequence, the weights are reduced and applied to the sequence once (footnote 4):
-    weight of token j = Σ_i A_ij / √N over the N real queries i. Several texts may share a row
-    ("segments"); each gets its own sum.
+    Each head computes self-attention weights A, without value projection and without 1/√d. The
+    weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. This equals
+    attending first and summing then (footnote 4), at less cost. Several texts ("segments") may
+    share a row; each gets its own sum.
 
-    Masking: a query reads keys of its own segment only, and padded queries are left out of the sum.
+    Masking: a query reads only keys of its segment, and padded queries are omitted from the sum.
     A segment of length 0 reduces to zeros.
 
     Args:
@@ -27,7 +28,7 @@ class SqrtNReduction(ConfiguredLayer):
     Call arguments:
       x: `[rows, tokens, dim]`.
       segment_ids: int32 `[rows, tokens]`, 0 for padding, s for the s-th text of the row.
-      segment_lengths: int32 `[rows, segments]`, tokens of each text of the row.
+      segment_lengths: int32 `[rows, segments]`, length of each text of the row in tokens.
       attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
 
     Returns:
@@ -71,12 +72,89 @@ class SqrtNReduction(ConfiguredLayer):
         token_weights = ops.sum(weights * is_real[:, None, :, None], axis=2)
 
         lengths = ops.maximum(ops.cast(segment_lengths, "float32"), 1.0)
-        own_segment = ops.cast(
+        is_in_segment = ops.cast(
             segment_ids[:, None, :] == ops.arange(1, segments + 1, dtype="int32")[None, :, None],
             "float32",
         )  # [rows, segments, tokens]
-        spread = own_segment / ops.sqrt(lengths)[:, :, None]
-        pooling = spread[:, :, None, :] * token_weights[:, None, :, :]
+        factors = is_in_segment / ops.sqrt(lengths)[:, :, None]
+        pooling = factors[:, :, None, :] * token_weights[:, None, :, :]
         pooling = ops.reshape(pooling, (rows, segments * self.num_heads, tokens))
         pooled = ops.matmul(ops.cast(pooling, self.compute_dtype), x)
         return ops.reshape(pooled, (rows, segments, self.num_heads * dim))
+
+
+class Reduction(ConfiguredLayer):
+    """Turn the outputs for a text into one vector.
+
+    The kinds are:
+      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), `num_heads` times as wide;
+      `first`: the first output, which belongs to [S] if the trunk adds [S];
+      `mean`: the mean of all outputs;
+      `mean_without_first`: the mean of all outputs but the first.
+
+    Masking: padding is never read. A text without tokens reduces to zeros.
+
+    Args:
+      kind: one of `REDUCTIONS`.
+      num_heads, attention_dim: see `SqrtNReduction`; only for `sqrt_n`.
+      shared: a `SqrtNReduction` to use instead of a new one.
+
+    Call arguments:
+      sequence: `[batch, tokens, dim]`.
+      token_mask: bool `[batch, tokens]`, true where there is a token.
+
+    Returns:
+      `[batch, dim]` in the compute dtype; `[batch, num_heads * dim]` for `sqrt_n`.
+
+    Raises:
+      ValueError: if there is no such kind.
+
+    Example:
+      y = Reduction("mean")(sequence, mask)
+
+    Reference: arXiv 1905.01969 §4.2 and appendix B, which uses `mean_without_first`; arXiv
+    1911.03688 §2.1.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        num_heads: int = 2,
+        attention_dim: int = 64,
+        shared: SqrtNReduction | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if kind not in REDUCTIONS:
+            raise ValueError(f"{kind!r} is not a reduction. Choose one of {', '.join(REDUCTIONS)}.")
+        self.kind = kind
+        self.num_heads = num_heads
+        self.attention_dim = attention_dim
+        self.shared = shared
+        if kind == "sqrt_n":
+            self.attention = shared or SqrtNReduction(
+                num_heads, attention_dim, dtype=self.dtype_policy, name="attention"
+            )
+
+    def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
+        if self.kind == "sqrt_n" and not self.attention.built:
+            self.attention.build(sequence_shape)
+
+    def width(self, dim: int) -> int:
+        """Return the width of the result if the outputs have width `dim`."""
+        return dim * self.attention.num_heads if self.kind == "sqrt_n" else dim
+
+    def call(self, sequence: Any, token_mask: Any) -> Any:
+        if self.kind == "sqrt_n":
+            attention_mask = token_mask[:, :, None] == token_mask[:, None, :]
+            segment_ids = ops.cast(token_mask, "int32")
+            lengths = ops.sum(segment_ids, axis=1, keepdims=True)
+            return self.attention(sequence, segment_ids, lengths, attention_mask)[:, 0]
+        is_real = ops.cast(token_mask, self.compute_dtype)
+        if self.kind == "first":
+            return sequence[:, 0] * is_real[:, :1]
+        if self.kind == "mean_without_first":
+            sequence, is_real = sequence[:, 1:], is_real[:, 1:]
+        total = ops.squeeze(ops.matmul(is_real[:, None, :], sequence), axis=1)
+        return total / ops.maximum(ops.sum(is_real, axis=1, keepdims=True), 1.0)

@@ -1,4 +1,4 @@
-"""The side networks: what is not shared between contexts and responses."""
+"""Side networks: the feed-forward networks that contexts and responses do not share."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from convert_tf.numerics.initializers import Orthogonal
 
 
 def l2_normalize(x: Any) -> Any:
-    """`x / ‖x‖₂` over the last axis, in float32; a zero vector stays zero, with a finite gradient.
+    """Return `x / ‖x‖₂` over the last axis, in float32. A zero vector stays zero.
 
     Args:
       x: `[..., dim]`, any float dtype.
@@ -24,16 +24,16 @@ def l2_normalize(x: Any) -> Any:
 
 
 class SideNetwork(ConfiguredLayer):
-    """Hidden layers with skips and layer norm, a linear layer, L2 normalisation: "feed-forward 2".
+    """Hidden layers, a linear layer and L2 normalisation: "feed-forward 2" of the paper.
 
-    A hidden layer computes norm(x + gelu(xW + b)); where the widths of input and output differ
-    there is no skip. Kernels start orthogonal.
+    A hidden layer computes norm(x + gelu(xW + b)), or norm(gelu(xW + b)) if the widths of its input
+    and output differ. Kernels are initialised as orthogonal matrices.
 
     Masking: none; the input is one vector per text.
 
     Args:
-      num_layers: hidden layers; three in the paper.
-      hidden_dim: their width.
+      num_layers: number of hidden layers; three in the paper.
+      hidden_dim: width of the hidden layers.
       encoding_dim: width of the result.
       use_skip: whether the hidden layers have skip connections.
 

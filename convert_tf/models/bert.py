@@ -1,8 +1,7 @@
-"""BERT-shaped trunks: texts between special tokens, learned positions and segments.
+"""BERT-like trunks: texts between special tokens, with learned positions and segments.
 
-`BertTrunk` is our own, on any Keras backend; `BackboneTrunk` puts any other Keras 3 model, one of
-keras-hub's say, in its place. Both carry the heads in the same way: they take the ids of texts
-alone and put the special tokens around them.
+`BertTrunk` runs on any Keras backend. `BackboneTrunk` wraps another Keras 3 model, for example one
+from keras-hub. Both take token ids without special tokens and add these themselves.
 
 Reference: arXiv 1905.01969 §4.1.
 """
@@ -17,26 +16,26 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.layers.bert import BertBlock, BertEmbedding
 
 
-def surrounded(
+def surround(
     context_ids: Any, candidate_ids: Any | None = None, *, config: BertConfig
 ) -> tuple[Any, Any, Any]:
-    """[S] context [S], or [S] context [S] [S] candidate [S], with padding behind.
+    """Add special tokens: [S] context [S], or [S] context [S] [S] candidate [S], then padding.
 
-    Without `config.surrounds_each` one token is between the two, that behind the context.
+    Without `config.surrounds_each`, a single [S] separates context and candidate.
 
-    Where that is longer than `config.max_positions`, the context loses its oldest tokens; only a
-    candidate that fills the sequence alone is cut, at its end.
+    If the result is longer than `config.max_positions`, the context loses its oldest tokens. The
+    candidate is cut, at its end, only if it does not fit even without a context.
 
     Args:
       context_ids: int32 `[batch, context tokens]`, right-padded with `config.padding_id`.
-      candidate_ids: int32 `[batch, candidate tokens]`, likewise; None for one text.
-      config: reads the special ids and `max_positions`.
+      candidate_ids: int32 `[batch, candidate tokens]`, padded in the same way. None for one text.
+      config: configuration of the trunk, with the special ids and `max_positions`.
 
     Returns:
-      `rows` int32 `[batch, tokens]`, with the token table's row 0 for padding; `segment_ids` int32
-      `[batch, tokens]`, 1 for the candidate and what surrounds it; `mask` bool
-      `[batch, tokens]`, true where there is a token. `tokens` is the sum of the widths and of the
-      special tokens.
+      `rows` int32 `[batch, tokens]`, rows of the token table, 0 for padding; `segment_ids` int32
+      `[batch, tokens]`, 1 for the candidate and its special tokens, else 0; `mask` bool
+      `[batch, tokens]`, true for tokens, special ones included. `tokens` is the sum of both widths
+      and of the special tokens, at most `max_positions`.
 
     Reference: arXiv 1905.01969 §4.1 ("Input Representation"), §4.3.
     """
@@ -55,50 +54,50 @@ def surrounded(
     else:
         width = ops.minimum(width, config.max_positions)
     skipped = ops.maximum(context_length + candidate_length - room, 0)
-    context_end = context_length - skipped + 1  # where the [S] behind the context stands
-    places = ops.arange(width, dtype="int32")[None, :]
-    is_context = (places >= 1) & (places < context_end)
-    rows = ops.where(is_context, _read(context, places - 1 + skipped), config.separator_id)
-    rows = ops.where(places == 0, config.start_id, rows)
+    context_end = context_length - skipped + 1  # position of the [S] after the context
+    positions = ops.arange(width, dtype="int32")[None, :]
+    is_context = (positions >= 1) & (positions < context_end)
+    rows = ops.where(is_context, _take(context, positions - 1 + skipped), config.separator_id)
+    rows = ops.where(positions == 0, config.start_id, rows)
     end = context_end
     if candidate_ids is not None:
         begin = context_end + config.num_special - 2
         end = begin + candidate_length
-        is_candidate = (places >= begin) & (places < end)
-        rows = ops.where(is_candidate, _read(candidate, places - begin), rows)
+        is_candidate = (positions >= begin) & (positions < end)
+        rows = ops.where(is_candidate, _take(candidate, positions - begin), rows)
         if config.surrounds_each:
-            rows = ops.where(places == context_end + 1, config.start_id, rows)
-    mask = places <= end
-    is_second = (places > context_end) & mask
+            rows = ops.where(positions == context_end + 1, config.start_id, rows)
+    mask = positions <= end
+    is_second = (positions > context_end) & mask
     return ops.where(mask, rows, 0), ops.cast(is_second, "int32"), mask
 
 
 def _with_lengths(token_ids: Any, padding_id: int) -> tuple[Any, Any]:
-    """The ids with a column of padding, so that there is one to read, and lengths `[batch, 1]`."""
+    """Return the ids with a column of padding added, so none is empty, and lengths `[batch, 1]`."""
     token_ids = ops.cast(token_ids, "int32")
     is_real = ops.cast(token_ids != padding_id, "int32")
     return ops.pad(token_ids, ((0, 0), (0, 1))), ops.sum(is_real, axis=1, keepdims=True)
 
 
-def _read(token_ids: Any, places: Any) -> Any:
-    """`token_ids[b, places[b, n]]`, with places behind either end read at that end."""
-    return ops.take_along_axis(token_ids, ops.clip(places, 0, ops.shape(token_ids)[1] - 1), axis=1)
+def _take(token_ids: Any, indices: Any) -> Any:
+    """Return `token_ids[b, indices[b, n]]`. Indices out of range are clipped."""
+    return ops.take_along_axis(token_ids, ops.clip(indices, 0, ops.shape(token_ids)[1] - 1), axis=1)
 
 
 class SpecialTokenTrunk(keras.Model):
-    """What BERT-shaped trunks share: texts in, special tokens around them, vectors out.
+    """Base class of BERT-like trunks, which adds the special tokens.
 
     Args:
-      config: the trunk.
+      config: configuration of the trunk.
 
     Attributes:
-      dim: width of the vectors.
-      padding_id: id of padding in the texts that come in.
-      max_tokens: longest text that is read whole, in tokens.
-      embedding: the layer that holds the token table; None where a backbone has none by name.
-      embedding_table: the table's variable, or None.
-      blocks: the layers, the lowest first.
-      reduction: None; there is no pre-trained one.
+      dim: width of the outputs.
+      padding_id: id of padding in the input.
+      max_tokens: length of the longest text that is not cut, in tokens.
+      embedding: the layer that holds the token table, or None if unknown.
+      embedding_table: the variable of the token table, or None if unknown.
+      blocks: the transformer blocks, the lowest first.
+      reduction: None, because there is no pre-trained reduction.
     """
 
     embedding: Any
@@ -114,67 +113,66 @@ class SpecialTokenTrunk(keras.Model):
         self.max_tokens = config.max_positions - 2
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """The vectors of [S] text [S]; the segment is 0 for contexts and candidates alike.
+        """Return the outputs for [S] text [S]. The segment is 0 for contexts and candidates.
 
         Args:
-          token_ids: int32 `[batch, tokens]`, right-padded with `padding_id`. Of texts longer than
-            `max_tokens` the last tokens are read.
+          token_ids: int32 `[batch, tokens]`, right-padded with `padding_id`. Texts longer than
+            `max_tokens` lose their first tokens.
           training: whether dropout is on.
 
         Returns:
-          `[batch, tokens + 2, dim]` and its mask, bool `[batch, tokens + 2]`, never all false.
+          `[batch, tokens + 2, dim]` and its mask, bool `[batch, tokens + 2]`.
 
         Reference: arXiv 1905.01969 §4.2.
         """
-        return self._encoded(surrounded(token_ids, config=self.config), training)
+        return self._encode(surround(token_ids, config=self.config), training)
 
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """The vectors of [S] context [S] [S] candidate [S], with segments 0 and 1.
+        """Return the outputs for [S] context [S] [S] candidate [S], with segments 0 and 1.
 
         Args:
           context_ids: int32 `[pairs, context tokens]`, right-padded with `padding_id`.
-          candidate_ids: int32 `[pairs, candidate tokens]`, likewise.
+          candidate_ids: int32 `[pairs, candidate tokens]`, padded in the same way.
           training: whether dropout is on.
 
         Returns:
-          `[pairs, tokens, dim]` and its mask, bool `[pairs, tokens]`. Where both texts do not fit
-          into the position table, the context loses its oldest tokens.
+          `[pairs, tokens, dim]` and its mask, bool `[pairs, tokens]`. If the texts exceed the
+          position table, the context loses its oldest tokens.
 
         Reference: arXiv 1905.01969 §4.3.
         """
-        return self._encoded(surrounded(context_ids, candidate_ids, config=self.config), training)
+        return self._encode(surround(context_ids, candidate_ids, config=self.config), training)
 
-    def _encoded(self, arranged: tuple[Any, Any, Any], training: bool) -> tuple[Any, Any]:
-        rows, segment_ids, mask = arranged
+    def _encode(self, inputs: tuple[Any, Any, Any], training: bool) -> tuple[Any, Any]:
+        rows, segment_ids, mask = inputs
         return self(rows, segment_ids, mask, training=training), mask
 
     def project_context(self, vectors: Any) -> Any:
-        """`vectors`: these trunks have no side networks."""
+        """Return the vectors unchanged, because these trunks have no side networks."""
         return vectors
 
     def project_candidate(self, vectors: Any) -> Any:
-        """`vectors`: these trunks have no side networks."""
+        """Return the vectors unchanged, because these trunks have no side networks."""
         return vectors
 
 
 class BertTrunk(SpecialTokenTrunk):
-    """BERT: summed embeddings, post-norm blocks with full attention and exact GELU.
+    """BERT: summed embeddings, then post-norm blocks with full attention and exact GELU.
 
-    Masking: padded keys get −∞ before each softmax; padded positions hold values that nothing may
-    read.
+    Masking: padded keys get −∞ before each softmax. The outputs of padding are meaningless.
 
     Args:
-      config: the trunk.
-      dropout: drop rate "on all layers": embeddings, attention weights and sublayers.
+      config: configuration of the trunk.
+      dropout: drop rate of embeddings, attention weights and sublayers.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
-        float32 in each.
+        always float32.
 
     Call arguments:
       rows: int32 `[batch, tokens]`, rows of the token table.
       segment_ids: int32 `[batch, tokens]`.
-      mask: bool `[batch, tokens]`, true where there is a token.
+      mask: bool `[batch, tokens]`, true for tokens.
 
     Returns:
       `[batch, tokens, dim]`.
@@ -183,8 +181,7 @@ class BertTrunk(SpecialTokenTrunk):
       trunk = BertTrunk(BertConfig())
       sequence, mask = trunk.sequence(token_ids)
 
-    Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1. The paper does not state the layers'
-    order; BERT's is post-norm.
+    Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1.
     """
 
     def __init__(self, config: BertConfig, *, dropout: float = 0.0, **kwargs: Any):
@@ -226,7 +223,7 @@ class BertTrunk(SpecialTokenTrunk):
 
 
 def keras_hub_call(backbone: Any, rows: Any, segment_ids: Any, mask: Any, training: bool) -> Any:
-    """Calls a keras-hub backbone: inputs by name, as many as it has, and its sequence output."""
+    """Call a keras-hub backbone with the inputs that it has and return its sequence output."""
     inputs = {"token_ids": rows, "segment_ids": segment_ids, "padding_mask": mask}
     outputs = backbone(
         {name: ops.cast(inputs[name], "int32") for name in backbone.input}, training=training
@@ -235,36 +232,35 @@ def keras_hub_call(backbone: Any, rows: Any, segment_ids: Any, mask: Any, traini
 
 
 def use_exact_gelu(backbone: Any) -> int:
-    """Puts the exact GELU in the place of keras-hub's, which is approximated by tanh.
+    """Replace keras-hub's approximate GELU by the exact one, with which BERT was trained.
 
-    BERT was trained with the exact one. The two differ by up to 5e-4, and so do embeddings.
+    The two functions differ by up to 5e-4, and so do the embeddings.
 
     Args:
-      backbone: changed in place, before its first compiled call.
+      backbone: keras-hub model, changed in place. Call this before its first compiled call.
 
     Returns:
-      Layers that were changed.
+      Number of changed layers.
     """
-    found = [
+    layers = [
         layer
         for layer in backbone._flatten_layers()
         if getattr(getattr(layer, "activation", None), "__name__", "") == "gelu_approximate"
         and isinstance(layer, keras.layers.Dense)
     ]
-    for layer in found:
+    for layer in layers:
         layer.activation = keras.activations.gelu
-    return len(found)
+    return len(layers)
 
 
 class BackboneTrunk(SpecialTokenTrunk):
-    """A Keras 3 model that maps ids and mask to `[batch, tokens, dim]`, as a trunk for the heads.
+    """Trunk that wraps another Keras 3 model.
 
-    Masking: is the backbone's; it gets the mask.
+    Masking: done by the backbone, which gets the mask.
 
     Args:
-      backbone: the model. Its weights are the trunk's.
-      config: what the trunk needs to know of it: the vocabulary, the special ids, `dim` and
-        `max_positions`.
+      backbone: model that maps token ids and a mask to `[batch, tokens, dim]`.
+      config: size of the vocabulary, special ids, `dim` and `max_positions` of the backbone.
       call_backbone: `(backbone, rows, segment_ids, mask, training) → [batch, tokens, dim]`.
 
     Call arguments and returns: see `BertTrunk`.

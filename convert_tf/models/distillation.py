@@ -1,4 +1,4 @@
-"""Learning from another sentence encoder: its vectors of texts, and of single subwords."""
+"""Distillation: losses and maps to learn from the vectors of another sentence encoder."""
 
 import math
 from typing import Any
@@ -10,20 +10,21 @@ from convert_tf.layers.side_network import l2_normalize
 from convert_tf.numerics.vectors import unit_rows
 
 _RIDGE = 0.01
-SIMILARITY_DIM = 512  # numbers of a vector for similarity, at most
-_ADDED = 1.5  # length of what sentence encodings add to r, by that of r
-SENTENCE_SCALE = 1 / (1 + _ADDED)  # makes them about as long as r
+SIMILARITY_DIM = 512  # largest width of a similarity vector
+# A sentence encoding is r plus a vector that is on average 1.5 times as long as r.
+_ADDED = 1.5
+SENTENCE_SCALE = 1 / (1 + _ADDED)  # makes sentence encodings about as long as r
 
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
-    """How far vectors point away from the teacher's: 1 − cosine.
+    """Return 1 − cosine between predicted vectors and the teacher's vectors.
 
     Args:
       predicted: `[texts, dim]`, of any length.
-      teacher: float `[texts, dim]`, of length 1, or zeros where there is none.
+      teacher: float `[texts, dim]`, of length 1; zeros for a text without a teacher vector.
 
     Returns:
-      float32 `[texts]`, from 0 to 2; 0 where there is no teacher.
+      float32 `[texts]`, from 0 to 2; 0 for a text without a teacher vector.
     """
     teacher = ops.cast(teacher, "float32")
     cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
@@ -32,22 +33,23 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
 
 
 def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """The linear map of reduced encodings to a teacher's vectors, by ridge regression.
+    """Fit a linear map from reduced encodings to a teacher's vectors by ridge regression.
 
     Args:
       reduced: float32 `[texts, reduced_dim]`, of any length.
-      vectors: float32 `[texts, teacher_dim]`, the teacher's of the same texts; of length 1, or
-        zeros where there is none.
+      vectors: float32 `[texts, teacher_dim]`, the teacher's vectors of the same texts, of length 1;
+        zeros for a text without one.
 
     Returns:
-      float32 `[reduced_dim, teacher_dim]`, with the root mean square of a Glorot initialisation:
-      `vector_losses` sees angles alone, and optimizers see the size.
+      float32 `[reduced_dim, teacher_dim]`, scaled to the root mean square of a Glorot
+      initialisation. `vector_losses` ignores the scale, but optimizers do not.
     """
-    taught = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
-    inputs = unit_rows(reduced[taught])
+    has_vectors = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
+    inputs = unit_rows(reduced[has_vectors])
     products = inputs.T @ inputs
-    ridge = _RIDGE * len(inputs) / len(products)  # of the mean square of an input
-    kernel = np.linalg.solve(products + ridge * np.eye(len(products)), inputs.T @ vectors[taught])
+    ridge = _RIDGE * len(inputs) / len(products)  # relative to the mean square of the inputs
+    targets = inputs.T @ vectors[has_vectors]
+    kernel = np.linalg.solve(products + ridge * np.eye(len(products)), targets)
     size = math.sqrt(2 / sum(kernel.shape))
     return (kernel * size / np.sqrt(np.mean(kernel**2))).astype(np.float32)
 
@@ -55,73 +57,72 @@ def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def similarity_map(
     reduced: np.ndarray, kernel: np.ndarray, *, dim: int = SIMILARITY_DIM
 ) -> np.ndarray:
-    """A map to a teacher's vectors, turned so that the first numbers of its results say most.
+    """Rotate a map to a teacher's vectors so that its first columns matter most.
 
-    The axes are the principal ones of the mapped encodings of some texts, those of length 1 and not
-    centred: of all turns this is the one after which the first n numbers keep most of the inner
-    products. All of them keep every one. Its size is that by which `sentence_encodings` adds one
-    and a half times the length of r to it, on the mean of these texts.
+    The new axes are the principal axes of the mapped encodings, normalised but not centred. Among
+    all rotations, this one keeps most of the inner products in the first n columns. The map is
+    scaled so that `sentence_encodings` adds on average 1.5 times the length of r.
 
     Args:
-      reduced: float32 `[texts, reduced_dim]`, encodings of texts, of any length.
+      reduced: float32 `[texts, reduced_dim]`, encodings of sample texts, of any length.
       kernel: float32 `[reduced_dim, teacher_dim]`, the map.
-      dim: most numbers of a result.
+      dim: largest number of columns to keep.
 
     Returns:
-      float32 `[reduced_dim, n]`, where n is `dim`, or teacher_dim if that is less.
+      float32 `[reduced_dim, n]`, where n is the smaller of `dim` and teacher_dim.
     """
     mapped = unit_rows(reduced @ kernel)
     _, axes = np.linalg.eigh(mapped.T @ mapped)
-    turned = kernel @ axes[:, ::-1][:, :dim]
-    added = np.linalg.norm(_read(reduced, turned), axis=1).mean()
-    if added > 0:  # else it maps all to zeros, whatever its size
-        turned = turned * (_ADDED * np.linalg.norm(reduced, axis=1).mean() / added)
-    return turned.astype(np.float32)
+    rotated = kernel @ axes[:, ::-1][:, :dim]
+    added_length = np.linalg.norm(_added(reduced, rotated), axis=1).mean()
+    if added_length > 0:  # otherwise the map is zero, and its scale does not matter
+        rotated = rotated * (_ADDED * np.linalg.norm(reduced, axis=1).mean() / added_length)
+    return rotated.astype(np.float32)
 
 
 def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
-    """What a model with vectors for similarity gives for sentences: r, leaning towards meaning.
+    """Return sentence encodings of a model with similarity vectors.
 
-    r is long in some directions that say little of what a text means, and short in others. To r is
-    added what the map reads of it: 0.4 (r + (r K / |k|) Kᵀ), |k| the lengths of the columns of K.
-    It has all of r, from which responses are ranked; its cosines are nearly those of vectors for
-    similarity, and intents are told better from its direction than from that of r. It is about as
-    long as r, which networks on top were made for (docs/decisions.md).
+    They are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| holds the lengths of
+    its columns. The first term keeps r, from which responses are ranked. The second term moves the
+    cosines close to those of the similarity vectors. Intents are told apart better by these
+    encodings than by r. They are about as long as r, as networks on top of r expect
+    (docs/decisions.md).
 
     Args:
-      reduced: float32 `[..., reduced_dim]`, an array or a tensor.
-      similarity_map: float32 `[reduced_dim, dim]`, K, as of `similarity_map`, which sizes it.
+      reduced: float32 `[..., reduced_dim]`, the reduced encodings r; an array or a tensor.
+      similarity_map: float32 `[reduced_dim, dim]`, from `similarity_map`.
 
     Returns:
       float32 `[..., reduced_dim]`, not normalised; zeros for zeros.
     """
-    return SENTENCE_SCALE * (reduced + _read(reduced, similarity_map))
+    return SENTENCE_SCALE * (reduced + _added(reduced, similarity_map))
 
 
-def _read(reduced: Any, similarity_map: np.ndarray) -> Any:
-    """What a map reads of r, in the space of r."""
+def _added(reduced: Any, similarity_map: np.ndarray) -> Any:
+    """Return (r K / |k|) Kᵀ, the second term of `sentence_encodings`."""
     return reduced @ similarity_map @ unit_rows(similarity_map.T)
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
-    """Rows of an embedding table that lie to one another as the teacher's vectors do.
+    """Make initial rows of an embedding table from a teacher's vectors of the subwords.
 
-    What all of them share is taken out. Where rows are narrower than vectors, these are projected
-    to their principal components; where they are wider, turned into the larger space.
+    The mean vector is subtracted. Vectors wider than `dim` are projected to their principal
+    components. Narrower vectors are embedded by a random rotation, which keeps their angles.
 
     Args:
       vectors: float32 `[rows, teacher_dim]`.
       dim: width of a row.
-      seed: of the turn.
+      seed: seed of the random rotation.
 
     Returns:
-      float32 `[rows, dim]` with a root mean square of 1 / √dim, as the initial table has.
+      float32 `[rows, dim]` with a root mean square of 1 / √dim, as in an untrained table.
     """
     centred = vectors - vectors.mean(axis=0)
     if dim < vectors.shape[1]:
         _, axes = np.linalg.eigh(centred.T @ centred)
         rows = centred @ axes[:, ::-1][:, :dim]
     else:
-        turn = np.random.default_rng(seed).standard_normal((dim, vectors.shape[1]))
-        rows = centred @ np.linalg.qr(turn)[0].T
+        random_matrix = np.random.default_rng(seed).standard_normal((dim, vectors.shape[1]))
+        rows = centred @ np.linalg.qr(random_matrix)[0].T
     return (rows / np.sqrt(np.mean(rows**2)) / math.sqrt(dim)).astype(np.float32)

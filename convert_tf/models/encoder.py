@@ -1,4 +1,4 @@
-"""The ConveRT dual encoder, single- and multi-context.
+"""ConveRT dual encoder, single- or multi-context.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -18,48 +18,55 @@ from convert_tf.models.trunk import Trunk, segments_of
 class DualEncoder(keras.Model):
     """ConveRT: one trunk and reduction for all texts, one side network for each kind of encoding.
 
-    Texts come either one to a row (`encode_context`, `encode_response`, `reduce`,
-    `encode_sequence`), or packed, several to a row, so that training pays for few padded positions
-    (`call`). Both give the same encodings.
+    `encode_context`, `encode_response`, `reduce` and `encode_sequence` take one text per row.
+    `call`, for training, takes packed rows with several texts each, which need less padding. Both
+    give the same encodings.
 
-    The side networks start from the same values (they are trained apart from the first step on):
-    contexts and responses then share a space before training, which the paper leaves open.
+    All side networks start from the same values, so that contexts and responses share a space
+    before training. The paper does not say how they start.
 
-    A multi-context model reads the earlier turns too, joined into one text, the most recent first.
-    They have a side network of their own, and so has the encoding of both texts, which starts from
-    the mean of the two encodings. An empty text is no history: the encoding of both is then that of
-    the context. The first layer of the network of both is narrower than the others', and starts
-    from its own values.
+    A multi-context model also reads the earlier turns, joined into one text, the most recent first.
+    A third side network encodes the earlier turns. A fourth one maps the mean of this encoding and
+    the context's to the encoding of both. If there are no earlier turns (an empty text), the
+    encoding of both is the encoding of the context. The first layer of the fourth side network is
+    narrower, so it has its own initial values.
 
     Args:
-      config: the model.
+      config: configuration of the model.
       embedding_dropout, attention_dropout: drop rates in training.
       quantizer_update_steps: training calls between updates of the embedding range.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
-        float32 in each.
+        always float32.
 
     Call arguments:
-      inputs: dict of `token_ids` int32 `[rows, tokens]`, `segment_lengths` int32
-        `[rows, segments]`, and `context_slots`, `response_slots` and, for a multi-context model,
-        `extra_context_slots`, int32 `[batch]`: text s of row r has the slot `r * segments + s`,
-        from 0. There may be `negative_slots`, int32 `[batch × k]`, of further responses.
+      inputs: dict of
+        `token_ids`: int32 `[rows, tokens]`, packed rows;
+        `segment_lengths`: int32 `[rows, segments]`, lengths of the texts of each row;
+        `context_slots`, `response_slots`: int32 `[batch]`, the places of these texts. Text s of
+          row r, counted from 0, has the slot `r * segments + s`;
+        `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
+        `negative_slots`: int32 `[batch × k]`, slots of further responses (optional);
+        `utterance_slots`: int32 `[texts]`, slots of texts to reduce only (optional).
 
     Returns:
-      dict of `context_encoding`, `response_encoding`, float32 `[batch, encoding_dim]`, of length 1,
-      and what they are made of, `reduced_context`, `reduced_response`, `[batch, reduced_dim]`.
-      A multi-context model adds `extra_context_encoding`, zeros where there is no history,
-      `both_encoding`, and `has_extra_context`, bool `[batch]`. Further responses have
-      `negative_encoding`, `[batch × k, encoding_dim]`.
+      dict of
+        `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
+        `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
+        `extra_context_encoding`: zeros without earlier turns (multi-context models);
+        `both_encoding`: float32 `[batch, encoding_dim]` (multi-context models);
+        `has_extra_context`: bool `[batch]` (multi-context models);
+        `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
+        `reduced_utterance`: `[texts, reduced_dim]`, if there are `utterance_slots`.
 
     Raises:
-      ValueError: a multi-context model gets no `extra_context_slots`.
+      ValueError: if a multi-context model gets no `extra_context_slots`.
 
     Example:
       encoder = DualEncoder(model_preset("tiny", vocab_size=1000))
       h = encoder.encode_context(token_ids)
 
-    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. There the mean is of h_x and h_z; that the
-    encoding of both has a network behind it is from the size in §1 (73 MB; 59 MB without).
+    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The fourth side network follows from the size
+    in §1: 73 MB, against 59 MB without it.
     """
 
     def __init__(
@@ -124,64 +131,63 @@ class DualEncoder(keras.Model):
         for side in sides:
             for first, variable in zip(self.context_side.weights, side.weights, strict=True):
                 if first.shape == variable.shape:
-                    # Through numpy: on JAX the two would share a buffer, which cannot be donated.
+                    # Copied through numpy, because JAX cannot donate a buffer that two share.
                     variable.assign(ops.convert_to_numpy(first))
 
     @property
     def network_variables(self) -> list[Any]:
-        """What is trained, without the subword table: trunk, reduction, then side networks."""
+        """Trainable variables without the subword table: trunk, reduction, then side networks."""
         sequence = [*self.trunk.block_variables, *self.reduction.trainable_variables]
         seen = {id(v) for v in (*sequence, self.trunk.embedding.table)}
         return [*sequence, *(v for v in self.trainable_variables if id(v) not in seen)]
 
     def start_from(self, other: "DualEncoder") -> None:
-        """Takes the weights of a single-context or a shallower model over.
+        """Copy the weights of another model, which may be single-context or have fewer blocks.
 
-        Blocks that the other one does not have keep their own initial values: they change little of
-        what they are given, so that the deeper model starts about as good as the other one. The
-        networks of the earlier turns and of both start as that of the context, where shapes allow,
-        if the other one has none.
+        Additional blocks keep their initial values. Untrained blocks are close to the identity, so
+        the deeper model starts about as good as the other. If only this model is multi-context,
+        its two additional side networks start from the context's weights where shapes allow.
 
         Raises:
-          ValueError: the other model has more blocks or other shapes.
+          ValueError: if the other model has more blocks or other shapes.
 
-        Reference: Chen et al., "Net2Net", ICLR 2016 (there exactly the same function).
+        Reference: Chen et al., "Net2Net", ICLR 2016, where the function stays exactly the same.
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):
             raise ValueError(
-                "A model starts from one with as many blocks or fewer. Received: "
-                f"{len(blocks)} blocks for {len(self.trunk.blocks)}."
+                f"Cannot copy {len(blocks)} blocks into a model with {len(self.trunk.blocks)}. "
+                "Start from a model with at most as many blocks."
             )
-        own: list[Any] = [self.trunk.embedding, *self.trunk.blocks[: len(blocks)]]
-        known: list[Any] = [other.trunk.embedding, *blocks]
+        targets: list[Any] = [self.trunk.embedding, *self.trunk.blocks[: len(blocks)]]
+        sources: list[Any] = [other.trunk.embedding, *blocks]
         names = ["reduction", "context_side", "response_side"]
         if other.config.multi_context and self.config.multi_context:
             names += ["extra_context_side", "both_side"]
-        own += [getattr(self, name) for name in names]
-        known += [getattr(other, name) for name in names]
-        for layer, source in zip(own, known, strict=True):
-            layer.set_weights(source.get_weights())
+        targets += [getattr(self, name) for name in names]
+        sources += [getattr(other, name) for name in names]
+        for target, source in zip(targets, sources, strict=True):
+            target.set_weights(source.get_weights())
         if self.config.multi_context and not other.config.multi_context:
             self._start_as_context_side([self.extra_context_side, self.both_side])
 
     def lengths(self, token_ids: Any) -> Any:
-        """Tokens of each right-padded text: int32 `[batch, tokens]` → int32 `[batch, 1]`."""
+        """Return lengths of right-padded texts: int32 `[batch, tokens]` → int32 `[batch, 1]`."""
         is_real = ops.cast(token_ids != self.config.num_ids, "int32")
         return ops.sum(is_real, axis=1, keepdims=True)
 
     def encode_sequence(
         self, token_ids: Any, segment_lengths: Any = None, *, training: bool = False
     ) -> Any:
-        """The trunk's result for each token.
+        """Return the trunk's output for each token.
 
         Args:
           token_ids: int32 `[rows, tokens]`, right-padded with `config.num_ids`.
-          segment_lengths: int32 `[rows, segments]` of packed rows; None for one text to a row.
+          segment_lengths: int32 `[rows, segments]`, for packed rows. None for one text per row.
           training: whether dropout and range updates are on.
 
         Returns:
-          `[rows, tokens, embedding_dim]`; padded positions hold values without meaning.
+          `[rows, tokens, embedding_dim]`. The vectors of padding are meaningless.
         """
         return self._sequence(token_ids, segment_lengths, training)[0]
 
@@ -195,11 +201,11 @@ class DualEncoder(keras.Model):
         return sequence, (segment_ids, segment_lengths, mask)
 
     def reduce(self, token_ids: Any, segment_lengths: Any = None, *, training: bool = False) -> Any:
-        """The reduced encodings r.
+        """Return the reduced encodings r.
 
         Args:
           token_ids: int32 `[rows, tokens]`, right-padded with `config.num_ids`.
-          segment_lengths: int32 `[rows, segments]` of packed rows; None for one text to a row.
+          segment_lengths: int32 `[rows, segments]`, for packed rows. None for one text per row.
           training: whether dropout and range updates are on.
 
         Returns:
@@ -212,37 +218,38 @@ class DualEncoder(keras.Model):
         return ops.reshape(reduced, (-1, self.config.reduced_dim))
 
     def encode_context(self, token_ids: Any) -> Any:
-        """h of contexts: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`."""
+        """Encode contexts: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`."""
         return self.context_side(self.reduce(token_ids))
 
     def encode_response(self, token_ids: Any) -> Any:
-        """h of responses: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`."""
+        """Encode responses: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`."""
         return self.response_side(self.reduce(token_ids))
 
     def encode_extra_context(self, token_ids: Any) -> Any:
-        """h of earlier turns: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`.
+        """Encode earlier turns: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`.
 
-        Empty texts have zeros.
+        Empty texts get zeros.
 
         Raises:
-          ValueError: the model is a single-context one.
+          ValueError: if the model is single-context.
         """
         self._check_multi_context()
         has_extra_context = self.lengths(token_ids)[:, 0] > 0
         return self._extra_context_encoding(self.reduce(token_ids), has_extra_context)
 
     def encode_both(self, context_ids: Any, extra_context_ids: Any) -> Any:
-        """h of contexts with their earlier turns.
+        """Encode contexts together with their earlier turns.
 
         Args:
           context_ids: int32 `[batch, tokens]`, right-padded with `config.num_ids`.
-          extra_context_ids: int32 `[batch, other tokens]`, likewise; an empty text is no history.
+          extra_context_ids: int32 `[batch, other tokens]`, padded in the same way. An empty text
+            means that there are no earlier turns.
 
         Returns:
           float32 `[batch, encoding_dim]`, of length 1.
 
         Raises:
-          ValueError: the model is a single-context one.
+          ValueError: if the model is single-context.
         """
         self._check_multi_context()
         return self.combine(
@@ -250,9 +257,9 @@ class DualEncoder(keras.Model):
         )
 
     def combine(self, context_encoding: Any, extra_context_encoding: Any) -> Any:
-        """h of both from the two encodings, float32 `[batch, encoding_dim]`.
+        """Return the encoding of both from the two encodings, float32 `[batch, encoding_dim]`.
 
-        Of zeros, which are no history, that of the context.
+        If the second encoding is zeros (no earlier turns), this is the encoding of the context.
         """
         self._check_multi_context()
         both = self.both_side((context_encoding + extra_context_encoding) / 2.0)
@@ -260,10 +267,10 @@ class DualEncoder(keras.Model):
         return ops.where(has_extra_context, both, context_encoding)
 
     def freeze_all_but_history(self) -> None:
-        """Has training change the networks of the earlier turns and of both alone.
+        """Freeze all layers but the side networks of the earlier turns and of both.
 
         Raises:
-          ValueError: the model is a single-context one.
+          ValueError: if the model is single-context.
         """
         self._check_multi_context()
         for layer in (self.trunk, self.reduction, self.context_side, self.response_side):
@@ -275,17 +282,17 @@ class DualEncoder(keras.Model):
     def _check_multi_context(self) -> None:
         if not self.config.multi_context:
             raise ValueError(
-                "Earlier turns are encoded by multi-context models. Received: a model with "
-                "multi_context=False. Use the preset convert_multi_context."
+                "This model is single-context, so it cannot encode earlier turns. Use a "
+                "multi-context model, for example the preset convert_multi_context."
             )
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
         reduced = self.reduce(inputs["token_ids"], inputs["segment_lengths"], training=training)
 
-        def reduced_of(name: str) -> Any:
+        def take_reduced(name: str) -> Any:
             return ops.take(reduced, inputs[f"{name}_slots"], axis=0)
 
-        reduced_context, reduced_response = reduced_of("context"), reduced_of("response")
+        reduced_context, reduced_response = take_reduced("context"), take_reduced("response")
         encodings = {
             "reduced_context": reduced_context,
             "reduced_response": reduced_response,
@@ -293,20 +300,20 @@ class DualEncoder(keras.Model):
             "response_encoding": self.response_side(reduced_response),
         }
         if "negative_slots" in inputs:
-            encodings["negative_encoding"] = self.response_side(reduced_of("negative"))
+            encodings["negative_encoding"] = self.response_side(take_reduced("negative"))
         if "utterance_slots" in inputs:
-            encodings["reduced_utterance"] = reduced_of("utterance")
+            encodings["reduced_utterance"] = take_reduced("utterance")
         if not self.config.multi_context:
             return encodings
         if "extra_context_slots" not in inputs:
             raise ValueError(
-                "A multi-context model needs the slots of the earlier turns. Received: "
-                f"{sorted(inputs)}. Add extra_context_slots; texts without tokens are no history."
+                "A multi-context model needs extra_context_slots, the slots of the earlier turns. "
+                f"Received: {sorted(inputs)}."
             )
         lengths = ops.reshape(inputs["segment_lengths"], (-1,))
         has_extra_context = ops.take(lengths, inputs["extra_context_slots"], axis=0) > 0
         extra_context_encoding = self._extra_context_encoding(
-            reduced_of("extra_context"), has_extra_context
+            take_reduced("extra_context"), has_extra_context
         )
         both_encoding = self.combine(encodings["context_encoding"], extra_context_encoding)
         return {
@@ -318,7 +325,7 @@ class DualEncoder(keras.Model):
 
 
 def count_parameters(encoder: DualEncoder) -> dict[str, int]:
-    """Trainable numbers: the subword and position tables, and the rest of the network."""
+    """Count trainable parameters: `embedding` (token and position tables) and `network` (rest)."""
     total = sum(int(np.prod(v.shape)) for v in encoder.trainable_variables)
     embedding = encoder.trunk.embedding
     tables = [embedding.table, *embedding.position_tables]

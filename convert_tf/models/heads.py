@@ -1,7 +1,7 @@
 """Heads that score candidates for contexts: bi-, poly- and cross-encoder.
 
-A head stands on the outputs h_1 … h_N of any encoder of tokens, `[batch, tokens, dim]` and their
-mask, and knows nothing of how they came about. Real tokens come first in each row, padding last.
+A head takes the outputs h_1 … h_N of a trunk, `[batch, tokens, dim]`, and their mask. In each row,
+padding comes last. The trunk can be any network.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, appendices B and C.
 """
@@ -11,18 +11,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.config.head import MAX_CODES, POLY_VARIANTS
 from convert_tf.layers.configured import ConfiguredLayer
-from convert_tf.layers.reduction import SqrtNReduction
-from convert_tf.layers.text_reduction import Reduction
+from convert_tf.layers.reduction import Reduction, SqrtNReduction
 
-POLY_VARIANTS = ("learnt", "first_m", "last_m", "last_m_and_first")
-MAX_CODES = 360
-
-_LOWEST = -1e30  # −∞ would make NaN of a row without a single real entry
+_LOWEST = -1e30  # with −∞, the softmax of a fully masked row would be NaN
 
 
 def masked_softmax(scores: Any, mask: Any) -> Any:
-    """Softmax over the last axis; masked entries are 0, and so is a row that is masked whole.
+    """Return the softmax over the last axis. Masked entries are 0, also in fully masked rows.
 
     Args:
       scores: `[..., n]`, any float dtype.
@@ -36,15 +33,15 @@ def masked_softmax(scores: Any, mask: Any) -> Any:
 
 
 def poly_scores(scores: Any, mask: Any) -> Any:
-    """Candidate attention and the dot product after it, from the dot products alone.
+    """Return the scores of a poly-encoder, from the dot products of its vectors alone.
 
-    The attended context y = Σ_m w_m v_m is read by its dot product with the candidate c only, and
-    the logits of w are dot products with that same c. So y·c = Σ_m w_m (v_m·c) = Σ_m w_m s_m with
-    w = softmax(s): neither y nor anything else of size `[B, C, dim]` is ever made.
+    A candidate c attends to the context vectors v_m with weights w = softmax(s), s_m = v_m·c. Its
+    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. So nothing of size
+    `[B, C, dim]` is computed.
 
     Args:
-      scores: float32 `[B, M, C]`, s: each context vector with each candidate.
-      mask: bool `[B, M]`, at least one true in each row.
+      scores: float32 `[B, M, C]`, dot products s of each context vector with each candidate.
+      mask: bool `[B, M]`, with at least one true entry in each row.
 
     Returns:
       float32 `[B, C]`.
@@ -58,7 +55,7 @@ def poly_scores(scores: Any, mask: Any) -> Any:
 
 
 class _ReducingHead(ConfiguredLayer):
-    """What all heads have: a `Reduction`."""
+    """Base class of the heads, which have a `Reduction`."""
 
     def __init__(
         self,
@@ -85,7 +82,7 @@ class _ReducingHead(ConfiguredLayer):
 
 
 class _EncodingHead(_ReducingHead):
-    """What bi- and poly-encoder have in common: candidates are reduced to one vector each."""
+    """Base class of bi- and poly-encoders, which reduce each candidate to one vector."""
 
     def __init__(self, *, scale: float = 1.0, learn_scale: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
@@ -94,7 +91,7 @@ class _EncodingHead(_ReducingHead):
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
         self.reduce.build(sequence_shape)
-        # The logarithm is learned: the scale stays positive and moves by shares of itself.
+        # Learning the logarithm keeps the scale positive.
         self.log_scale = self.add_weight(
             shape=(),
             initializer="zeros",
@@ -104,11 +101,11 @@ class _EncodingHead(_ReducingHead):
         )
 
     def candidate_vector(self, sequence: Any, mask: Any) -> Any:
-        """Outputs for candidates `[C, tokens, dim]` → `[C, width]`."""
+        """Reduce the outputs for candidates: `[C, tokens, dim]` → `[C, width]`."""
         return self.reduce(sequence, mask)
 
     def _products(self, vectors: Any, candidates: Any) -> Any:
-        """Scaled dot products: float32 `[B, M, C]`."""
+        """Return the scaled dot products, float32 `[B, M, C]`."""
         vectors, candidates = ops.cast(vectors, "float32"), ops.cast(candidates, "float32")
         batch, codes, dim = ops.shape(vectors)
         if len(candidates.shape) == 2:
@@ -120,23 +117,23 @@ class _EncodingHead(_ReducingHead):
 
 
 class BiHead(_EncodingHead):
-    """Bi-encoder: one vector for the context, one for the candidate, their dot product.
+    """Bi-encoder: the score is the dot product of one context vector and one candidate vector.
 
     Masking: see `Reduction`.
 
     Args:
       reduction: one of `REDUCTIONS`, for contexts and candidates.
-      reduction_heads, reduction_dim: of `sqrt_n`.
+      reduction_heads, reduction_dim: number and width of the heads of `sqrt_n`.
       scale: factor of the dot products.
-      learn_scale: whether the factor is trained, starting from `scale`.
-      shared_reduction: a `SqrtNReduction` that `sqrt_n` uses in place of an own one.
+      learn_scale: whether to train the factor, starting from `scale`.
+      shared_reduction: a `SqrtNReduction` that `sqrt_n` uses instead of a new one.
 
     Call arguments:
       sequence: `[B, tokens, dim]`.
-      token_mask: bool `[B, tokens]`, true where there is a token.
+      token_mask: bool `[B, tokens]`, true for tokens.
 
     Returns:
-      What `context_vectors` returns.
+      See `context_vectors`.
 
     Example:
       head = BiHead(reduction="mean")
@@ -148,7 +145,7 @@ class BiHead(_EncodingHead):
     """
 
     def context_vectors(self, sequence: Any, mask: Any) -> tuple[Any, Any]:
-        """Outputs for contexts → `(vectors [B, 1, width], vector_mask bool [B, 1], all true)`."""
+        """Return `(vectors [B, 1, width], vector_mask bool [B, 1])`; the mask is all true."""
         vectors = self.reduce(sequence, mask)[:, None, :]
         return vectors, ops.ones_like(vectors[:, :, 0], dtype="bool")
 
@@ -156,12 +153,12 @@ class BiHead(_EncodingHead):
         return self.context_vectors(sequence, token_mask)
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
-        """Scores of encoded candidates.
+        """Score encoded candidates.
 
         Args:
           vectors: `[B, 1, dim]`.
-          vector_mask: bool `[B, 1]`; all true, not read.
-          candidates: `[C, dim]`, for every context, or `[B, C, dim]`, each context's own.
+          vector_mask: ignored.
+          candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
 
         Returns:
           float32 `[B, C]`.
@@ -170,30 +167,30 @@ class BiHead(_EncodingHead):
 
 
 class PolyHead(_EncodingHead):
-    """Poly-encoder: m vectors for the context, over which each candidate attends.
+    """Poly-encoder: each candidate attends to m vectors of the context.
 
-    The m vectors are (`variant`):
+    `variant` chooses the m vectors:
       `learnt`: Σ_j softmax_j(c_i·h_j) h_j for each of m learned codes c_i;
       `first_m`: h_1 … h_m;
       `last_m`: h_{N−m+1} … h_N;
-      `last_m_and_first`: these and h_1, which counts once where it is among them.
-    A candidate's attention weights are the softmax of its dot products with them; the score is its
-    dot product with their weighted sum (`poly_scores`).
+      `last_m_and_first`: the last m outputs, and h_1 if it is not among them.
+    The attention weights of a candidate are the softmax of its dot products with the m vectors. Its
+    score is the dot product with their weighted sum (`poly_scores`).
 
-    Masking: codes read real outputs only; where N < m, `first_m` and `last_m` have N vectors. A
-    context without tokens has zeros as its vector, as with every reduction.
+    Masking: padding is never read. If N < m, `first_m` and `last_m` give N vectors. A context
+    without tokens gets one vector of zeros.
 
     Args:
       num_codes: m, from 1 to 360.
       variant: one of `POLY_VARIANTS`.
       reduction: one of `REDUCTIONS`, for the candidates.
-      reduction_heads, reduction_dim, scale, learn_scale, shared_reduction: see
-        `BiHead`. The factor multiplies the logits of the attention, too.
+      reduction_heads, reduction_dim, scale, learn_scale, shared_reduction: see `BiHead`. The factor
+        also multiplies the logits of the attention.
 
     Call arguments, returns: see `context_vectors`.
 
     Raises:
-      ValueError: no such variant, or m out of range.
+      ValueError: if there is no such variant, or m is out of range.
 
     Example:
       head = PolyHead(num_codes=16, variant="first_m", reduction="first")
@@ -205,14 +202,10 @@ class PolyHead(_EncodingHead):
         super().__init__(**kwargs)
         if variant not in POLY_VARIANTS:
             raise ValueError(
-                f"variant must be one of {', '.join(POLY_VARIANTS)}. Received: {variant!r}. "
-                "Choose one of them."
+                f"{variant!r} is not a variant. Choose one of {', '.join(POLY_VARIANTS)}."
             )
         if not 1 <= num_codes <= MAX_CODES:
-            raise ValueError(
-                f"num_codes must be from 1 to {MAX_CODES}. Received: {num_codes}. "
-                "Choose a number in that range."
-            )
+            raise ValueError(f"num_codes must be from 1 to {MAX_CODES}. Received: {num_codes}.")
         self.num_codes = num_codes
         self.variant = variant
 
@@ -220,8 +213,8 @@ class PolyHead(_EncodingHead):
         super().build(sequence_shape)
         if self.variant == "learnt":
             dim = sequence_shape[-1]
-            # Of about unit length, as the outputs' entries are of unit size after a layer norm:
-            # logits then start around 1 and no code is saturated.
+            # Codes of about unit length give logits around 1, so no softmax is saturated: after
+            # the layer norm, the entries of the outputs have unit size.
             self.codes = self.add_weight(
                 shape=(self.num_codes, dim),
                 initializer=keras.initializers.RandomNormal(stddev=dim**-0.5),
@@ -229,16 +222,16 @@ class PolyHead(_EncodingHead):
             )
 
     def context_vectors(self, sequence: Any, mask: Any) -> tuple[Any, Any]:
-        """The m context vectors.
+        """Return the m vectors of each context.
 
         Args:
           sequence: `[B, tokens, dim]`.
           mask: bool `[B, tokens]`.
 
         Returns:
-          `(vectors [B, M, dim], vector_mask bool [B, M])`. M is `num_codes` for `learnt`; else the
-          lesser of `num_codes` and `tokens`, plus 1 for `last_m_and_first`. Each row of the mask
-          has a true entry; masked vectors are zeros.
+          `(vectors [B, M, dim], vector_mask bool [B, M])`. M is `num_codes` for `learnt`, else the
+          smaller of `num_codes` and `tokens`, plus 1 for `last_m_and_first`. Each row of the mask
+          has a true entry. Masked vectors are zeros.
         """
         if self.variant == "learnt":
             weights = masked_softmax(
@@ -250,14 +243,14 @@ class PolyHead(_EncodingHead):
         if self.variant != "first_m":
             count = ops.shape(vectors)[1]
             lengths = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
-            places = lengths - count + ops.arange(count, dtype="int32")[None, :]
-            is_real = places >= 0
-            vectors = ops.take_along_axis(sequence, ops.maximum(places, 0)[:, :, None], axis=1)
+            indices = lengths - count + ops.arange(count, dtype="int32")[None, :]
+            is_real = indices >= 0
+            vectors = ops.take_along_axis(sequence, ops.maximum(indices, 0)[:, :, None], axis=1)
             if self.variant == "last_m_and_first":
                 vectors = ops.concatenate([sequence[:, :1], vectors], axis=1)
                 is_real = ops.concatenate([lengths > count, is_real], axis=1)
         vectors = vectors * ops.cast(is_real, vectors.dtype)[:, :, None]
-        # An empty context: its zeros count as its one vector.
+        # An empty context keeps one vector of zeros.
         is_first = ops.arange(ops.shape(is_real)[1])[None, :] == 0
         is_empty = ops.logical_not(ops.any(is_real, axis=1, keepdims=True))
         return vectors, ops.logical_or(is_real, ops.logical_and(is_first, is_empty))
@@ -266,12 +259,12 @@ class PolyHead(_EncodingHead):
         return self.context_vectors(sequence, token_mask)
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
-        """Scores of encoded candidates.
+        """Score encoded candidates.
 
         Args:
           vectors: `[B, M, dim]`.
-          vector_mask: bool `[B, M]`, at least one true in each row.
-          candidates: `[C, dim]`, for every context, or `[B, C, dim]`, each context's own.
+          vector_mask: bool `[B, M]`, with at least one true entry in each row.
+          candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
 
         Returns:
           float32 `[B, C]`.
@@ -280,17 +273,17 @@ class PolyHead(_EncodingHead):
 
 
 class CrossHead(_ReducingHead):
-    """Cross-encoder: a number from the outputs for a context and a candidate read together.
+    """Cross-encoder: the score is a linear function of the reduced joint sequence.
 
     Masking: see `Reduction`.
 
     Args:
-      reduction: one of `REDUCTIONS`; `first`, the output for [S], in the paper.
+      reduction: one of `REDUCTIONS`. The paper uses `first`, the output for [S].
       reduction_heads, reduction_dim, shared_reduction: see `BiHead`.
 
     Call arguments:
       sequence: `[pairs, tokens, dim]`, outputs for the joint sequences.
-      token_mask: bool `[pairs, tokens]`, true where there is a token.
+      token_mask: bool `[pairs, tokens]`, true for tokens.
 
     Returns:
       float32 `[pairs]`.
@@ -303,7 +296,7 @@ class CrossHead(_ReducingHead):
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
-        # Without a bias: it would add the same to every candidate of a context.
+        # A bias would add the same number to all candidates, so there is none.
         self.linear = keras.layers.Dense(1, use_bias=False, dtype="float32", name="linear")
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
@@ -311,7 +304,7 @@ class CrossHead(_ReducingHead):
         self.linear.build((None, self.reduce.width(sequence_shape[-1])))
 
     def joint_score(self, sequence: Any, mask: Any) -> Any:
-        """float32 `[pairs]`."""
+        """Return the scores of the pairs, float32 `[pairs]`."""
         return self.linear(self.reduce(sequence, mask))[:, 0]
 
     def call(self, sequence: Any, token_mask: Any) -> Any:

@@ -1,4 +1,4 @@
-"""ConveRT as what a head stands on.
+"""ConveRT as the trunk of a ranker.
 
 Reference: arXiv 1911.03688 §2.1; arXiv 1905.01969 §4.
 """
@@ -14,30 +14,29 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.trunk import segments_of
 
-# What attention to the other text starts with: as much lower than within a text that pre-trained
-# blocks, which never saw another one, begin close to what they are.
+# Initial bias of attention between the two texts. Pre-trained blocks never saw a second text, so a
+# low bias keeps their outputs close to those for each text alone.
 ACROSS_BIAS = -2.0
 
 
 class ConvertTrunk(keras.layers.Layer):
-    """A ConveRT dual encoder as what heads stand on.
+    """Trunk of a ranker that wraps a ConveRT dual encoder.
 
-    Contexts and candidates go through one trunk, as in ConveRT, and their vectors through the side
-    network of their side. A vector that is no reduced encoding r, but as wide as one output, is
-    repeated to the width of r: the two heads of the pre-trained reduction weigh the same outputs.
-    The encodings have length 1.
+    Contexts and candidates share the trunk of the dual encoder. Their vectors then go through the
+    side network for contexts or for responses. The side networks expect a reduced encoding r, so a
+    vector as wide as one output is first repeated to the width of r. The encodings have length 1.
 
-    Joint sequences are [S] context [S] candidate [S]. Pre-trained windows and biases hold within a
-    text; between the texts, and to and from each [S], attention is full, with one learned bias per
-    block and head. Positions begin anew with the candidate, so that each text alone is what it was
-    in pre-training. Segment vectors start at zero, and so do the three of [S], whose first
-    attention thereby is the mean of all tokens.
+    Joint sequences are [S] context [S] candidate [S]. Within a text, the pre-trained windows and
+    biases apply. Between the texts, and to and from each [S], attention has no window and one
+    learned bias per block and head. Positions restart at the candidate, as in pre-training. Segment
+    vectors and the three vectors of [S] start at zero, so [S] at first attends to the mean of all
+    tokens.
 
-    Masking: padding is never read; an empty text has zeros as its reduced encoding.
+    Masking: padding is never read. The reduced encoding of an empty text is zeros.
 
     Args:
       encoder: the dual encoder.
-      reads_jointly: whether it has what joint sequences need; a cross-encoder's needs it.
+      reads_jointly: whether to add the weights for joint sequences, which cross-encoders need.
 
     Example:
       trunk = ConvertTrunk(encoder)
@@ -88,11 +87,11 @@ class ConvertTrunk(keras.layers.Layer):
         return self.encoder.reduction
 
     def train_only(self, *, sides: tuple[str, ...], reduction: bool) -> None:
-        """Takes what a head does not read out of training.
+        """Freeze the parts of the dual encoder that the head does not read.
 
         Args:
-          sides: those of `context_side` and `response_side` that are read.
-          reduction: whether the pre-trained reduction is read.
+          sides: names of the side networks to train, from `context_side` and `response_side`.
+          reduction: whether to train the pre-trained reduction.
         """
         for name in ("context_side", "response_side", "extra_context_side", "both_side"):
             if (side := getattr(self.encoder, name)) is not None:
@@ -100,7 +99,7 @@ class ConvertTrunk(keras.layers.Layer):
         self.encoder.reduction.trainable = reduction
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Outputs for texts; see `RankerTrunk`."""
+        """Return the outputs for texts; see `RankerTrunk`."""
         lengths = self.encoder.lengths(token_ids)
         _, positions, attention_mask = segments_of(lengths, ops.shape(token_ids)[1])
         sequence = self.encoder.trunk(token_ids, positions, attention_mask, training=training)
@@ -109,15 +108,14 @@ class ConvertTrunk(keras.layers.Layer):
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """Outputs for pairs; see `RankerTrunk`.
+        """Return the outputs for joint sequences; see `RankerTrunk`.
 
         Raises:
-          ValueError: the trunk was made without `reads_jointly`.
+          ValueError: if the trunk was made without `reads_jointly`.
         """
         if not self.reads_jointly:
             raise ValueError(
-                "Only a trunk that reads jointly has [S] and segments. Received: one made with "
-                "reads_jointly=False. Pass reads_jointly=True."
+                "This trunk has no weights for joint sequences. Make it with reads_jointly=True."
             )
         special_vectors, segments = (
             ops.cast(table, self.compute_dtype)
@@ -134,25 +132,25 @@ class ConvertTrunk(keras.layers.Layer):
         parts.append(ops.ones_like(parts[0]) * special_vectors[2])
         masks.append(masks[0])
         texts.append(texts[0])
-        x, mask, text = (ops.concatenate(each, axis=1) for each in (parts, masks, texts))
-        is_apart = ops.logical_or(text[:, :, None] != text[:, None, :], text[:, None, :] == 0)
+        x, mask, text = (ops.concatenate(pieces, axis=1) for pieces in (parts, masks, texts))
+        is_across = ops.logical_or(text[:, :, None] != text[:, None, :], text[:, None, :] == 0)
         biases = ops.convert_to_tensor(self.across_bias)
         for number, block in enumerate(self.blocks):
             x = block(
                 x,
                 attention_mask=mask[:, None, :],
-                across_mask=is_apart,
+                across_mask=is_across,
                 across_bias=biases[number],
                 training=training,
             )
         return x, mask
 
     def project_context(self, vectors: Any) -> Any:
-        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
+        """Encode `[…, dim]` or `[…, reduced_dim]` as float32 `[…, encoding_dim]` of length 1."""
         return self._project(vectors, self.encoder.context_side)
 
     def project_candidate(self, vectors: Any) -> Any:
-        """`[…, dim]` or `[…, reduced_dim]` → float32 `[…, encoding_dim]` of length 1."""
+        """Encode candidates; see `project_context`."""
         return self._project(vectors, self.encoder.response_side)
 
     def _project(self, vectors: Any, side: keras.layers.Layer) -> Any:
@@ -166,6 +164,6 @@ class ConvertTrunk(keras.layers.Layer):
 def make_convert_trunk(
     config: ModelConfig, head: HeadConfig, *, dtype: str = "float32", **dropout: Any
 ) -> ConvertTrunk:
-    """A new ConveRT trunk; `dropout` are the rates that `DualEncoder` takes."""
+    """Return an untrained ConveRT trunk. `dropout` goes to `DualEncoder`."""
     encoder = DualEncoder(config, dtype=dtype, **dropout)
     return ConvertTrunk(encoder, reads_jointly=head.head == "cross", name="trunk")

@@ -1,4 +1,4 @@
-"""The response-ranking loss, as pure functions."""
+"""Losses of encoders and rankers, as pure functions."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from convert_tf.layers.side_network import l2_normalize
 def in_batch_softmax_losses(
     scores: Any, label_smoothing: float = 0.2, *, is_candidate: Any = None
 ) -> Any:
-    """Cross-entropy of picking each context's own response among the batch's.
+    """Return the cross-entropy of picking each context's response among all K responses.
 
-    The positive has probability 1 − `label_smoothing`; each of the K − 1 negatives has
-    `label_smoothing` / (K − 1).
+    The target probability of the positive is 1 − `label_smoothing`. Each of the K − 1 negatives
+    has `label_smoothing` / (K − 1).
 
     Args:
-      scores: float `[batch, K]`, K at least the batch; row i scores context i with every response,
-        its own at i.
-      label_smoothing: probability given to the negatives, in [0, 1).
-      is_candidate: bool `[batch, K]`, false where a response is no negative of a context, true for
-        each context's own; all are when None.
+      scores: float `[batch, K]`, where K is at least the batch size. Row i scores context i with
+        every response; its positive is in column i.
+      label_smoothing: total probability of the negatives, in [0, 1).
+      is_candidate: bool `[batch, K]`, false where a response must not be a negative of a context.
+        True for the positives. None allows all.
 
     Returns:
       float32 `[batch]`, in nats.
@@ -34,7 +34,7 @@ def in_batch_softmax_losses(
     else:
         candidates = ops.sum(ops.cast(is_candidate, "float32"), axis=-1)
         log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
-        # Where masked, the logarithm is as large as the mask's.
+        # Masked entries are about −1e30, so they must not enter the sums.
         log_probability = ops.where(is_candidate, log_probability, 0.0)
     positive = ops.diagonal(log_probability)
     negatives = ops.sum(log_probability, axis=-1) - positive
@@ -43,52 +43,53 @@ def in_batch_softmax_losses(
 
 
 def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any = None) -> Any:
-    """Cross-entropy of a model's choice of a response with the choice of a teacher.
+    """Return the cross-entropy between a teacher's and a model's distribution over responses.
 
     Args:
-      scores: float `[batch, K]`, the model's of each context with every response.
-      teacher_scores: float `[batch, K]`, the teacher's; the softmax of a row is what is learnt.
-      is_candidate: bool `[batch, K]`, false where a response is left out of a context's choice,
-        which none has all of; all are in it when None.
+      scores: float `[batch, K]`, the model's scores of each context with every response.
+      teacher_scores: float `[batch, K]`, the teacher's scores. The target is their softmax.
+      is_candidate: bool `[batch, K]`, false where a response is omitted for a context. Each row
+        needs a true entry. None allows all.
 
     Returns:
-      float32 `[batch]`, in nats: the entropy of the teacher's choice where the two are equal.
+      float32 `[batch]`, in nats. The minimum is the entropy of the teacher's distribution.
 
-    Reference: arXiv 1503.02531 §2, with T of 1 on scores that have their scale.
+    Reference: arXiv 1503.02531 §2, with temperature 1.
     """
-    scores, teacher_scores = (ops.cast(own, "float32") for own in (scores, teacher_scores))
+    scores, teacher_scores = ops.cast(scores, "float32"), ops.cast(teacher_scores, "float32")
     if is_candidate is not None:
         scores = ops.where(is_candidate, scores, -1e30)
         teacher_scores = ops.where(is_candidate, teacher_scores, -1e30)
     log_probability = ops.log_softmax(scores, axis=-1)
     if is_candidate is not None:
-        # Where masked, the logarithm is as large as the mask's.
+        # Masked entries are about −1e30, so they must not enter the sum.
         log_probability = ops.where(is_candidate, log_probability, 0.0)
     return -ops.sum(ops.softmax(teacher_scores, axis=-1) * log_probability, axis=-1)
 
 
 def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
-    """How much closer texts of other intents are than those of one's own: supervised contrast.
+    """Return the supervised contrastive loss of texts with intent labels.
 
-    Texts whose labels have the same name in different sources may mean the same, and are no
-    negatives of one another; nor are texts without a label of any.
+    Texts of the same intent are positives, texts of other intents negatives. Labels with the same
+    name in different data sets may mean the same, so their texts are neither. Texts without a label
+    are ignored.
 
     Args:
       vectors: float `[texts, dim]`, of any length.
-      groups: int32 `[texts]`, equal within an intent; −1 for no label.
-      names: int32 `[texts]`, equal where the labels are called the same.
+      groups: int32 `[texts]`, a number for each intent of each data set; −1 for no label.
+      names: int32 `[texts]`, a number for each name of a label.
       scale: factor of the cosines.
 
     Returns:
-      `(losses, has_loss)`: float32 `[texts]`, in nats, 0 where no other text has the intent; and
-      bool `[texts]`, where one has.
+      `(losses, has_loss)`: float32 `[texts]`, in nats; and bool `[texts]`, true where another text
+      has the same intent. Elsewhere the loss is 0.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out), with 1/τ as `scale`.
     """
     unit = l2_normalize(vectors)
     scores = ops.cast(scale, "float32") * ops.matmul(unit, ops.transpose(unit))
-    places = ops.arange(ops.shape(groups)[0])
-    is_other = places[:, None] != places[None, :]
+    indices = ops.arange(ops.shape(groups)[0])
+    is_other = indices[:, None] != indices[None, :]
     has_labels = ops.logical_and(groups[:, None] >= 0, groups[None, :] >= 0)
     is_positive = ops.logical_and(groups[:, None] == groups[None, :], has_labels)
     is_positive = ops.logical_and(is_positive, is_other)
@@ -96,33 +97,34 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     is_candidate = ops.logical_or(is_positive, is_negative)
     log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
     positives = ops.cast(is_positive, "float32")
-    number = ops.sum(positives, axis=-1)
+    num_positives = ops.sum(positives, axis=-1)
     total = ops.sum(ops.where(is_positive, log_probability, 0.0), axis=-1)
-    return -total / ops.maximum(number, 1.0), number > 0
+    return -total / ops.maximum(num_positives, 1.0), num_positives > 0
 
 
-def distinct_responses(own: Any, groups: Any) -> Any:
-    """Which responses of a batch are negatives of which contexts: all but equal ones.
+def distinct_responses(positive_groups: Any, groups: Any) -> Any:
+    """Find responses with the same text as a positive, which must not be its negatives.
 
     Args:
-      own: int32 `[batch]`, of the contexts' own responses; equal numbers stand for equal texts.
-      groups: int32 `[K]`, of all responses, the own ones first.
+      positive_groups: int32 `[batch]`, a number for the text of each context's positive.
+      groups: int32 `[K]`, a number for the text of each response; the first are the positives.
 
     Returns:
-      bool `[batch, K]`: at [i, j] whether response j is the own one of i or another text than it.
+      bool `[batch, K]`, false at [i, j] if response j repeats the positive of context i.
     """
-    rows, columns = ops.arange(ops.shape(own)[0]), ops.arange(ops.shape(groups)[0])
-    return ops.logical_or(own[:, None] != groups[None, :], rows[:, None] == columns[None, :])
+    rows, columns = ops.arange(ops.shape(positive_groups)[0]), ops.arange(ops.shape(groups)[0])
+    is_other_text = positive_groups[:, None] != groups[None, :]
+    return ops.logical_or(is_other_text, rows[:, None] == columns[None, :])
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
-    """The factor of the cosine at a step: linear from `start` to `end` over `anneal_steps`.
+    """Return the factor of the cosines at a step: linear from `start` to `end`.
 
     Args:
-      step: number or scalar tensor, steps done so far.
+      step: number or scalar tensor, number of finished steps.
       start: factor at step 0.
-      end: factor from `anneal_steps` on.
-      anneal_steps: steps; 0 gives `end` from the start.
+      end: factor from step `anneal_steps` on.
+      anneal_steps: number of steps; 0 gives `end` at once.
 
     Returns:
       float32 scalar.
@@ -138,15 +140,16 @@ def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) ->
 def candidate_softmax_loss(
     scores: Any, labels: Any, candidate_mask: Any, label_smoothing: float = 0.0
 ) -> Any:
-    """Mean cross-entropy of picking each context's right candidate among its own.
+    """Return the mean cross-entropy of picking the right candidate of each context.
 
-    The positive has probability 1 − `label_smoothing`; the negatives share the rest equally.
+    The target probability of the right candidate is 1 − `label_smoothing`; the others share the
+    rest equally.
 
     Args:
       scores: float `[batch, candidates]`.
-      labels: int `[batch]`, the right candidate's column.
-      candidate_mask: bool `[batch, candidates]`, false where there is none.
-      label_smoothing: probability given to the negatives, in [0, 1).
+      labels: int `[batch]`, column of the right candidate.
+      candidate_mask: bool `[batch, candidates]`, false for padding.
+      label_smoothing: total probability of the wrong candidates, in [0, 1).
 
     Returns:
       float32 scalar, in nats per context.
@@ -157,7 +160,7 @@ def candidate_softmax_loss(
     scores = ops.where(candidate_mask, ops.cast(scores, "float32"), -1e30)
     log_probability = ops.log_softmax(scores, axis=-1)
     is_right = ops.one_hot(labels, ops.shape(scores)[1], dtype="float32")
-    # Where masked, the logarithm is as large as the mask's: it must not be multiplied by 0 alone.
+    # Masked entries are about −1e30, so they must not enter the sums.
     log_probability = ops.where(candidate_mask, log_probability, 0.0)
     positive = ops.sum(log_probability * is_right, axis=-1)
     negatives = ops.sum(log_probability * real, axis=-1) - positive

@@ -1,4 +1,4 @@
-"""Rankers: a head on a trunk, from token ids to scores of candidates.
+"""Rankers: models that score candidates for contexts, made of a trunk and a head.
 
 Reference: arXiv 1905.01969 §4; arXiv 1911.03688 §2.1 (the ConveRT trunk).
 """
@@ -20,14 +20,14 @@ RankerHead = BiHead | PolyHead | CrossHead
 
 
 class RankerTrunk(Protocol):
-    """What a head can stand on: a `keras.layers.Layer`, built, with these attributes.
+    """Interface of trunks: a built `keras.layers.Layer` with these attributes and methods.
 
     Attributes:
       dim: width of the outputs.
       padding_id: id of padding, which comes last in each row.
       embedding: the layer that holds the token table.
-      embedding_table: the table's variable, or None.
-      blocks: its layers, the lowest first.
+      embedding_table: the variable of the token table, or None.
+      blocks: the transformer blocks, the lowest first.
       reduction: the pre-trained `SqrtNReduction`, or None.
     """
 
@@ -47,40 +47,58 @@ class RankerTrunk(Protocol):
     def reduction(self) -> SqrtNReduction | None: ...
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """int32 `[B, T]` → outputs `[B, N, dim]`, mask bool `[B, N]`; N may exceed T by [S]."""
+        """Return the outputs for texts.
+
+        Args:
+          token_ids: int32 `[B, T]`.
+          training: whether dropout and range updates are on.
+
+        Returns:
+          Outputs `[B, N, dim]` and their mask, bool `[B, N]`. N is T plus the special tokens.
+        """
 
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """int32 `[P, T1]`, `[P, T2]` → outputs `[P, N, dim]` and mask of [S] both [S] apart [S]."""
+        """Return the outputs for joint sequences, in which special tokens separate both texts.
+
+        Args:
+          context_ids: int32 `[P, T1]`.
+          candidate_ids: int32 `[P, T2]`.
+          training: whether dropout and range updates are on.
+
+        Returns:
+          Outputs `[P, N, dim]` and their mask, bool `[P, N]`.
+        """
 
     def project_context(self, vectors: Any) -> Any:
-        """`[…, dim]`, or as wide as the reduction's, into the space in which scores are made."""
+        """Map context vectors, as wide as an output or a reduction, to the space of the scores."""
 
     def project_candidate(self, vectors: Any) -> Any:
-        """As `project_context`, for candidates."""
+        """Map candidate vectors; see `project_context`."""
 
 
 class RankerModel(keras.Model):
-    """A head on a trunk: token ids of contexts and of candidates to scores.
+    """Ranker: a trunk that reads texts and a head that scores candidates for contexts.
 
-    Bi- and poly-encoders score encoded candidates (`encode_contexts`, `encode_candidates`,
-    `score_encoded`), which can be kept; a cross-encoder only scores pairs (`score`).
+    All rankers have `score`. Bi- and poly-encoders can also encode candidates once and score them
+    later (`encode_contexts`, `encode_candidates`, `score_encoded`). Cross-encoders cannot.
 
-    A score depends on its context and its candidate alone: not on padding, nor on other rows.
+    A score depends only on its context and its candidate, not on padding or other rows.
 
     Args:
       trunk: a `RankerTrunk`.
       head: a `BiHead`, `PolyHead` or `CrossHead`.
-      config: what the two were made from.
-      candidate_trunk: another trunk of the same kind for candidates; None for one trunk.
+      config: configuration of trunk and head.
+      candidate_trunk: a second trunk of the same kind for candidates. None to use one trunk for
+        both.
 
     Call arguments:
-      inputs: dict of `context_ids` int32 `[B, T]` and `candidate_ids` int32 `[C, T]`, the
-        candidates of every context, or `[B, C, T]`, each context's own; or of one of the two.
+      inputs: dict of `context_ids`, int32 `[B, T]`, and `candidate_ids`: int32 `[C, T]` if all
+        contexts have the same candidates, else `[B, C, T]`. One of the two may be missing.
 
     Returns:
-      `score(…)` for both; `encode_contexts(…)` or `encode_candidates(…)` for one.
+      The result of `score`; of `encode_contexts` or `encode_candidates` if one input is missing.
 
     Example:
       ranker = make_ranker(config)
@@ -113,28 +131,28 @@ class RankerModel(keras.Model):
 
     def _sequence(self, trunk: RankerTrunk, token_ids: Any, training: bool) -> tuple[Any, Any]:
         sequence, mask = trunk.sequence(token_ids, training=training)
-        return self._rescaled(sequence), mask
+        return self._rescale(sequence), mask
 
-    def _rescaled(self, sequence: Any) -> Any:
+    def _rescale(self, sequence: Any) -> Any:
         return sequence * ops.cast(ops.convert_to_tensor(self.output_factor), sequence.dtype)
 
     def encode_contexts(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Context vectors: int32 `[B, T]` → `(vectors [B, M, dim], vector_mask bool [B, M])`.
+        """Encode contexts: int32 `[B, T]` → `(vectors [B, M, dim], vector_mask bool [B, M])`.
 
-        M may depend on T; masked vectors are never read.
+        M may depend on T. Masked vectors are never read.
 
         Raises:
-          ValueError: a cross-encoder encodes no context by itself.
+          ValueError: if the ranker is a cross-encoder.
         """
         self._refuse_joint()
         vectors, mask = self.head.context_vectors(*self._sequence(self.trunk, token_ids, training))
         return self.trunk.project_context(vectors), mask
 
     def encode_candidates(self, token_ids: Any, *, training: bool = False) -> Any:
-        """Candidate vectors: int32 `[C, T]` → `[C, dim]`.
+        """Encode candidates: int32 `[C, T]` → `[C, dim]`.
 
         Raises:
-          ValueError: a cross-encoder encodes no candidate by itself.
+          ValueError: if the ranker is a cross-encoder.
         """
         self._refuse_joint()
         trunk = self.candidate_trunk or self.trunk
@@ -144,16 +162,17 @@ class RankerModel(keras.Model):
     def _refuse_joint(self) -> None:
         if self.is_joint:
             raise ValueError(
-                "A cross-encoder reads contexts and candidates together. Received: a call for "
-                "encodings. Call score, or use a bi or poly head."
+                "A cross-encoder cannot encode contexts or candidates alone. Call score, or use a "
+                "bi- or poly-encoder."
             )
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
-        """Scores of encoded candidates.
+        """Score encoded candidates.
 
         Args:
           vectors, vector_mask: from `encode_contexts`.
-          candidates: from `encode_candidates`, `[C, dim]` or `[B, C, dim]`.
+          candidates: from `encode_candidates`. `[C, dim]` if all contexts have the same candidates,
+            else `[B, C, dim]`.
 
         Returns:
           float32 `[B, C]`.
@@ -161,11 +180,11 @@ class RankerModel(keras.Model):
         return self.head.score_encoded(vectors, vector_mask, candidates)
 
     def score(self, context_ids: Any, candidate_ids: Any, *, training: bool = False) -> Any:
-        """Scores of candidates.
+        """Score candidates.
 
         Args:
           context_ids: int32 `[B, T]`.
-          candidate_ids: int32 `[C, T]`, for every context, or `[B, C, T]`, each context's own.
+          candidate_ids: int32 `[C, T]` if all contexts have the same candidates, else `[B, C, T]`.
           training: whether dropout and range updates are on.
 
         Returns:
@@ -173,16 +192,17 @@ class RankerModel(keras.Model):
         """
         is_shared = len(candidate_ids.shape) == 2
         if self.is_joint:
-            own = candidate_ids[None] if is_shared else candidate_ids
-            contexts = context_ids[:, None] + ops.zeros_like(own[:, :, :1])
-            own = own + ops.zeros_like(context_ids[:, None, :1])
+            # Adding zeros repeats contexts and candidates to one row per pair.
+            candidates = candidate_ids[None] if is_shared else candidate_ids
+            contexts = context_ids[:, None] + ops.zeros_like(candidates[:, :, :1])
+            candidates = candidates + ops.zeros_like(context_ids[:, None, :1])
             sequence, mask = self.trunk.joint_sequence(
-                _joined_rows(contexts), _joined_rows(own), training=training
+                _flatten_rows(contexts), _flatten_rows(candidates), training=training
             )
-            scores = self.head.joint_score(self._rescaled(sequence), mask)
-            return ops.reshape(scores, ops.shape(own)[:2])
+            scores = self.head.joint_score(self._rescale(sequence), mask)
+            return ops.reshape(scores, ops.shape(candidates)[:2])
         vectors, vector_mask = self.encode_contexts(context_ids, training=training)
-        flat_ids = candidate_ids if is_shared else _joined_rows(candidate_ids)
+        flat_ids = candidate_ids if is_shared else _flatten_rows(candidate_ids)
         candidates = self.encode_candidates(flat_ids, training=training)
         if not is_shared:
             candidates = ops.reshape(
@@ -198,15 +218,15 @@ class RankerModel(keras.Model):
         return self.score(inputs["context_ids"], inputs["candidate_ids"], training=training)
 
 
-def _joined_rows(token_ids: Any) -> Any:
-    """`[B, C, T]` → `[B * C, T]`."""
+def _flatten_rows(token_ids: Any) -> Any:
+    """Reshape `[B, C, T]` to `[B * C, T]`."""
     return ops.reshape(token_ids, (-1, ops.shape(token_ids)[-1]))
 
 
 def make_head(
     config: HeadConfig, trunk: ConvertTrunk | BertTrunk, *, scale: float = 1.0
 ) -> RankerHead:
-    """The head of a configuration; `sqrt_n` is the trunk's own where it has one."""
+    """Return the head of a configuration. `sqrt_n` uses the trunk's pre-trained reduction."""
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
         "reduction": config.reduction,
@@ -230,7 +250,7 @@ def _make_trunk(
     attention_dropout: float = 0.0,
     quantizer_update_steps: int = 100,
 ) -> ConvertTrunk | BertTrunk:
-    if isinstance(config.model, BertConfig):  # has one drop rate: the larger of the two
+    if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
         dropout = max(embedding_dropout, attention_dropout)
         return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
     return make_convert_trunk(
@@ -244,31 +264,30 @@ def _make_trunk(
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """A new ranker.
+    """Return an untrained ranker.
 
     Args:
-      config: what it is.
+      config: configuration of the ranker.
       **options: drop rates (`embedding_dropout`, `attention_dropout`), `quantizer_update_steps` and
         `dtype`.
 
-    Returns:
-      The ranker, its weights new.
-
     Raises:
-      ValueError: context vectors and candidate vectors would differ in width.
+      ValueError: if context vectors and candidate vectors would have different widths.
     """
     trunk = _make_trunk(config, **options)
-    other = _make_trunk(config, **options) if config.head.separate_trunks else None
+    candidate_trunk = _make_trunk(config, **options) if config.head.separate_trunks else None
     head = make_head(config.head, trunk, scale=config.head.scale or 1.0)
     if isinstance(trunk, ConvertTrunk):
         reads_reduction = config.head.reduction == "sqrt_n"
         sides = () if config.head.head == "cross" else ("context_side", "response_side")
-        trunk.train_only(sides=sides[: 1 if other else 2], reduction=reads_reduction)
-        if isinstance(other, ConvertTrunk):
-            other.train_only(sides=sides[1:], reduction=False)
+        trunk.train_only(sides=sides[: 1 if candidate_trunk else 2], reduction=reads_reduction)
+        if isinstance(candidate_trunk, ConvertTrunk):
+            candidate_trunk.train_only(sides=sides[1:], reduction=False)
     elif isinstance(head, PolyHead) and head.reduce.width(trunk.dim) != trunk.dim:
         raise ValueError(
-            "The candidates of a poly-encoder must be as wide as one output. Received: the "
-            "reduction sqrt_n on a trunk without side networks. Use first or mean."
+            "A poly-encoder on a trunk without side networks cannot use the reduction sqrt_n, "
+            "because candidates would be wider than contexts. Use first or mean."
         )
-    return RankerModel(trunk, head, config=config, candidate_trunk=other, dtype=trunk.dtype_policy)
+    return RankerModel(
+        trunk, head, config=config, candidate_trunk=candidate_trunk, dtype=trunk.dtype_policy
+    )

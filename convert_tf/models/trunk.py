@@ -1,4 +1,4 @@
-"""The trunk of a dual encoder: token ids to a vector for each token.
+"""Trunk of a dual encoder: embeds token ids and gives a vector for each token.
 
 Reference: arXiv 1911.03688 §2.1.
 """
@@ -15,32 +15,34 @@ from convert_tf.numerics.devices import compiles_feed_forward
 
 
 def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
-    """Where each text of a packed row is.
+    """Locate the texts of packed rows.
+
+    A packed row holds several texts one after another, then padding.
 
     Args:
-      segment_lengths: int32 `[rows, segments]`: lengths, in tokens, of the texts that stand one
-        behind the other in a row, padding last; 0 where a row has fewer texts.
+      segment_lengths: int32 `[rows, segments]`, the length of each text in tokens; 0 if a row has
+        fewer texts.
       tokens: row length.
 
     Returns:
       `segment_ids` int32 `[rows, tokens]`, s for the s-th text and 0 for padding; `positions` int32
       `[rows, tokens]`, counted from the start of each text; `attention_mask` bool `[rows, tokens,
-      tokens]`, true where both tokens are of one text, or both padding.
+      tokens]`, true where both tokens belong to the same text or both are padding.
     """
-    places = ops.arange(tokens, dtype="int32")[None, :]
+    columns = ops.arange(tokens, dtype="int32")[None, :]
     ends = ops.cumsum(segment_lengths, axis=1)  # [rows, segments]
     starts = ends - segment_lengths
-    is_after_start = ops.cast(places[:, :, None] >= starts[:, None, :], "int32")
+    is_after_start = ops.cast(columns[:, :, None] >= starts[:, None, :], "int32")
     is_nonempty = ops.cast(segment_lengths > 0, "int32")[:, None, :]
     segment_index = ops.max(
         is_after_start * is_nonempty * ops.arange(1, ops.shape(segment_lengths)[1] + 1)[None, None],
         axis=-1,
-        initial=0,  # texts may be none, or all empty
+        initial=0,  # a row may have no text, or only empty ones
     )
-    is_real = places < ends[:, -1:]
+    is_real = columns < ends[:, -1:]
     segment_ids = ops.where(is_real, segment_index, 0)
-    start_of_own = ops.max(is_after_start * is_nonempty * starts[:, None, :], axis=-1, initial=0)
-    positions = ops.where(is_real, places - start_of_own, 0)
+    text_starts = ops.max(is_after_start * is_nonempty * starts[:, None, :], axis=-1, initial=0)
+    positions = ops.where(is_real, columns - text_starts, 0)
     attention_mask = segment_ids[:, :, None] == segment_ids[:, None, :]
     return segment_ids, positions, attention_mask
 
@@ -48,11 +50,11 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
 class Trunk(keras.layers.Layer):
     """Embedding and transformer blocks, shared by contexts and responses.
 
-    Masking: `attention_mask` says which tokens see each other; padded positions hold values that
-    nothing may read.
+    Masking: `attention_mask` says which tokens attend to each other. The vectors of padding are
+    meaningless.
 
     Args:
-      config: the model.
+      config: configuration of the model.
       embedding_dropout, attention_dropout: drop rates.
       quantizer_update_steps: training calls between updates of the embedding range.
 
@@ -111,17 +113,17 @@ class Trunk(keras.layers.Layer):
             block.build((*token_ids_shape, self.embedding.dim))
 
     def jit_compile_feed_forward(self) -> None:
-        """Has training compile it for each number of tokens, where that makes steps quicker.
+        """Compile the feed-forward layers in training, if that makes steps faster on this device.
 
-        For training that meets few numbers of them.
+        XLA compiles for each row length, so call this only if rows have few different lengths.
         """
-        is_quicker = compiles_feed_forward(self.dtype_policy.name)
+        is_faster = compiles_feed_forward(self.dtype_policy.name)
         for block in self.blocks:
-            block.feed_forward.jit_compile = is_quicker
+            block.feed_forward.jit_compile = is_faster
 
     @property
     def block_variables(self) -> list[Any]:
-        """What is trained, without the subword table."""
+        """Trainable variables without the subword table."""
         return [v for v in self.trainable_variables if v is not self.embedding.table]
 
     def call(

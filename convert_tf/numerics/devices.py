@@ -1,6 +1,6 @@
-"""What Keras computes on, and the precision that is fast there.
+"""Devices of Keras's backend and the fastest precision on them.
 
-Importing this loads Keras and its backend.
+Importing this module loads Keras and its backend.
 """
 
 import time
@@ -12,45 +12,44 @@ from keras import ops
 
 from convert_tf.numerics.processor import multiplies_bfloat16
 
-# bfloat16 has to win clearly: it costs accuracy, and a busy machine makes timings uncertain.
-SPEED_UP_THAT_COUNTS = 1.2
+# bfloat16 costs accuracy, and timings on a busy machine vary, so it must be clearly faster.
+MIN_SPEED_UP = 1.2
 
 
 def has_gpu() -> bool:
-    """Whether Keras's backend sees a GPU."""
+    """Return whether Keras's backend sees a GPU."""
     try:
         return bool(keras.distribution.list_devices("gpu"))
-    except RuntimeError:  # JAX's answer where it has no such backend
+    except RuntimeError:  # JAX raises this without a GPU backend
         return False
 
 
 def is_tensorflow_on_cpu() -> bool:
-    """Whether ops run one by one, each with a pass over memory, where nothing is compiled."""
+    """Return whether Keras runs on TensorFlow without a GPU, where XLA does not fuse ops."""
     return keras.backend.backend() == "tensorflow" and not has_gpu()
 
 
 def compiles_shapes() -> bool:
-    """Whether a training step is compiled for each shape of its batch, by XLA.
+    """Return whether XLA compiles training steps for each shape of a batch.
 
-    Not on TensorFlow's CPU: XLA has no fast 16-bit matmul there.
+    On TensorFlow's CPU it does not, because XLA has no fast 16-bit matrix product there.
     """
     return keras.backend.backend() == "jax" or has_gpu()
 
 
 def compiles_feed_forward(precision: str) -> bool:
-    """Whether what lies between a feed-forward's matmuls is, in training on TensorFlow's CPU.
+    """Return whether training should compile the feed-forward layers, on TensorFlow's CPU.
 
-    In bfloat16 or float16 alone: there TensorFlow's own ops are slow, and in float32 runs stay what
-    they were.
+    This is faster only with 16-bit precision, for which TensorFlow's ops are slow.
 
     Args:
-      precision: a policy of Keras, as `mixed_bfloat16`.
+      precision: a dtype policy of Keras, for example `mixed_bfloat16`.
     """
     return is_tensorflow_on_cpu() and precision != "float32"
 
 
 def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
-    """Median seconds of one matmul `[rows, 512] × [512, 2048]` + bias in `dtype`."""
+    """Return the median time of a matrix product `[rows, 512] × [512, 2048]` + bias in seconds."""
     rng = np.random.default_rng(0)
     x, kernel, bias = (
         ops.cast(rng.standard_normal(shape, dtype=np.float32), dtype)
@@ -66,23 +65,22 @@ def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
 
 
 def choose_precision(requested: str = "auto") -> str:
-    """The precision to train in: what was asked for, or what this device does fast.
+    """Return the precision to train in. `auto` chooses the fastest one on this device.
 
-    `auto` is `mixed_float16` on a GPU; on a CPU it is `mixed_bfloat16` where the processor may have
-    instructions for it and a short timed matmul is clearly faster than in float32, else `float32`.
-    float16 is never chosen on a CPU: TensorFlow's fused matmul + bias is thousands of times slower
-    there.
+    On a GPU, `auto` is `mixed_float16`. On a CPU it is `mixed_bfloat16` if a short timed matrix
+    product is clearly faster than in float32, else `float32`. float16 is never chosen on a CPU,
+    where it makes TensorFlow's matmul + bias thousands of times slower.
 
     Args:
-      requested: a `Training.precision`.
+      requested: the field `precision` of a training configuration.
 
     Returns:
       A Keras dtype policy name.
     """
     if requested == "mixed_float16" and not has_gpu() and keras.backend.backend() == "tensorflow":
         warnings.warn(
-            "mixed_float16 on TensorFlow's CPU is thousands of times slower than mixed_bfloat16 in "
-            "matmul + bias. Use --precision=mixed_bfloat16 or auto.",
+            "mixed_float16 is thousands of times slower than mixed_bfloat16 on TensorFlow's CPU. "
+            "Use --precision=mixed_bfloat16 or auto.",
             stacklevel=2,
         )
     if requested != "auto":
@@ -91,5 +89,5 @@ def choose_precision(requested: str = "auto") -> str:
         return "mixed_float16"
     if multiplies_bfloat16() is False:
         return "float32"
-    faster = matmul_seconds("float32") / matmul_seconds("bfloat16")
-    return "mixed_bfloat16" if faster >= SPEED_UP_THAT_COUNTS else "float32"
+    speed_up = matmul_seconds("float32") / matmul_seconds("bfloat16")
+    return "mixed_bfloat16" if speed_up >= MIN_SPEED_UP else "float32"

@@ -1,4 +1,4 @@
-"""What TensorFlow says of float16, which modules store and do not compute in."""
+"""Filter for TensorFlow's message about float16, in which modules only store numbers."""
 
 import functools
 import os
@@ -10,10 +10,10 @@ from convert_tf.numerics.quiet import LEVEL, filtered_standard_error
 
 @functools.cache
 def quieten_float16() -> None:
-    """Has TensorFlow say unheard that oneDNN does not compute in float16 on this processor.
+    """Make TensorFlow print its message that oneDNN cannot compute in float16, and drop it.
 
-    It says so as an error, once in a process, of the first tensor in float16. To be called where
-    there will be one, not before: a tensor ends the time in which threads and devices can be set.
+    TensorFlow prints it as an error for the first float16 tensor of a process. Call this right
+    before there is one: after the first tensor, threads and devices cannot be configured any more.
     """
     if os.environ.get(LEVEL) not in ("0", "1"):
         with filtered_standard_error():

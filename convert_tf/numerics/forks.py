@@ -1,4 +1,4 @@
-"""Networks and forks: the threads that compute stay behind in the parent process."""
+"""Check against the use of networks in forked processes."""
 
 import os
 
@@ -6,21 +6,21 @@ _opened_in: int | None = None
 
 
 class ForkedError(ValueError):
-    """A network is used in a process that was forked after one had been opened."""
+    """Error: a network cannot run in this forked process."""
 
 
 def check_not_forked(what: str) -> None:
-    """Refuse a network where its call would never return.
+    """Raise an error in a forked process, in which a network would never return.
 
-    Called where a network is opened and before each of its calls. TensorFlow and JAX start their
-    threads once in a process. A forked process has none of them, so even a network that it opens
-    itself would wait for ever.
+    Call this before a network is opened and before each of its calls. TensorFlow and JAX start
+    their threads once in a process. A forked process does not have them, so even a network that it
+    opens itself would wait forever.
 
     Args:
-      what: the network's path.
+      what: path of the network.
 
     Raises:
-      ForkedError: this process was forked from one that had opened a network.
+      ForkedError: if this process was forked from one that had opened a network.
     """
     global _opened_in
     process = os.getpid()

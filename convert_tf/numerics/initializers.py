@@ -1,7 +1,7 @@
-"""Initial weights that are a function of a seed alone: the same on every backend of Keras.
+"""Initializers that give the same weights on every backend of Keras.
 
-Keras's own initializers draw with the backend's generator: TensorFlow and JAX begin with other
-numbers for the same seed. These draw with numpy's `RandomState`, whose streams do not change.
+Keras's initializers use the random generator of the backend, so TensorFlow and JAX give different
+numbers for the same seed. These use numpy's `RandomState`, whose numbers never change.
 """
 
 import math
@@ -15,19 +15,19 @@ from threadpoolctl import threadpool_limits
 
 
 def set_seed(seed: int) -> None:
-    """Seeds all that draws initial weights and dropout."""
+    """Set the seed of initial weights and dropout."""
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(seed)
-    else:  # where that would import TensorFlow; Keras draws its seeds from Python's
+    else:  # Keras's function would import TensorFlow
         random.seed(seed)
         np.random.seed(seed)
 
 
-class _Drawn(keras.initializers.Initializer):
-    """Draws with a seed, which is taken from Python's `random` where none is given, as Keras does.
+class _NumpyInitializer(keras.initializers.Initializer):
+    """Base class of the initializers.
 
     Args:
-      seed: not negative, or None.
+      seed: not negative. None takes a seed from Python's `random`, as Keras does.
     """
 
     def __init__(self, seed: int | None = None):
@@ -47,8 +47,8 @@ class _Drawn(keras.initializers.Initializer):
         return {"seed": self._given_seed}
 
 
-class TruncatedNormal(_Drawn):
-    """Normal numbers of a standard deviation; those beyond two of them are drawn again."""
+class TruncatedNormal(_NumpyInitializer):
+    """Normal numbers; those beyond two standard deviations are drawn again."""
 
     def __init__(self, stddev: float, seed: int | None = None):
         super().__init__(seed)
@@ -56,16 +56,16 @@ class TruncatedNormal(_Drawn):
 
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         values = rng.standard_normal(shape)
-        while (beyond := np.abs(values) > 2.0).any():
-            values[beyond] = rng.standard_normal(int(beyond.sum()))
+        while (is_outside := np.abs(values) > 2.0).any():
+            values[is_outside] = rng.standard_normal(int(is_outside.sum()))
         return self.stddev * values
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "stddev": self.stddev}
 
 
-class GlorotUniform(_Drawn):
-    """Uniform numbers with the variance `gain²` × 2 / (inputs + outputs), of a matrix."""
+class GlorotUniform(_NumpyInitializer):
+    """Matrix of uniform numbers with the variance `gain²` × 2 / (inputs + outputs)."""
 
     def __init__(self, gain: float = 1.0, seed: int | None = None):
         super().__init__(seed)
@@ -79,12 +79,12 @@ class GlorotUniform(_Drawn):
         return {**super().get_config(), "gain": self.gain}
 
 
-class Orthogonal(_Drawn):
-    """A matrix whose shorter side is orthonormal, each such one equally likely."""
+class Orthogonal(_NumpyInitializer):
+    """Random matrix with orthonormal rows or columns, whichever are fewer."""
 
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         rows, columns = shape
-        # Two threads of OpenBLAS take a hundred times as long as one beside other programs.
+        # On a busy machine, OpenBLAS with two threads takes a hundred times as long as with one.
         with threadpool_limits(1, user_api="blas"):
             q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
         q *= np.sign(np.diag(r))

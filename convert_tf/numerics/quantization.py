@@ -1,4 +1,4 @@
-"""8-bit embeddings: fake quantization with a growing range, and packing to bytes and back.
+"""Quantization: fake quantization with a growing range in training, and packing into bytes.
 
 Reference: arXiv 1911.03688 §2.1, "Quantization"; arXiv 1712.05877 §3 (fake quantization).
 """
@@ -14,12 +14,11 @@ from keras import ops
 
 
 def _quantizer_base() -> type:
-    """tfmot's `Quantizer` where it can be used, a bare class on other backends.
+    """Return tfmot's `Quantizer` if it is installed and Keras runs on TensorFlow, else `object`.
 
-    tfmot imports TensorFlow, which a JAX machine may not have and need not load. Its import also
-    sets TF_USE_LEGACY_KERAS, which would turn `tf.keras` into tf_keras for the whole process, so
-    the variable is put back. `tf.keras` is bound at its first use, which tfmot's import is, too:
-    hence the use before it.
+    Importing tfmot sets TF_USE_LEGACY_KERAS, which would turn `tf.keras` into tf_keras for the
+    whole process. So the variable is restored, and `tf.keras`, which is bound at its first use, is
+    used before the import.
     """
     if keras.backend.backend() != "tensorflow" or not importlib.util.find_spec(
         "tensorflow_model_optimization"
@@ -37,7 +36,7 @@ def _quantizer_base() -> type:
 
 
 def nudged_range(range_min: Any, range_max: Any, num_bits: int = 8) -> tuple[Any, Any]:
-    """The affine code for a range: 0.0 gets a code of its own, exactly.
+    """Return the affine code of a range, shifted so that 0.0 has an exact code.
 
     Args:
       range_min: scalar tensor, ≤ 0.
@@ -45,7 +44,7 @@ def nudged_range(range_min: Any, range_max: Any, num_bits: int = 8) -> tuple[Any
       num_bits: bits per value.
 
     Returns:
-      `(offset, step)`, scalars: code k stands for `offset + k * step`.
+      `(offset, step)`, scalars. Code k stands for `offset + k * step`.
     """
     levels = float(2**num_bits - 1)
     step = (range_max - range_min) / levels
@@ -54,16 +53,16 @@ def nudged_range(range_min: Any, range_max: Any, num_bits: int = 8) -> tuple[Any
 
 
 def quantize(values: Any, offset: Any, step: Any, num_bits: int = 8) -> Any:
-    """Codes in [0, 2^num_bits − 1], still as floats; values outside the range get its ends."""
+    """Return codes in [0, 2^num_bits − 1] as floats. Values outside the range are clipped."""
     levels = float(2**num_bits - 1)
     return ops.clip(ops.floor((values - offset) / step + 0.5), 0.0, levels)
 
 
 def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8) -> Any:
-    """Rounds values to the nearest code of the range; the gradient passes straight through.
+    """Round values to the nearest code of the range. The gradient passes straight through.
 
-    Unlike TensorFlow's fake-quant op, values outside the range keep their gradient, so that they
-    can still be learned before the next update of the range takes them in.
+    Unlike in TensorFlow's fake-quant op, values outside the range have a gradient, so they are
+    still trained until the next update of the range.
 
     Args:
       values: float32 tensor of any shape.
@@ -72,7 +71,7 @@ def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8
       num_bits: bits per value.
 
     Returns:
-      Tensor like `values`, at most half a step from them inside the range.
+      Tensor like `values`. Values inside the range change by at most half a step.
     """
     offset, step = nudged_range(range_min, range_max, num_bits)
     rounded = offset + quantize(values, offset, step, num_bits) * step
@@ -80,7 +79,7 @@ def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8
 
 
 def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, float, float]:
-    """An embedding table as bytes.
+    """Pack an embedding table into bytes.
 
     Args:
       table: float array `[rows, dim]`.
@@ -88,8 +87,8 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
       range_max: scalar ≥ 0.
 
     Returns:
-      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats; `offset + step * codes`, in
-      float32, is what `fake_quantize` gives for the same range.
+      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. `offset + step * codes`, in
+      float32, equals `fake_quantize` with the same range.
     """
     as_float32 = [ops.convert_to_tensor(x, dtype="float32") for x in (table, range_min, range_max)]
     offset, step = nudged_range(as_float32[1], as_float32[2])
@@ -98,14 +97,14 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
 
 
 def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix as signed bytes, symmetric about 0, with a scale for each output channel.
+    """Pack a matrix into signed bytes, with a scale for each output channel.
 
     Args:
       kernel: float array `[inputs, outputs]`.
 
     Returns:
-      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`;
-      `codes * scales` is at most half a scale from the kernel.
+      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`.
+      `codes * scales` differs from the kernel by at most half a scale.
 
     Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).
     """
@@ -119,12 +118,11 @@ def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     """8-bit fake quantization of the embedding rows that a batch uses.
 
-    The rows are gathered first and quantized then, so the cost follows the batch and not the table.
-    Every `update_steps` training calls the range is set anew to contain every value of the table,
-    with room of 10 % of the range, or 0.01 if that is larger, on either side.
+    Only the rows of the batch are quantized, not the whole table. Every `update_steps` training
+    calls, the range is updated to contain all values of the table, with a margin on either side:
+    10 % of the range, but at least 0.01.
 
-    A tfmot `Quantizer` where tfmot is installed and Keras runs on TensorFlow. Masking: none; rows
-    of padded positions are quantized like any other.
+    Masking: none; rows of padding are quantized too.
 
     Args:
       update_steps: training calls between updates of the range.
@@ -139,8 +137,8 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    ROOM_SHARE = 0.1
-    SMALLEST_ROOM = 0.01
+    MARGIN_SHARE = 0.1
+    MIN_MARGIN = 0.01
 
     def __init__(
         self,
@@ -162,7 +160,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
-        """Adds the range and a call counter to `layer` and returns them by name."""
+        """Add the range and a call counter to `layer` and return these weights by name."""
 
         def add(suffix: str, value: float, dtype: str) -> Any:
             return layer.add_weight(
@@ -189,32 +187,32 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         table: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Fake-quantizes `inputs` (any shape); in training, updates the range from `table` in turn.
+        """Fake-quantize `inputs`. In training, also update the range every `update_steps` calls.
 
         Args:
           inputs: float32 rows `[..., dim]`.
           training: Python bool.
-          weights: what `build` returned.
-          table: float32 `[rows, dim]` that the range must contain; `inputs` when None.
+          weights: the result of `build`.
+          table: float32 `[rows, dim]`, which the range must contain. None for `inputs`.
 
         Returns:
           Tensor like `inputs`.
         """
         if training:
-            self._update_in_turn(inputs if table is None else table, weights)
+            self._update_range(inputs if table is None else table, weights)
         return fake_quantize(inputs, weights["range_min"], weights["range_max"], self.num_bits)
 
     def range_of(self, table: Any) -> tuple[Any, Any]:
-        """`(min, max)` that contains `table` and 0, with the paper's room on either side."""
+        """Return a range `(min, max)` that contains `table` and 0, with a margin on either side."""
         table = ops.stop_gradient(ops.convert_to_tensor(table))
         low = ops.minimum(ops.min(table), 0.0)
         high = ops.maximum(ops.max(table), 0.0)
-        room = ops.maximum(self.ROOM_SHARE * (high - low), self.SMALLEST_ROOM)
-        return low - room, high + room
+        margin = ops.maximum(self.MARGIN_SHARE * (high - low), self.MIN_MARGIN)
+        return low - margin, high + margin
 
-    def _update_in_turn(self, table: Any, weights: dict[str, Any]) -> None:
+    def _update_range(self, table: Any, weights: dict[str, Any]) -> None:
         calls = ops.convert_to_tensor(weights["calls"])
-        # Their values: in a stateless scope a variable cannot be assigned to itself.
+        # `.value`, because in a stateless scope a variable cannot be assigned to itself.
         old = (weights["range_min"].value, weights["range_max"].value)
         new = ops.cond(
             ops.equal(calls % self.update_steps, 0), lambda: self.range_of(table), lambda: old

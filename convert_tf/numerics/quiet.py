@@ -1,9 +1,9 @@
-"""Keeps TensorFlow's start-up lines off standard error, and nothing else.
+"""Filter for the start-up messages that TensorFlow writes to standard error.
 
-TensorFlow says some before it reads `TF_CPP_MIN_LOG_LEVEL`, and one as an error on each machine
-without a GPU. So what is written to standard error while it is imported and looks for devices goes
-through a process of its own, which leaves those lines out and passes on the rest, also where
-TensorFlow aborts. A user who sets `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 sees all.
+TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`, and an error on each machine
+without a GPU. So while TensorFlow is imported and looks for devices, standard error goes through a
+process that drops these lines and passes on all others, even if TensorFlow aborts. Set
+`TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Information and warnings in both formats of TensorFlow's, and errors that are none.
+# Information and warnings in both log formats of TensorFlow, and harmless errors.
 NOISE = (
     r"WARNING: All log messages before absl::InitializeLog\(\)"
     r"|[IW]\d{4} [\d:. ]+\S+:\d+\] "
@@ -38,24 +38,24 @@ for line in sys.stdin.buffer:
 
 
 def quieten() -> None:
-    """Makes TensorFlow quiet, if it is imported from now on."""
-    if not sys.warnoptions:  # of TensorFlow Hub, which imports it
+    """Filter TensorFlow's messages, unless it has been imported already."""
+    if not sys.warnoptions:  # TensorFlow Hub imports pkg_resources
         warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     if os.environ.setdefault(LEVEL, "2") not in ("0", "1") and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow where the other finders do, and takes care of its first lines."""
+    """Import hook that filters standard error while TensorFlow is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "tensorflow":
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
@@ -78,7 +78,7 @@ class _Loader(importlib.abc.Loader):
         with filtered_standard_error():
             self._loader.exec_module(module)
             if not _may_have_gpu():
-                module.config.list_physical_devices()  # says that there is none, and once only
+                module.config.list_physical_devices()  # prints once that there is no GPU
 
 
 def _may_have_gpu() -> bool:
@@ -88,11 +88,11 @@ def _may_have_gpu() -> bool:
 
 @contextlib.contextmanager
 def filtered_standard_error() -> Iterator[None]:
-    """Within it, what C++ or Python write to standard error loses the lines of `NOISE`."""
-    import subprocess  # of which `import convert_tf` has no need
+    """Drop lines that match `NOISE` from standard error, whether C++ or Python writes them."""
+    import subprocess  # slow, and `import convert_tf` does not need it
 
     try:
-        kept = os.dup(2)
+        original = os.dup(2)
     except OSError:  # there is no standard error
         yield
         return
@@ -102,10 +102,10 @@ def filtered_standard_error() -> Iterator[None]:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # an interrupt is not for it
+            start_new_session=True,  # Ctrl+C must not stop it
         )
     except OSError:
-        os.close(kept)
+        os.close(original)
         yield
         return
     assert reader.stdin is not None
@@ -116,9 +116,9 @@ def filtered_standard_error() -> Iterator[None]:
         yield
     finally:
         _flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-        # Who was started meanwhile, by another thread, may keep its end open.
+        os.dup2(original, 2)
+        os.close(original)
+        # A process that another thread started meanwhile may keep the pipe open.
         with contextlib.suppress(subprocess.TimeoutExpired):
             reader.wait(timeout=2.0)
 

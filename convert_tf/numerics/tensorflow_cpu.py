@@ -1,8 +1,8 @@
-"""Parts of a training step in few passes over memory, for TensorFlow's CPU.
+"""Faster versions of some parts of a training step, for TensorFlow's CPU.
 
-There each op reads and writes all of its arrays, and beside the matmuls this is what a step costs.
-Elsewhere a compiler joins the ops, and the plain formulas in `convert_tf.layers` are what runs.
-What a saved module holds is not from here either.
+On TensorFlow's CPU, each op reads and writes whole arrays. Apart from matrix products, this is the
+main cost of a step, so these functions need fewer passes over memory. Elsewhere a compiler fuses
+ops, and the plain formulas in `convert_tf.layers` run. Saved modules use the plain formulas too.
 """
 
 from typing import Any
@@ -20,10 +20,11 @@ def feed_forward(
     *,
     is_compiled: bool = False,
 ) -> Any:
-    """`silu(x · hidden_kernel + hidden_bias) · output_kernel + output_bias`.
+    """Return `silu(x · hidden_kernel + hidden_bias) · output_kernel + output_bias`.
 
-    silu' = σ + silu·(1 − σ). TensorFlow computes σ of 16-bit numbers one by one, and of float32
-    eight or sixteen at a time; it has the derivative in six passes, this in four, and XLA in one.
+    The derivative silu' = σ + silu·(1 − σ) needs six passes over memory in TensorFlow, four here,
+    and one with XLA. TensorFlow computes σ of 16-bit numbers one by one, but several float32
+    numbers at a time, so numbers are cast to float32 for σ.
 
     Args:
       x: `[tokens, dim]`.
@@ -31,15 +32,16 @@ def feed_forward(
       hidden_bias: `[hidden_dim]`.
       output_kernel: `[hidden_dim, dim]`.
       output_bias: `[dim]`.
-      is_compiled: whether what is no matmul is compiled by XLA, anew for each number of tokens.
+      is_compiled: whether XLA compiles everything but the matrix products. It compiles again for
+        each number of tokens.
 
     Returns:
       `[tokens, dim]`.
     """
-    # A custom gradient is of tensors: in float32 Keras hands the variables themselves over.
+    # Functions with a custom gradient need tensors, but in float32 Keras passes variables.
     arguments = (x, hidden_kernel, hidden_bias, output_kernel, output_bias)
     compute = _compiled_feed_forward if is_compiled else _feed_forward
-    return compute(*(tf.convert_to_tensor(each) for each in arguments))
+    return compute(*(tf.convert_to_tensor(argument) for argument in arguments))
 
 
 @tf.custom_gradient
@@ -51,11 +53,11 @@ def _feed_forward(
     result = tf.nn.bias_add(tf.matmul(hidden, output_kernel), output_bias)
 
     def gradient(upstream: Any) -> tuple[Any, ...]:
-        with tf.name_scope("feed_forward_gradient"):  # by which a profile tells its ops
-            of_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
+        with tf.name_scope("feed_forward_gradient"):  # names the ops in profiles
+            d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
             sigmoid = tf.cast(tf.sigmoid(tf.cast(before, tf.float32)), x.dtype)
-            of_before = of_hidden * (sigmoid + hidden * (1.0 - sigmoid))
-            return _feed_forward_gradients(x, hidden_kernel, hidden, of_before, upstream)
+            d_before = d_hidden * (sigmoid + hidden * (1.0 - sigmoid))
+            return _feed_forward_gradients(x, hidden_kernel, hidden, d_before, upstream)
 
     return result, gradient
 
@@ -70,9 +72,9 @@ def _compiled_feed_forward(
 
     def gradient(upstream: Any) -> tuple[Any, ...]:
         with tf.name_scope("feed_forward_gradient"):
-            of_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
-            of_before = _silu_gradient(product, hidden_bias, of_hidden)
-            return _feed_forward_gradients(x, hidden_kernel, hidden, of_before, upstream)
+            d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
+            d_before = _silu_gradient(product, hidden_bias, d_hidden)
+            return _feed_forward_gradients(x, hidden_kernel, hidden, d_before, upstream)
 
     return result, gradient
 
@@ -92,27 +94,27 @@ def _silu_gradient(product: Any, bias: Any, upstream: Any) -> Any:
 
 
 def _feed_forward_gradients(
-    x: Any, hidden_kernel: Any, hidden: Any, of_before: Any, upstream: Any
+    x: Any, hidden_kernel: Any, hidden: Any, d_before: Any, upstream: Any
 ) -> tuple[Any, ...]:
     return (
-        tf.matmul(of_before, hidden_kernel, transpose_b=True),
-        tf.matmul(x, of_before, transpose_a=True),
-        tf.raw_ops.BiasAddGrad(out_backprop=of_before),
+        tf.matmul(d_before, hidden_kernel, transpose_b=True),
+        tf.matmul(x, d_before, transpose_a=True),
+        tf.raw_ops.BiasAddGrad(out_backprop=d_before),
         tf.matmul(hidden, upstream, transpose_a=True),
         tf.raw_ops.BiasAddGrad(out_backprop=upstream),
     )
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Layer norm over the last axis; sums over tokens and over `dim` of its gradient are matmuls.
+    """Return the layer norm over the last axis. Its gradient computes sums as matrix products.
 
-    With n the normalised x, g the upstream gradient, r one over the standard deviation and the
-    means over `dim`: dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)).
+    dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)), where n is the normalised x, g the upstream gradient
+    and r the inverse of the standard deviation. Means are over `dim`.
 
     Args:
       x: `[..., dim]` of any float type.
       gamma, beta: float32 `[dim]`.
-      epsilon: what is added to the variance.
+      epsilon: constant that is added to the variance.
 
     Returns:
       Tensor like `x`.
@@ -124,8 +126,8 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
     @tf.custom_gradient
     def normalise(x: Any, gamma: Any, beta: Any) -> Any:
-        wide = tf.cast(x, tf.float32)
-        centred = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+        x_float32 = tf.cast(x, tf.float32)
+        centred = x_float32 - tf.reduce_mean(x_float32, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         scale = tf.math.rsqrt(variance + epsilon)
         normal = centred * scale
@@ -135,11 +137,12 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
                 upstream = tf.cast(upstream, tf.float32)
                 product = upstream * normal
                 ones = tf.ones([1, tf.shape(upstream)[0]])
-                share = gamma[:, None] / gamma.shape[0]
-                along = scale * tf.matmul(upstream, share)
-                of_x = (upstream * gamma - normal * tf.matmul(product, share)) * scale - along
-                of_gamma = tf.matmul(ones, product)[0]
-                return tf.cast(of_x, x.dtype), of_gamma, tf.matmul(ones, upstream)[0]
+                mean_weights = gamma[:, None] / gamma.shape[0]
+                mean_term = scale * tf.matmul(upstream, mean_weights)
+                normal_term = normal * tf.matmul(product, mean_weights)
+                dx = (upstream * gamma - normal_term) * scale - mean_term
+                dgamma = tf.matmul(ones, product)[0]
+                return tf.cast(dx, x.dtype), dgamma, tf.matmul(ones, upstream)[0]
 
         return tf.cast(normal * gamma + beta, x.dtype), gradient
 
@@ -147,15 +150,15 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 
 def drop(x: Any, rate: float, seed: Any) -> Any:
-    """Dropout from 16 random bits for each number: the rate is rounded to a multiple of 2⁻¹⁶.
+    """Apply dropout with 16 random bits per number. The rate is rounded to a multiple of 2⁻¹⁶.
 
     Args:
       x: `[..., dim]` of any float type; `dim` is known and even.
-      rate: share that becomes 0, in (0, 1).
+      rate: share of numbers to set to 0, in (0, 1).
       seed: int `[2]`.
 
     Returns:
-      Tensor like `x`; what is not 0 is divided by one minus the rate.
+      Tensor like `x`. The remaining numbers are divided by 1 − rate.
     """
     threshold = min(max(round(rate * 2**16), 1), 2**16 - 1)
     shape = tf.shape(x)
@@ -172,20 +175,20 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
 
 
 def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
-    """The gradient of a gathered table from its slices, one for each time that a row was read.
+    """Sum the slices of an embedding table's gradient into a dense tensor.
 
-    Rows are summed before the table is filled with zeros, so that the norm reads a few of them.
+    Equal rows are summed first, so that the norm is computed from a few rows.
 
     Args:
-      slices: of a table `[rows, dim]`.
-      max_norm: the gradient's largest L2 norm, above which it is scaled down; 0 for none.
+      slices: gradient of a table `[rows, dim]`, with a slice for each time that a row was read.
+      max_norm: L2 norm to which larger gradients are scaled down; 0 for no limit.
 
     Returns:
       `[rows, dim]`.
     """
     with tf.name_scope("table_gradient"):
-        rows, places = tf.unique(slices.indices)
-        summed = tf.math.unsorted_segment_sum(slices.values, places, tf.size(rows))
+        rows, row_of_slice = tf.unique(slices.indices)
+        summed = tf.math.unsorted_segment_sum(slices.values, row_of_slice, tf.size(rows))
         if max_norm:
             norm = tf.sqrt(2.0 * tf.nn.l2_loss(tf.cast(summed, tf.float32)))
             summed *= tf.cast(max_norm / tf.maximum(norm, max_norm), summed.dtype)
@@ -194,13 +197,13 @@ def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
 
 
 def in_one_pass(base: type) -> type:
-    """An optimizer class that updates each variable in one op, in place of the ten of Keras.
+    """Return an optimizer class that updates each variable with one op instead of about ten.
 
     Args:
-      base: a subclass of Keras's Adam, Adamax or Adadelta, whose formulas those ops have.
+      base: Keras's Adam, Adamax or Adadelta, or a subclass.
 
     Returns:
-      A subclass of it with the same variables.
+      A subclass of `base` with the same variables and formulas.
     """
 
     class InOnePass(base):  # type: ignore[misc, valid-type]

@@ -1,4 +1,4 @@
-"""Which of several computations is the fastest here."""
+"""Timing of alternative computations."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,17 +8,18 @@ _ROUNDS = 4
 
 
 def shortest_seconds(runs: Sequence[Callable[[], Any]]) -> list[float]:
-    """The shortest time of each run, in turns: other programs may be running.
+    """Return the shortest time of each function in seconds.
 
-    Of several rounds the first does not count, in which they are set up.
+    The functions run in turns, because other programs may slow down the machine for a while. The
+    first of several rounds is a warm-up.
 
     Args:
-      runs: each computes once, to its end.
+      runs: functions that return when their computation has finished.
     """
-    seconds: list[list[float]] = [[] for _ in runs]
+    seconds_of: list[list[float]] = [[] for _ in runs]
     for _ in range(_ROUNDS):
-        for run, own in zip(runs, seconds, strict=True):
+        for run, seconds in zip(runs, seconds_of, strict=True):
             start = time.perf_counter()
             run()
-            own.append(time.perf_counter() - start)
-    return [min(own[1:]) for own in seconds]
+            seconds.append(time.perf_counter() - start)
+    return [min(seconds[1:]) for seconds in seconds_of]

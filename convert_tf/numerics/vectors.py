@@ -1,17 +1,17 @@
-"""Vectors at length 1, in plain numpy."""
+"""Normalisation of vectors, in numpy."""
 
 import numpy as np
 
 
 def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
-    """The first numbers of each vector, at length 1; zeros stay zeros.
+    """Scale vectors to length 1. Zeros stay zeros.
 
     Args:
-      vectors: float `[..., numbers]`.
-      dim: how many of them; None for all.
+      vectors: float `[..., width]`.
+      dim: number of columns to keep, the first ones; None for all.
 
     Returns:
       float `[..., dim]`.
     """
-    cut = vectors[..., :dim]
-    return cut / np.maximum(np.linalg.norm(cut, axis=-1, keepdims=True), 1e-12)
+    vectors = vectors[..., :dim]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

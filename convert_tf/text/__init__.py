@@ -1,1 +1,1 @@
-"""Text: subword learning, the vocabulary file and the in-graph tokenizers."""
+"""Text: vocabularies and tokenizers, with and without TensorFlow."""

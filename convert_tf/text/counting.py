@@ -1,8 +1,7 @@
-"""Counts words, more of them than fit in memory, with a result that no order of the input changes.
+"""Exact word counts in bounded memory.
 
-Counts are exact: a table that is full is written to disk, sorted, and the parts are merged in the
-end. Only then are words left out, the rarest first: those seen less than the smallest number of
-times for which at most `max_words` remain.
+A full table is sorted and written to disk, and the parts are merged at the end. Only then are rare
+words dropped, so the result does not depend on the order of the input.
 """
 
 import collections
@@ -18,21 +17,20 @@ _PART_ROWS = 50_000
 
 
 class WordCounter:
-    """An exact table of word counts in bounded memory.
+    """Counter of words that writes to disk when its table is full.
 
     Args:
-        max_words: Words that `counts` returns, at most.
-        max_table: Words held in memory before they are written to disk.
-        max_word_length: Characters of a word that are looked at; the rest is cut off.
+      max_words: largest number of words that `counts` returns.
+      max_table: number of words in memory before they are written to disk.
+      max_word_length: number of characters after which words are cut off.
 
     Raises:
-        ValueError: A number is below 1.
+      ValueError: if a number is below 1.
 
-    ```python
-    counter = WordCounter()
-    counter.add(["a", "b", "a"])
-    counter.counts()  # {"a": 2, "b": 1}
-    ```
+    Example:
+      counter = WordCounter()
+      counter.add(["a", "b", "a"])
+      counter.counts()  # {"a": 2, "b": 1}
     """
 
     def __init__(
@@ -40,8 +38,8 @@ class WordCounter:
     ):
         if min(max_words, max_table, max_word_length) < 1:
             raise ValueError(
-                f"The limits of a word table are at least 1. Received: max_words={max_words}, "
-                f"max_table={max_table}, max_word_length={max_word_length}. Pass larger numbers."
+                "max_words, max_table and max_word_length must be at least 1. Received: "
+                f"{max_words}, {max_table} and {max_word_length}."
             )
         self.max_words = max_words
         self.max_table = max_table
@@ -50,7 +48,7 @@ class WordCounter:
         self._parts: list[IO[bytes]] = []
 
     def add(self, words: Iterable[bytes | str]) -> None:
-        """Counts words, either all `str` or all UTF-8 `bytes`."""
+        """Count words. All must be `str`, or all UTF-8 `bytes`."""
         self._table.update(words)
         if len(self._table) > self.max_table:
             self._spill()
@@ -74,11 +72,15 @@ class WordCounter:
             yield word, sum(count for _, count in rows)
 
     def counts(self) -> dict[str, int]:
-        """Returns the words and how often each was added, at most `max_words`."""
-        with_count = collections.Counter(count for _, count in self._merged())
-        lowest, kept = 1, sum(with_count.values())
-        while kept > self.max_words:
-            kept -= with_count[lowest]
+        """Return the words with their counts.
+
+        If there are more than `max_words` words, those with the lowest counts are dropped. Words
+        with equal counts are kept or dropped together.
+        """
+        words_with_count = collections.Counter(count for _, count in self._merged())
+        lowest, num_words = 1, sum(words_with_count.values())
+        while num_words > self.max_words:
+            num_words -= words_with_count[lowest]
             lowest += 1
         counts: collections.Counter[str] = collections.Counter()
         for word, count in self._merged():

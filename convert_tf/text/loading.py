@@ -1,4 +1,4 @@
-"""The tokenizer of a vocabulary file of any kind."""
+"""Loading of tokenizers."""
 
 import os
 
@@ -7,20 +7,21 @@ from convert_tf.text.wordpiece import WordPieceTokenizer, is_wordpiece_vocabular
 
 
 def load_tokenizer(path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> Tokenizer:
-    """Reads a vocabulary file of any kind.
+    """Load the tokenizer of a vocabulary file of any kind.
 
     Args:
-        path: A subword vocabulary, a SentencePiece model, or the WordPiece vocabulary of a BERT.
-        num_oov_buckets: Ids that unknown tokens share; WordPiece has none.
+      path: a subword vocabulary, a SentencePiece model, or the WordPiece vocabulary of a BERT model.
+      num_oov_buckets: number of ids for unknown tokens. WordPiece ignores it.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        VocabularyError: It is none of these.
+      FileNotFoundError: if there is no such file.
+      VocabularyError: if the file is not a vocabulary of one of these kinds.
     """
     with open(path, "rb") as file:
-        first = file.read(8)
-    if is_wordpiece_vocabulary(first):
+        first_bytes = file.read(8)
+    if is_wordpiece_vocabulary(first_bytes):
         return WordPieceTokenizer(path)
-    # A model begins with the tag of its first field, a vocabulary never with an empty line.
-    kind = SentencePieceTokenizer if first[:1] == b"\n" else SubwordTokenizer
+    # A SentencePiece model starts with byte 10, the tag of its first field. A subword vocabulary
+    # never starts with an empty line.
+    kind = SentencePieceTokenizer if first_bytes[:1] == b"\n" else SubwordTokenizer
     return kind(path, num_oov_buckets)

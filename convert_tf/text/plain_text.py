@@ -1,7 +1,8 @@
-r"""Lower-cases text, cuts it into runs and puts runs together again, without TensorFlow.
+r"""Lower-casing, splitting into runs and restoring of text, without TensorFlow.
 
-`convert_tf.text.runs` does the same inside a graph and says what runs are. Characters are seen as
-TensorFlow sees them (`convert_tf.text.unicode_tables`), whatever Unicode version Python has.
+`convert_tf.text.runs` does the same with TensorFlow ops and describes the runs. The classes of
+characters are TensorFlow's (`convert_tf.text.unicode_tables`), not those of Python's Unicode
+version.
 """
 
 import re
@@ -15,7 +16,7 @@ _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 _ESCAPE = "\ufe4e"
 ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
 _UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
-# Stands in no run, as it is escaped there, so it can stand between texts.
+# NUL is escaped in runs, so it can separate texts.
 BETWEEN_TEXTS = "\0"
 
 
@@ -33,7 +34,7 @@ def _ranges(table: str) -> Iterator[range]:
 
 
 def _characters(table: str) -> frozenset[str]:
-    return frozenset(chr(c) for each in _ranges(table) for c in each)
+    return frozenset(chr(c) for code_points in _ranges(table) for c in code_points)
 
 
 def _lower_casings() -> dict[int, str]:
@@ -62,27 +63,27 @@ _ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")
 
 
 def as_text(text: str | bytes) -> str:
-    """A text that UTF-8 can hold: what is invalid becomes U+FFFD."""
+    """Return the text with everything that is invalid in UTF-8 replaced by U+FFFD."""
     if isinstance(text, str):
         return whole_characters(text)
     return text.decode("utf-8", "replace")
 
 
 def cut_into_runs(text: str) -> list[str]:
-    """Escapes, lower-cases and cuts text where punctuation or separators begin or end.
+    """Escape and lower-case text and split it into runs.
 
-    Unlike those of `convert_tf.text.runs.split_runs`, runs have no marker, and single spaces
-    between words are runs, too.
+    Unlike in `convert_tf.text.runs.split_runs`, runs have no marker, and single spaces between
+    words are runs.
     """
     return _RUN.findall(_normal(text))
 
 
 def restored_texts(tokens: str) -> list[str]:
-    """The lower-cased texts that were cut into tokens.
+    """Restore lower-cased texts from their tokens.
 
     Args:
-      tokens: the tokens of one text joined to one string, or those of several texts with
-        `BETWEEN_TEXTS` between two of them.
+      tokens: the tokens of a text joined to one string. Several texts are separated by
+        `BETWEEN_TEXTS`.
 
     Returns:
       The texts.
@@ -103,20 +104,20 @@ def _normal(text: str) -> str:
 
 
 def _with_final_sigmas(text: str) -> str:
-    """Writes the capital sigmas that end a word, by Unicode's rule, as small ones."""
+    """Replace capital sigmas at the end of words by ς, following Unicode's rule."""
     characters = list(text)
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         if (
             character == _SIGMA
-            and _is_beside_letter(text, place, -1)
-            and not _is_beside_letter(text, place, 1)
+            and _is_next_to_letter(text, index, -1)
+            and not _is_next_to_letter(text, index, 1)
         ):
-            characters[place] = _FINAL_SIGMA
+            characters[index] = _FINAL_SIGMA
     return "".join(characters)
 
 
-def _is_beside_letter(text: str, place: int, step: int) -> bool:
-    place += step
-    while 0 <= place < len(text) and text[place] in _IGNORABLE:
-        place += step
-    return 0 <= place < len(text) and text[place] in _CASED
+def _is_next_to_letter(text: str, index: int, step: int) -> bool:
+    index += step
+    while 0 <= index < len(text) and text[index] in _IGNORABLE:
+        index += step
+    return 0 <= index < len(text) and text[index] in _CASED

@@ -1,7 +1,4 @@
-"""The subword tokenizer without TensorFlow, for the light runtime.
-
-Gives the ids of `convert_tf.text.tokenizer.SubwordTokenizer`, for any bytes.
-"""
+"""Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`."""
 
 import itertools
 from array import array
@@ -20,7 +17,10 @@ _K0, _K2 = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F
 
 
 def fingerprint_of_character(text: bytes) -> int:
-    """FarmHash's Fingerprint64 of 1 to 4 bytes: what `tf.strings.to_hash_bucket_fast` divides."""
+    """Return FarmHash's Fingerprint64 of 1 to 4 bytes.
+
+    `tf.strings.to_hash_bucket_fast` is this number modulo the number of buckets.
+    """
     length = len(text)
     if length == 4:
         word = int.from_bytes(text, "little")
@@ -37,12 +37,12 @@ def fingerprint_of_character(text: bytes) -> int:
 
 
 class _Runs(dict[str, tuple[int, ...]]):
-    """The ids of runs, cut when they are first asked for; begins anew when it is full."""
+    """Cache of the ids of runs. It is emptied when it is full."""
 
     def __init__(self, tokenizer: "PlainTokenizer"):
         super().__init__()
         self._tokenizer = tokenizer
-        # A space between two words is part of the second one's marker.
+        # The marker of the second word stands for a space between two words.
         self[" "] = ()
 
     def __missing__(self, run: str) -> tuple[int, ...]:
@@ -56,21 +56,20 @@ class _Runs(dict[str, tuple[int, ...]]):
 
 
 class PlainTokenizer:
-    """Cuts texts into the paper's subwords: the longest known prefix first.
+    """Subword tokenizer in plain Python; see `convert_tf.text.tokenizer.SubwordTokenizer`.
 
-    Memory is bounded: the ids of the runs seen last are kept, up to `CACHED_RUNS` short ones.
-    Several threads may use it at once.
+    It caches the ids of up to `CACHED_RUNS` short runs. It is thread-safe.
 
     Args:
       subwords: the vocabulary in the order of ids (`convert_tf.text.vocabulary`).
-      num_oov_buckets: ids that unknown characters share.
+      num_oov_buckets: number of ids for unknown characters.
 
     Attributes:
       name: "subword".
-      vocab_size: entries of the vocabulary.
-      num_oov_buckets: as given.
+      vocab_size: number of entries of the vocabulary.
+      num_oov_buckets: number of ids for unknown characters.
       num_ids: rows of the embedding table.
-      padding_id: the id that no token has; equal to `num_ids`.
+      padding_id: id of padding; equal to `num_ids`.
 
     Example:
       ids, row_splits = PlainTokenizer(subwords).token_ids(["Hello there!"])
@@ -91,15 +90,15 @@ class PlainTokenizer:
     def token_ids(
         self, texts: Iterable[str | bytes], *, max_tokens: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cuts texts into tokens and looks up their ids.
+        """Split texts into tokens and return their ids.
 
         Args:
-          texts: any strings, or any bytes.
+          texts: strings or bytes.
           max_tokens: longer texts are cut.
 
         Returns:
-          `(ids, row_splits)`: int32 `[all tokens]`, the texts one behind the other, and int64
-          `[texts + 1]`, where each begins and ends.
+          `(ids, row_splits)`: int32 `[all tokens]`, the texts one after another, and int64
+          `[texts + 1]`, their boundaries.
         """
         ids = array("i")
         row_splits = array("q", [0])
@@ -114,7 +113,7 @@ class PlainTokenizer:
     def flat_ids(
         self, texts: Iterable[str | bytes], max_tokens: int, *, keeps_last: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `token_ids`; with `keeps_last` texts that are too long lose their start."""
+        """Return the same as `token_ids`. With `keeps_last`, long texts lose their first tokens."""
         if not keeps_last:
             return self.token_ids(texts, max_tokens=max_tokens)
         rows = [array("i", self._text_ids(text, None))[-max_tokens:] for text in texts]
@@ -122,20 +121,20 @@ class PlainTokenizer:
         return ids, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
     def run_ids(self, run: str) -> list[int]:
-        """The ids of a run that has no marker yet, whatever it is."""
-        known, longest = self._id_of, self._longest
+        """Return the ids of a run without marker."""
+        id_of, longest = self._id_of, self._longest
         text = WORD_START + run
         ids = []
         start, end_of_text = 0, len(text)
         while start < end_of_text:
             for end in range(min(end_of_text, start + longest), start, -1):
-                found = known.get(text[start:end])
-                if found is not None:
-                    ids.append(found)
+                token_id = id_of.get(text[start:end])
+                if token_id is not None:
+                    ids.append(token_id)
                     start = end
                     break
             else:
-                if start:  # the marker alone is no token
+                if start:  # the marker alone is not a token
                     ids.append(self._unknown_id(text[start]))
                 start += 1
         return ids
@@ -143,18 +142,18 @@ class PlainTokenizer:
     def _text_ids(self, text: str | bytes, max_tokens: int | None) -> Iterable[int]:
         text = plain_text.as_text(text)
         if max_tokens is not None:
-            # No token stands for more characters, with the space before it. What is cut off may
-            # change the last two, so that two more are read.
+            # A token covers at most the longest subword and a space. Cutting the text may change
+            # its last two tokens, so enough characters for two more tokens are read.
             text = text[: (self._longest + 1) * (max_tokens + 2)]
         runs = plain_text.cut_into_runs(text)
         if not runs:
             return ()
-        found: Iterable[tuple[int, ...]] = map(self._runs.__getitem__, runs)
+        ids: Iterable[tuple[int, ...]] = map(self._runs.__getitem__, runs)
         if runs[0] == " ":
-            found = itertools.chain([self._outer_space], found)
+            ids = itertools.chain([self._outer_space], ids)
         if runs[-1] == " " and len(runs) > 1:
-            found = itertools.chain(found, [self._outer_space])
-        return itertools.chain.from_iterable(found)
+            ids = itertools.chain(ids, [self._outer_space])
+        return itertools.chain.from_iterable(ids)
 
     def _unknown_id(self, character: str) -> int:
         bucket = fingerprint_of_character(character.encode("utf-8")) % self.num_oov_buckets

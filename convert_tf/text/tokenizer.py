@@ -1,7 +1,8 @@
-"""Tokenizers that run inside the graph and travel with an exported module.
+"""Tokenizers that run inside a TensorFlow graph and are saved with an exported module.
 
-Two kinds with one interface (`Tokenizer`): the paper's subwords and SentencePiece. Both lower-case
-text in the same way and give a token that is not in the vocabulary one of the hashed ids behind it.
+`SubwordTokenizer` (the paper's subwords) and `SentencePieceTokenizer` share the interface
+`Tokenizer`. Both lower-case text in the same way. Tokens that are not in the vocabulary are hashed
+to one of the ids after it.
 """
 
 import os
@@ -18,12 +19,12 @@ from convert_tf.text.plain_text import restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary
 
-# The op gives up words that are longer; it holds the number in 32 bits.
+# The op gives up on longer words. This is its largest possible limit.
 _ANY_LENGTH = 2**31 - 1
 
 
 class _Numbered(tf.lookup.KeyValueTensorInitializer):
-    """Entries with their numbers, which are counted where a table is made, and not saved."""
+    """Maps each entry to its index. The indices are computed on loading instead of saved."""
 
     def __init__(self, entries: list[str] | list[bytes]):
         self._entries = tf.constant(entries)
@@ -38,21 +39,20 @@ class _Numbered(tf.lookup.KeyValueTensorInitializer):
 
 
 class Tokenizer(tf.Module):
-    """What the tokenizers share: the vocabulary table and the ids behind it.
+    """Base class of the tokenizers.
 
-    Ids from 0 to `vocab_size` - 1 are the lines of the vocabulary, the `num_oov_buckets` after them
-    are shared by unknown tokens (`tf.strings.to_hash_bucket_fast` of the token), and `padding_id`
-    comes after those, so that an embedding table of `num_ids` rows has none for it.
+    Ids from 0 to `vocab_size` - 1 are the lines of the vocabulary. Unknown tokens are hashed by
+    `tf.strings.to_hash_bucket_fast` to the `num_oov_buckets` ids after these. `padding_id` comes
+    last and has no row in the embedding table.
 
     Attributes:
-        name: "subword" or "sentencepiece".
-        path: The vocabulary file that was read.
-        asset: The same file as a `tf.saved_model.Asset`; an exported module that has the tokenizer
-            as an attribute holds a copy.
-        vocab_size: Entries of the vocabulary.
-        num_oov_buckets: Ids that unknown tokens share.
-        num_ids: Both together: rows of the embedding table.
-        padding_id: The id that no token has; equal to `num_ids`.
+      name: "subword", "sentencepiece" or "wordpiece".
+      path: the vocabulary file.
+      asset: the vocabulary file as a `tf.saved_model.Asset`, so that exported modules contain it.
+      vocab_size: number of entries of the vocabulary.
+      num_oov_buckets: number of ids for unknown tokens.
+      num_ids: `vocab_size` + `num_oov_buckets`, the rows of the embedding table.
+      padding_id: id of padding; equal to `num_ids`.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Tokenizer(tf.Module):
         super().__init__(name=name)
         if num_oov_buckets < 1:
             raise ValueError(
-                "Unknown tokens need at least one id. Received: "
-                f"num_oov_buckets={num_oov_buckets!r}. Pass 1 or more; the paper has 1000."
+                f"num_oov_buckets must be at least 1. Received: {num_oov_buckets!r}. "
+                "The paper uses 1000."
             )
         self.path = os.fspath(path)
         self.asset = tf.saved_model.Asset(self.path)
@@ -79,60 +79,60 @@ class Tokenizer(tf.Module):
 
     @property
     def asset_path(self) -> tf.Tensor:
-        """string []: where the vocabulary file is, also in a module that was loaded."""
+        """Path of the vocabulary file, string `[]`. In a loaded module: its copy of the file."""
         return self.asset.asset_path
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Cuts texts into tokens.
+        """Split texts into tokens.
 
         Args:
-            strings: string [B], any bytes.
+          strings: string `[B]`, any bytes.
 
         Returns:
-            string [B, (T)].
+          string `[B, (T)]`.
         """
         raise NotImplementedError
 
     def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Cuts texts into tokens and looks up their ids.
+        """Split texts into tokens and return their ids.
 
         Args:
-            strings: string [B], any bytes.
+          strings: string `[B]`, any bytes.
 
         Returns:
-            int32 [B, (T)], the ids of `tokenize(strings)`, below `num_ids`.
+          int32 `[B, (T)]`, the ids of `tokenize(strings)`, below `num_ids`.
         """
         raise NotImplementedError
 
     def flat_ids(
         self, texts: Sequence[str] | Sequence[bytes], max_tokens: int, *, keeps_last: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of texts as arrays, outside of a graph.
+        """Return token ids as numpy arrays.
 
         Args:
-            texts: Any strings, or any bytes; half an emoji is read as U+FFFD.
-            max_tokens: Longer texts are cut.
-            keeps_last: Whether they lose their start, and not their end.
+          texts: strings or bytes. Surrogates (half an emoji, for example) are read as U+FFFD.
+          max_tokens: longer texts are cut.
+          keeps_last: whether long texts lose their first tokens instead of their last ones.
 
         Returns:
-            `(ids, row_splits)`: int32 [all tokens], the texts one behind the other, and int64
-            [B + 1], where each begins and ends.
+          `(ids, row_splits)`: int32 `[all tokens]`, the texts one after another, and int64
+          `[B + 1]`, their boundaries.
         """
-        whole = [whole_characters(text) if isinstance(text, str) else text for text in texts]
-        ids = self.token_ids(whole)
+        valid_texts = [whole_characters(text) if isinstance(text, str) else text for text in texts]
+        ids = self.token_ids(valid_texts)
         ids = ids[:, -max_tokens:] if keeps_last else ids[:, :max_tokens]
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def count_unknown(self, ids: np.ndarray) -> int:
-        """How many of the ids, int `[tokens]`, are of tokens that the vocabulary does not hold."""
+        """Count the ids, int `[tokens]`, of tokens that are not in the vocabulary."""
         return int(np.count_nonzero(ids >= self.vocab_size))
 
     def bytes_of(self, num_tokens: int) -> int | None:
-        """Bytes of a text that decide its first tokens, whatever follows; None: all of them."""
+        """Return how many bytes of a text suffice to find its first tokens. None means all."""
         return None
 
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        """Returns the text that was cut into `tokens`, one row of what `tokenize` returns."""
+        """Return the text of `tokens`, one row of the result of `tokenize`."""
         raise NotImplementedError
 
     def _ids(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -140,28 +140,28 @@ class Tokenizer(tf.Module):
 
 
 class SubwordTokenizer(Tokenizer):
-    """The paper's subwords: the longest known prefix first, an unknown character by itself.
+    """The paper's subword tokenizer.
 
-    Text is lower-cased and cut into runs as `convert_tf.text.runs` says; every run opens with the
-    word-start marker `\\ufe4f`. When the first character of a run is unknown, the marker is part of
-    its token, so no token is a lone marker; the id is that of the character.
-    `detokenize(tokenize(text))` is the lower-cased text, for every valid UTF-8 text.
+    Text is lower-cased and split into runs (`convert_tf.text.runs`), each with the word-start
+    marker `\\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
+    character is a token. If the first character of a run is unknown, its token includes the marker,
+    but its id is that of the character. So the marker is never a token.
+    `detokenize(tokenize(text))` is the lower-cased text, for all valid UTF-8.
 
     Args:
-        path: A vocabulary that `convert-tf vocabulary` wrote.
-        num_oov_buckets: Ids that unknown characters share.
+      path: vocabulary written by `convert-tf vocabulary`.
+      num_oov_buckets: number of ids for unknown characters.
 
     Raises:
-        VocabularyError: The file is not a subword vocabulary.
+      VocabularyError: if the file is not a subword vocabulary.
 
-    ```python
-    tokenizer = SubwordTokenizer("vocab.txt")
-    tokenizer.tokenize(["Hello there!"])  # [["\\ufe4fhello", "\\ufe4fthere", "\\ufe4f!"]]
-    tokenizer.token_ids(["Hello there!"])
-    ```
+    Example:
+      tokenizer = SubwordTokenizer("vocab.txt")
+      tokenizer.tokenize(["Hello there!"])  # [["\\ufe4fhello", "\\ufe4fthere", "\\ufe4f!"]]
+      tokenizer.token_ids(["Hello there!"])
 
-    Reference: arXiv 1911.03688 §3.1. The paper does not say how spaces are kept; this follows the
-    tokens that its published modules gave.
+    Reference: arXiv 1911.03688 §3.1. Spaces are treated as in the modules that the authors
+    published, because the paper does not describe them.
     """
 
     def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
@@ -179,24 +179,24 @@ class SubwordTokenizer(Tokenizer):
         )
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        pieces, lone, row_splits = self._cut(strings)
-        follows_lone = tf.concat([[False], lone], axis=0)[:-1]
-        tokens = tf.strings.join([tf.where(follows_lone, WORD_START, ""), pieces])
+        pieces, is_marker, row_splits = self._cut(strings)
+        follows_marker = tf.concat([[False], is_marker], axis=0)[:-1]
+        tokens = tf.strings.join([tf.where(follows_marker, WORD_START, ""), pieces])
         return tf.RaggedTensor.from_row_splits(
-            tf.boolean_mask(tokens, ~lone), row_splits, validate=False
+            tf.boolean_mask(tokens, ~is_marker), row_splits, validate=False
         )
 
     def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        pieces, lone, row_splits = self._cut(strings)
-        ids = self._ids(tf.boolean_mask(pieces, ~lone))
+        pieces, is_marker, row_splits = self._cut(strings)
+        ids = self._ids(tf.boolean_mask(pieces, ~is_marker))
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
     def bytes_of(self, num_tokens: int) -> int:
-        """Bytes of a text that decide its first tokens, whatever follows.
+        """Return how many bytes of a text suffice to find its first tokens.
 
-        A token stands for no more characters than the longest subword has, and a space before it;
-        a character is at most 4 bytes; where a text ends, that may change its last two tokens.
-        (A Greek sigma before more than so many bytes of accents is not looked after.)
+        A token covers at most the characters of the longest subword and a space. A character has at
+        most 4 bytes. Cutting a text may change its last two tokens. (A Greek sigma followed by
+        extremely many accents is not handled.)
         """
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
@@ -204,26 +204,27 @@ class SubwordTokenizer(Tokenizer):
         return restored_texts("".join(map(tf.compat.as_text, tokens)))[0]
 
     def _cut(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns pieces [N], which of them are lone markers [N], and row splits without those."""
+        """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without these.
+
+        The op cuts off a marker alone if the character after it is unknown.
+        """
         words = runs.split_runs(tf.convert_to_tensor(strings))
         pieces = self._cutter.tokenize(words.values)
-        lone = tf.equal(pieces.values, WORD_START)
-        markers = tf.concat([[0], tf.cumsum(tf.cast(lone, tf.int64))], axis=0)
+        is_marker = tf.equal(pieces.values, WORD_START)
+        markers = tf.concat([[0], tf.cumsum(tf.cast(is_marker, tf.int64))], axis=0)
         row_splits = tf.gather(pieces.row_splits, words.row_splits)
-        return pieces.values, lone, row_splits - tf.gather(markers, row_splits)
+        return pieces.values, is_marker, row_splits - tf.gather(markers, row_splits)
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece model behind the same interface; unknown pieces are hashed by their text.
+    """SentencePiece tokenizer. `detokenize` drops spaces at the start of a text.
 
     Args:
-        path: A `.model` file, such as `convert-tf vocabulary --tokenizer=sentencepiece` writes.
-        num_oov_buckets: Ids that unknown pieces share.
+      path: `.model` file, for example from `convert-tf vocabulary --tokenizer=sentencepiece`.
+      num_oov_buckets: number of ids for unknown pieces.
 
     Raises:
-        VocabularyError: The file is not a SentencePiece model.
-
-    `detokenize` gives the text as TensorFlow Text decodes it: without spaces at its start.
+      VocabularyError: if the file is not a SentencePiece model.
     """
 
     def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
@@ -234,9 +235,8 @@ class SentencePieceTokenizer(Tokenizer):
             entries = cutter.id_to_string(tf.range(cutter.vocab_size())).numpy().tolist()
         except tf.errors.OpError as error:
             raise VocabularyError(
-                "A tokenizer is read from a subword vocabulary or a SentencePiece model. Received: "
-                f"{os.fspath(path)}, which is neither ({error.message.splitlines()[0]}). "
-                "Learn one with convert-tf vocabulary."
+                f"{os.fspath(path)} is neither a subword vocabulary nor a SentencePiece model "
+                f"({error.message.splitlines()[0]}). Learn one with convert-tf vocabulary."
             ) from None
         super().__init__(path, entries, num_oov_buckets=num_oov_buckets, name="sentencepiece")
         self._cutter = cutter

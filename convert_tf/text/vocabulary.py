@@ -1,8 +1,7 @@
-r"""The subword vocabulary file: one subword a line, in UTF-8; the line's number from 0 is its id.
+r"""Subword vocabulary files: one subword per line, in UTF-8. Line numbers from 0 are the ids.
 
-A subword may hold any character: backslash, newline, carriage return and other characters at which
-a reader might break the line, or which it might take for the mark of an encoding, are written `\\`,
-`\n`, `\r` and `\uXXXX`.
+A subword may contain any character. Backslash, newline, carriage return and other characters that a
+reader may take as a line break or byte order mark are written as `\\`, `\n`, `\r` and `\uXXXX`.
 """
 
 import os
@@ -13,7 +12,7 @@ from convert_tf.storage.content import HEAD_BYTES, compression, known_content
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
-# Beside a WordPiece vocabulary: whether letters are lower-cased.
+# In the folder of a WordPiece vocabulary; says whether to lower-case letters.
 SETTINGS_FILE = "tokenizer_config.json"
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -26,26 +25,27 @@ _TELLING_LINES = 100
 _SCORED = re.compile(r".*\t-?\d+(\.\d+)?([eE]-?\d+)?")
 _MERGE = re.compile(r"[^ ]+ [^ ]+")
 _MARKS = {"\u2581": "SentencePiece", "\u0120": "byte-level BPE"}
-# Subwords are of letters and digits, or of punctuation and spaces; their tabs are escaped.
+# A tab, or white space between letters, never occurs in the file: tabs are escaped, and subwords
+# consist either of letters and digits or of punctuation and spaces.
 _TEXT = re.compile(r"\t|[^\W_]\s+[^\W_]")
 _LEARN = "Pass the vocab.txt that convert-tf vocabulary wrote."
-_BERT = "Of a BERT, pass its vocab.txt."
+_BERT = "For a BERT model, pass its vocab.txt."
 
 
 class VocabularyError(ValueError):
-    """A file is not a subword vocabulary, or a list of subwords cannot be one."""
+    """Error in a vocabulary file or in a list of subwords."""
 
 
 def escape(subword: str) -> str:
-    """Returns the line that stands for a subword."""
+    """Return the line of a subword in the file."""
     return _ESCAPED.sub(lambda match: _SHORT.get(match[0], f"\\u{ord(match[0]):04x}"), subword)
 
 
 def unescape(line: str) -> str:
-    """Returns the subword that a line stands for.
+    """Return the subword of a line of the file.
 
     Raises:
-        VocabularyError: A backslash begins none of the escapes.
+      VocabularyError: if a backslash does not start an escape sequence.
     """
 
     def character(match: re.Match[str]) -> str:
@@ -53,8 +53,8 @@ def unescape(line: str) -> str:
             return chr(int(match[1], 16))
         if match[2] not in _LONG:
             raise VocabularyError(
-                r"A backslash in a vocabulary begins \\, \n, \r or \uXXXX. "
-                f"Received: {line!r}. Write a literal backslash twice."
+                f"{line!r} contains a backslash that does not start "
+                r"\\, \n, \r or \uXXXX. Write a literal backslash twice."
             )
         return _LONG[match[2]]
 
@@ -62,56 +62,52 @@ def unescape(line: str) -> str:
 
 
 def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None:
-    """Checks that texts can be cut into these subwords.
+    """Check that texts can be split into these subwords.
 
     Args:
-        subwords: The vocabulary in the order of ids.
-        source: What the messages call it.
+      subwords: the vocabulary in the order of ids.
+      source: name of the vocabulary in error messages.
 
     Raises:
-        VocabularyError: There are none; one is empty, there twice, the marker alone or holds the
-            marker behind its start; a character is there alone but not as the start of a word.
+      VocabularyError: if there are no subwords; if a subword is empty, a duplicate, only the
+        marker, or contains the marker after its start; if a character is in the vocabulary only
+        without the marker.
     """
     if not subwords:
-        raise VocabularyError(
-            f"A vocabulary holds at least one subword. Received: {source}, which is empty. "
-            "Learn one with convert-tf vocabulary."
-        )
-    first: dict[str, int] = {}
+        raise VocabularyError(f"{source} is empty. Learn a vocabulary with convert-tf vocabulary.")
+    line_of: dict[str, int] = {}
     for number, subword in enumerate(subwords, start=1):
-        if subword in first:
+        if subword in line_of:
             raise VocabularyError(
-                f"Subwords are unique. Received: {subword!r} in lines {first[subword]} and "
-                f"{number} of {source}. Remove one of them."
+                f"{source} contains {subword!r} twice, in lines {line_of[subword]} and {number}. "
+                "Remove one of them."
             )
-        first[subword] = number
+        line_of[subword] = number
         if not subword or subword == WORD_START or subword.rfind(WORD_START) > 0:
             raise VocabularyError(
-                f"A subword is text that may follow one {WORD_START!r}. Received: {subword!r} in "
-                f"line {number} of {source}. Remove the line; is the file a vocabulary?"
+                f"Line {number} of {source} is not a subword: {subword!r}. A subword is some text, "
+                f"with or without {WORD_START!r} before it. Check that the file is a vocabulary."
             )
-    for subword, number in first.items():
-        if len(subword) == 1 and WORD_START + subword not in first:
+    for subword, number in line_of.items():
+        if len(subword) == 1 and WORD_START + subword not in line_of:
             raise VocabularyError(
-                f"A character of the alphabet is also there behind {WORD_START!r}, or old clients "
-                f"misalign tokens and vectors. Received: {subword!r} in line {number} of {source} "
-                f"without {WORD_START + subword!r}. Add that line at the end."
+                f"{source} contains {subword!r} (line {number}) but not {WORD_START + subword!r}. "
+                "Without it, old clients misalign tokens and vectors. Add this line at the end."
             )
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Reads and checks a subword vocabulary.
+    """Read and check a subword vocabulary.
 
     Args:
-        path: The file.
+      path: the file.
 
     Returns:
-        The subwords; the index of each is its id.
+      The subwords in the order of ids.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        VocabularyError: It is not UTF-8, it is another tokenizer's or no vocabulary at all, or
-            `check_subwords` or `unescape` refuse it.
+      FileNotFoundError: if there is no such file.
+      VocabularyError: if the file is not a subword vocabulary.
     """
     source = os.fspath(path)
     with open(path, "rb") as file:
@@ -119,51 +115,44 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        what = known_content(content[:HEAD_BYTES])
-        named = f" (it is {what[0]})" if what else ""
+        content_kind = known_content(content[:HEAD_BYTES])
+        description = f" (it is {content_kind[0]})" if content_kind else ""
         if kind := compression(content):
-            named = f" (it is compressed, .{kind}; decompress it)"
+            description = f" (it is compressed, .{kind}; decompress it)"
         raise VocabularyError(
-            f"A subword vocabulary is UTF-8 text. Received: {source}, which is not from byte "
-            f"{error.start} on{named}. Pass the vocab.txt that convert-tf vocabulary wrote."
+            f"{source} is not UTF-8 text from byte {error.start} on{description}. {_LEARN}"
         ) from None
-    if what := known_content(content[:HEAD_BYTES]):
-        raise VocabularyError(
-            f"A subword vocabulary is UTF-8 text. Received: {source}, which is {what[0]}. {_LEARN}"
-        )
+    if content_kind := known_content(content[:HEAD_BYTES]):
+        raise VocabularyError(f"{source} is {content_kind[0]}, not a vocabulary. {_LEARN}")
     return parse_vocabulary(text, source=source)
 
 
 def parse_vocabulary(text: str, *, source: str) -> list[str]:
-    """Checks the content of a vocabulary file.
+    """Parse and check the content of a vocabulary file.
 
     Args:
-        text: The content.
-        source: What the messages call it.
+      text: the content.
+      source: name of the file in error messages.
 
     Returns:
-        The subwords; the index of each is its id.
+      The subwords in the order of ids.
 
     Raises:
-        VocabularyError: `check_subwords` or `unescape` refuse it.
+      VocabularyError: if this is not a subword vocabulary.
     """
-    # Line ends of Windows, and a mark of its editors: both are escaped where a subword has them.
+    # Windows editors add a byte order mark and CRLF. In subwords these characters are escaped.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    if other := other_vocabulary(lines):
-        raise VocabularyError(
-            f"A subword vocabulary is one that convert-tf vocabulary wrote. Received: {source}, "
-            f"which is {other[0]}. {other[1]}"
-        )
+    if other := _other_vocabulary(lines):
+        raise VocabularyError(f"{source} is {other[0]}, not a vocabulary of convert-tf. {other[1]}")
     subwords = [_unescaped(line, number, source) for number, line in enumerate(lines, 1)]
     check_subwords(subwords, source=source)
     if not any(subword.startswith(WORD_START) for subword in subwords):
         raise VocabularyError(
-            f"Every word begins with a subword that {WORD_START!r} marks. Received: {source}, of "
-            f"{len(lines):,} lines without it: the vocabulary of another tokenizer, or a list of "
-            "words. Pass the vocab.txt that convert-tf vocabulary wrote."
+            f"None of the {len(lines):,} lines of {source} starts with {WORD_START!r}, so it is "
+            f"the vocabulary of another tokenizer or a list of words. {_LEARN}"
         )
     return subwords
 
@@ -172,28 +161,31 @@ def _unescaped(line: str, number: int, source: str) -> str:
     try:
         return unescape(line)
     except VocabularyError as error:
-        raise VocabularyError(f"{error} It is line {number} of {source}.") from None
+        raise VocabularyError(f"Line {number} of {source}: {error}") from None
 
 
-def other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
-    """What a file is that is no subword vocabulary, and what to pass instead; else None.
+def _other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
+    """Recognise vocabularies of other tokenizers, and plain text.
 
     Args:
-        lines: Of the file.
+      lines: the lines of the file.
+
+    Returns:
+      A description of the file and advice on what to pass instead; None if it is not recognised.
     """
     start = "\n".join(lines[:_TELLING_LINES])
     first = [line for line in lines[:_TELLING_LINES] if line]
     if re.match(r'\s*\{\s*"[^"\n]+"\s*:', start):
         if '"added_tokens"' in start or '"model"' in start:
             return "a tokenizer.json of Hugging Face", f"{_BERT} {_LEARN}"
-        return "JSON, as a vocab.json of token ids", _LEARN
+        return "JSON (a vocab.json of token ids, perhaps)", _LEARN
     if first and all(_SCORED.fullmatch(line) for line in first):
-        return "a list of SentencePiece's pieces (.vocab)", "Pass the .model beside it."
+        return "a list of SentencePiece's pieces (.vocab)", "Pass the .model file instead."
     if start.startswith("#version:") or (first and all(_MERGE.fullmatch(line) for line in first)):
         return "a list of merges (merges.txt)", _LEARN
     for mark, tokenizer in _MARKS.items():
         if sum(line.startswith(mark) for line in first) * 5 > len(first):
-            return f"of another tokenizer ({tokenizer}), which marks words with {mark!r}", _LEARN
+            return f"the vocabulary of another tokenizer ({tokenizer})", _LEARN
     for number, line in enumerate(lines, 1):
         if _TEXT.search(line):
             return (
@@ -204,15 +196,15 @@ def other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
 
 
 def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:
-    """Checks subwords and writes them, all or none.
+    """Check subwords and write them to a file.
 
     Args:
-        path: The file.
-        subwords: In the order of ids.
+      path: the file.
+      subwords: the vocabulary in the order of ids.
 
     Raises:
-        VocabularyError: `check_subwords` refuses them.
-        FileWriteError: The file could not be written.
+      VocabularyError: if `check_subwords` refuses the subwords.
+      FileWriteError: if the file cannot be written.
     """
     subwords = list(subwords)
     check_subwords(subwords)

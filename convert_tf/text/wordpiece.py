@@ -1,13 +1,13 @@
-"""BERT's WordPiece tokenizer inside the graph, for the `vocab.txt` of a published model.
+"""BERT's WordPiece tokenizer as TensorFlow ops, for the `vocab.txt` of published models.
 
-The ids are those of Hugging Face's `BertTokenizer`, but for one thing: text is text. A literal
-`[MASK]` in it is cut like any other, and is not the special token of that name.
+The ids equal those of Hugging Face's `BertTokenizer`, with one exception: special tokens in a text,
+such as a literal `[MASK]`, are split like any other text.
 
-Text is cleaned (control characters and U+FFFD go, white space becomes a space), Chinese characters
-become words of their own, accents are stripped (uncased models), letters lower-cased, and words cut
-at white space and around punctuation. A word is cut into the longest known prefix and, marked `##`,
-the longest known pieces behind; a word for which that fails, or of more than 100 characters, is one
-[UNK].
+The tokenizer removes control characters and U+FFFD and turns white space into spaces. It makes
+each Chinese character a word. For uncased models it strips accents and lower-cases letters. It then
+splits words at white space and around punctuation. A word is cut greedily into the longest known
+pieces; all but the first have the prefix `##`. If this fails, or if the word has more than 100
+characters, the word becomes [UNK].
 
 Reference: arXiv 1810.04805 §3; the tokenizer that was published with it.
 """
@@ -32,7 +32,7 @@ _UNKNOWN = "[UNK]"
 
 _ANY_LENGTH = 2**31 - 1
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"
-# The characters that are not there, and those of `\p{C}` that are not white space.
+# U+FFFD and control characters. White space is replaced before.
 _REMOVED = r"[\x{FFFD}\p{C}]"
 _CHINESE = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}"
@@ -42,35 +42,34 @@ _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 
 
 def is_wordpiece_vocabulary(first_bytes: bytes) -> bool:
-    """Whether a file that begins so is a WordPiece vocabulary: BERT's begin with `[PAD]`."""
+    """Tell from its first bytes whether a file is a WordPiece vocabulary."""
     first_bytes = first_bytes.removeprefix(codecs.BOM_UTF8)
     return first_bytes.startswith((b"[PAD]", b"[UNK]", b"[CLS]", b"[unused"))
 
 
 class WordPieceTokenizer(Tokenizer):
-    """BERT's tokenizer behind the interface of the others; no id is shared by hashing.
+    """BERT's tokenizer. Unknown words become [UNK]; there are no hashed ids.
 
-    The special tokens are entries of the vocabulary that no text is cut into, [UNK] apart.
-    `padding_id` is `vocab_size`, as of the other tokenizers, and not the vocabulary's [PAD].
+    Except for [UNK], special tokens never occur in the result. `padding_id` is `vocab_size`, as in
+    the other tokenizers, and not the id of [PAD].
 
     Args:
-        path: A `vocab.txt`; a `tokenizer_config.json` beside it says whether letters are
-            lower-cased and accents stripped. Without one, a vocabulary without capital letters is
-            taken for an uncased one.
+      path: a `vocab.txt`. If there is a `tokenizer_config.json` in the same folder, it decides
+        about lower-casing and accents. Otherwise a vocabulary without capital letters is taken as
+        uncased.
 
     Raises:
-        VocabularyError: The file is not a WordPiece vocabulary.
+      VocabularyError: if the file is not a WordPiece vocabulary.
 
-    ```python
-    tokenizer = WordPieceTokenizer("vocab.txt")
-    tokenizer.tokenize(["Hello embeddings!"])  # [["hello", "em", "##bed", "##ding", "##s", "!"]]
-    ```
+    Example:
+      tokenizer = WordPieceTokenizer("vocab.txt")
+      tokenizer.tokenize(["Hello embeddings!"])  # [["hello", "em", "##bed", "##ding", "##s", "!"]]
     """
 
     def __init__(self, path: str | os.PathLike[str]):
         entries = _read_entries(path)
-        # The table of the interface wants a bucket for tokens outside the vocabulary. None gets
-        # there: [UNK] is one of the entries.
+        # The lookup table needs at least one bucket, but nothing is hashed: unknown words are
+        # [UNK], which is an entry.
         super().__init__(path, entries, num_oov_buckets=1, name="wordpiece")
         self.num_oov_buckets = 0
         self.num_ids = self.padding_id = self.vocab_size
@@ -98,7 +97,7 @@ class WordPieceTokenizer(Tokenizer):
         return int(np.count_nonzero(ids == self._unknown_id))
 
     def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        """Words with single spaces between them: what was cleaned away does not come back."""
+        """Return the words, separated by single spaces. Removed characters are lost."""
         text = " ".join(map(tf.compat.as_text, tokens))
         return text.replace(" " + SUFFIX_INDICATOR, "")
 
@@ -112,7 +111,7 @@ class WordPieceTokenizer(Tokenizer):
             text = tf_text.normalize_utf8(text, "NFD")
             text = tf.strings.regex_replace(text, r"\p{Mn}", "")
         if self.lower_case:
-            # Letter by letter: a final sigma is a sigma like any other.
+            # BERT lower-cases letter by letter, so a final sigma does not become ς.
             text = runs.lower(tf.strings.regex_replace(text, "Σ", "σ"))
         text = tf.strings.regex_replace(text, _PUNCTUATION, r" \0 ")
         words = tf.strings.split(text)
@@ -128,45 +127,44 @@ def _read_entries(path: str | os.PathLike[str]) -> list[str]:
         entries = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise VocabularyError(
-            f"A WordPiece vocabulary is UTF-8 text. Received: {source}, which is not from byte "
-            f"{error.start} on. Pass the vocab.txt of a BERT model."
+            f"{source} is not UTF-8 text (invalid byte {error.start}). Pass the vocab.txt of a "
+            "BERT model."
         ) from None
     if entries[-1] == "":
         entries.pop()
     if _UNKNOWN not in entries:
         raise VocabularyError(
-            f"A WordPiece vocabulary holds [UNK]. Received: {source}, without it. Pass the "
-            "vocab.txt of a BERT model."
+            f"{source} has no [UNK], so it is not a WordPiece vocabulary. Pass the vocab.txt of a "
+            "BERT model."
         )
     if len(set(entries)) != len(entries):
-        double = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
+        duplicate = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
         raise VocabularyError(
-            f"The entries of a WordPiece vocabulary are unique. Received: {double!r} twice in "
-            f"{source}. Pass the vocab.txt of a BERT model."
+            f"{source} contains {duplicate!r} twice. Pass the vocab.txt of a BERT model."
         )
     return entries
 
 
 def _read_settings(path: str | os.PathLike[str], entries: list[str]) -> dict[str, bool]:
-    """`do_lower_case`, `strip_accents` and `tokenize_chinese_chars` of a vocabulary."""
+    """Return `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` of a vocabulary."""
     file = Path(path).parent / SETTINGS_FILE
-    stated = {}
+    settings = {}
     if file.is_file():
         try:
-            stated = parsed_json(file.read_text(encoding="utf-8"))
-            if not isinstance(stated, dict):
-                raise ValueError("which is no JSON object")
+            settings = parsed_json(file.read_text(encoding="utf-8"))
+            if not isinstance(settings, dict):
+                raise ValueError("not a JSON object")
         except ValueError as error:
             raise VocabularyError(
-                f"{SETTINGS_FILE} must hold JSON. Received: {file} ({error}). Copy it again, or "
-                "remove it to take the casing from the vocabulary."
+                f"{file} is damaged ({error}). Copy it again, or delete it to take the casing from "
+                "the vocabulary."
             ) from error
     words = (entry for entry in entries if not entry.startswith("["))
     is_uncased = not any(entry != entry.lower() for entry in words)
-    lower_case = bool(stated.get("do_lower_case", is_uncased))
-    strip_accents = stated.get("strip_accents")
+    lower_case = bool(settings.get("do_lower_case", is_uncased))
+    strip_accents = settings.get("strip_accents")
     return {
         "do_lower_case": lower_case,
         "strip_accents": lower_case if strip_accents is None else bool(strip_accents),
-        "tokenize_chinese_chars": bool(stated.get("tokenize_chinese_chars", True)),
+        "tokenize_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
     }

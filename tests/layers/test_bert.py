@@ -73,5 +73,5 @@ def test_masked_keys_are_never_read():
 
 
 def test_heads_must_divide_the_width():
-    with pytest.raises(ValueError, match=r"multiple of num_heads\. Received: width 6, num_heads 4"):
+    with pytest.raises(ValueError, match=r"input \(6\) is not a multiple of num_heads \(4\)"):
         BertAttention(4).build((None, None, 6))

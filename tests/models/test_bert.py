@@ -16,7 +16,7 @@ from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer, vocabulary_path
 from convert_tf.config.bert import BERT_PRESETS, BertConfig, bert_preset
-from convert_tf.models.bert import BackboneTrunk, BertTrunk, surrounded, use_exact_gelu
+from convert_tf.models.bert import BackboneTrunk, BertTrunk, surround, use_exact_gelu
 
 SMALL = bert_preset(
     "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",
@@ -60,14 +60,14 @@ def _arrays(result) -> list[np.ndarray]:
 
 def test_texts_stand_between_special_tokens():
     contexts = one_per_row([[1, 2, 3], [4], []], PADDING)
-    rows, segments, mask = _arrays(surrounded(contexts, config=SMALL))
+    rows, segments, mask = _arrays(surround(contexts, config=SMALL))
     np.testing.assert_array_equal(
         rows, [[START, 1, 2, 3, START], [START, 4, START, 0, 0], [START, START, 0, 0, 0]]
     )
     np.testing.assert_array_equal(segments, np.zeros((3, 5)))
     np.testing.assert_array_equal(mask.sum(1), [5, 3, 2])
     candidates = one_per_row([[5], [6, 7], []], PADDING)
-    rows, segments, mask = _arrays(surrounded(contexts, candidates, config=SMALL))
+    rows, segments, mask = _arrays(surround(contexts, candidates, config=SMALL))
     np.testing.assert_array_equal(
         rows,
         [
@@ -87,7 +87,7 @@ def test_each_text_of_a_pair_is_surrounded():
     config = BertConfig(**{**SMALL.to_dict(), "surrounds_each": True, "separator_id": 15})
     contexts, candidates = [[1, 2, 3], [4], [], [*range(10), 1]], [[5], [], [6, 7], [8, 9]]
     rows, segments, mask = _arrays(
-        surrounded(*(one_per_row(t, PADDING) for t in (contexts, candidates)), config=config)
+        surround(*(one_per_row(t, PADDING) for t in (contexts, candidates)), config=config)
     )
     for i, (c, y) in enumerate(zip(contexts, candidates, strict=True)):
         first, second = [START, *c[-10:], 15], [START, *y, 15]
@@ -95,7 +95,7 @@ def test_each_text_of_a_pair_is_surrounded():
         assert mask[i].sum() == length <= 16
         np.testing.assert_array_equal(rows[i][:length], first + second)
         np.testing.assert_array_equal(segments[i][:length], [0] * len(first) + [1] * len(second))
-    alone = np.asarray(surrounded(np.array([[2, 3]]), config=config)[0])
+    alone = np.asarray(surround(np.array([[2, 3]]), config=config)[0])
     np.testing.assert_array_equal(alone, [[START, 2, 3, 15]])
 
 
@@ -111,22 +111,22 @@ def test_trunks_that_do_not_say_it_have_one_token_between():
 
 def test_start_and_separator_may_differ():
     config = BertConfig(**{**SMALL.to_dict(), "separator_id": 1})
-    rows = np.asarray(surrounded(np.array([[2, 3]]), np.array([[4]]), config=config)[0])
+    rows = np.asarray(surround(np.array([[2, 3]]), np.array([[4]]), config=config)[0])
     np.testing.assert_array_equal(rows, [[START, 2, 3, 1, 4, 1]])
 
 
 def test_what_is_too_long_loses_its_oldest_tokens():
     """Of 16 positions 3 are [S]."""
     context = np.arange(14, dtype="int32")[None] % 10
-    rows, _, mask = _arrays(surrounded(context, np.array([[7, 8, 9]]), config=SMALL))
+    rows, _, mask = _arrays(surround(context, np.array([[7, 8, 9]]), config=SMALL))
     np.testing.assert_array_equal(
         rows, [[START, *context[0, -10:], START, 7, 8, 9, START]]
     )  # fmt: skip
     assert mask.all()
-    alone = np.asarray(surrounded(np.arange(17)[None] % 10, config=SMALL)[0])
+    alone = np.asarray(surround(np.arange(17)[None] % 10, config=SMALL)[0])
     np.testing.assert_array_equal(alone, [[START, *(np.arange(3, 17) % 10), START]])
     candidate = np.arange(15, dtype="int32")[None] % 10
-    rows, segments, _ = _arrays(surrounded(context, candidate, config=SMALL))
+    rows, segments, _ = _arrays(surround(context, candidate, config=SMALL))
     np.testing.assert_array_equal(rows, [[START, START, *candidate[0, :13], START]])
     np.testing.assert_array_equal(segments, [[0, 0, *[1] * 14]])
 
@@ -156,7 +156,7 @@ def test_padding_and_batch_mates_change_nothing(trunk):
 def test_candidate_of_a_pair_has_the_second_segment(trunk):
     """A pair is not the text of both: only the segments differ."""
     joint = _arrays(trunk.joint_sequence(np.array([[1, 2]]), np.array([[3]])))[0]
-    rows, segments, mask = surrounded(np.array([[1, 2]]), np.array([[3]]), config=SMALL)
+    rows, segments, mask = surround(np.array([[1, 2]]), np.array([[3]]), config=SMALL)
     flat = np.asarray(trunk(rows, segments * 0, mask))
     assert np.abs(joint - flat).max() > 1e-2
 

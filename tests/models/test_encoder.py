@@ -390,7 +390,7 @@ def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
 def test_a_model_does_not_start_from_a_deeper_one_or_another_shape(small_config, make_encoder):
     encoder = make_encoder(small_config)
     shallow = DualEncoder(dataclasses.replace(small_config, max_relative_attention=(2,)))
-    with pytest.raises(ValueError, match="2 blocks for 1"):
+    with pytest.raises(ValueError, match="Cannot copy 2 blocks into a model with 1"):
         shallow.start_from(encoder)
     with pytest.raises(ValueError, match="shape"):
         DualEncoder(dataclasses.replace(small_config, max_relative_attention=(3, 5))).start_from(

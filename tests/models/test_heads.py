@@ -8,7 +8,7 @@ from support import naive_heads
 from support.layer_checks import check_layer
 from support.model_cases import fill_weights
 
-from convert_tf.layers.text_reduction import REDUCTIONS, Reduction
+from convert_tf.layers.reduction import REDUCTIONS, Reduction
 from convert_tf.models.heads import (
     POLY_VARIANTS,
     BiHead,
@@ -328,8 +328,8 @@ def test_golden_values():
 @pytest.mark.parametrize(
     ("make", "rule"),
     [
-        (lambda: Reduction("sum"), "A reduction must be one of"),
-        (lambda: PolyHead(variant="best"), "variant must be one of"),
+        (lambda: Reduction("sum"), "'sum' is not a reduction"),
+        (lambda: PolyHead(variant="best"), "'best' is not a variant"),
         (lambda: PolyHead(num_codes=0), "num_codes must be from 1 to 360"),
         (lambda: PolyHead(num_codes=361), "num_codes must be from 1 to 360"),
     ],

@@ -161,10 +161,10 @@ def test_every_character_is_also_a_word_start():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({}, "Received: none"),
+        ({}, "no words to learn"),
         ({"word": 300}, "Received: 'word'"),
-        ({WORD_START: 300}, "followed by other characters"),
-        ({WORD_START + "a" + WORD_START: 300}, "followed by other characters"),
+        ({WORD_START: 300}, "must start with the marker"),
+        ({WORD_START + "a" + WORD_START: 300}, "not contain it again"),
         ({WORD_START + "rare": 1}, "lower alphabet_min_count"),
     ],
 )

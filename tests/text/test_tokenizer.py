@@ -184,7 +184,7 @@ def test_number_of_buckets_is_kept(vocabulary):
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=3)
     ids = tokenizer.token_ids(["qxzjkvyu\U00012000"]).values.numpy() - tokenizer.vocab_size
     assert set(ids) == {0, 1, 2}
-    with pytest.raises(ValueError, match="num_oov_buckets=0"):
+    with pytest.raises(ValueError, match=r"num_oov_buckets must be at least 1\. Received: 0"):
         load_tokenizer(vocabulary, num_oov_buckets=0)
 
 
@@ -292,7 +292,7 @@ def test_load_tells_the_kinds_apart(vocabulary, piece_model):
 @pytest.mark.parametrize("content", [b"", b"\n\nwords\n", b"\n\x0e\n\x05<unk>\x15", b"\xff\xd8"])
 def test_load_refuses_other_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(VocabularyError, match=r"Received: .*file"):
+    with pytest.raises(VocabularyError, match="file is (empty|not UTF-8|neither a subword vocabulary nor)"):
         load_tokenizer(tmp_path / "file")
 
 

@@ -48,16 +48,32 @@ def test_golden_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "which is empty"),
-        (b"the\n\nof\n", "Received: '' in line 2"),
-        (b"the\nof\nthe\n", "'the' in lines 1 and 3"),
-        (b"the\n\xff\xfe\n", "not from byte 4 on"),
-        (b"\x89PNG\r\n", "not from byte 0 on"),
-        ("﹏\n".encode(), "Received: '\ufe4f' in line 1"),
-        ("a﹏b\n".encode(), "may follow one"),
-        (b"ab\na\n", "'a' in line 2 .* without '\ufe4fa'"),
-        (b"a\\x\n", r"A backslash in a vocabulary"),
-        (b"a\\", r"A backslash in a vocabulary"),
+        (b"", r"vocab\.txt is empty"),
+        (b"the\n\nof\n", "Line 2 of .* is not a subword: ''"),
+        (b"the\nof\nthe\n", "'the' twice, in lines 1 and 3"),
+        (b"the\n\xff\xfe\n", "not UTF-8 text from byte 4 on"),
+        (b"\x89PNG\r\n", "not UTF-8 text from byte 0 on"),
+        ("﹏\n".encode(), "Line 1 of .* is not a subword: '\ufe4f'"),
+        ("a﹏b\n".encode(), "Line 1 of .* is not a subword: 'a\ufe4fb'"),
+        (b"ab\na\n", r"'a' \(line 2\) but not '\ufe4fa'"),
+        (b"a\\x\n", r"Line 1 of .*: 'a\\\\x' contains a backslash"),
+        (b"a\\", "contains a backslash"),
+        (b"a\nb\\x", r"Line 2 of .*vocab\.txt: 'b\\\\x' contains a backslash"),
+        (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\)\. Pass the \.model"),
+        (b'{"version": "1.0", "added_tokens": []}', r"tokenizer\.json of Hugging Face.*vocab\.txt"),
+        (b'{\n  "version": "1.0",\n  "added_tokens": []\n}', r"tokenizer\.json of Hugging Face"),
+        (b'{"hello": 1, "there": 2}', r"JSON \(a vocab\.json"),
+        (b"#version: 0.2\nt h\nth e</w>\n", r"merges \(merges\.txt\)"),
+        (b"t h\nth e\n", r"merges \(merges\.txt\)"),
+        ("▁the\n▁of\ns\n".encode(), r"another tokenizer \(SentencePiece\)"),
+        ("Ġthe\nĠof\ns\n".encode(), r"another tokenizer \(byte-level BPE\)"),
+        (b"hello there\nhow are you?\n", "text, with a space.*line 1.*convert-tf vocabulary"),
+        ("﹏a\na\nhow are you?\n".encode(), "text, with a space.*line 3.*convert-tf vocabulary"),
+        (b"the 1234 times\nof 99\n", "text, with a space"),
+        (b"hello\nthere\n", "None of the 2 lines .*another tokenizer or a list of words"),
+        (gzip.compress("﹏a\na\n".encode(), mtime=0), r"from byte 1 on \(it is compressed, \.gz"),
+        ("﹏a\na\n".encode("utf-16"), "not UTF-8 text from byte 0 on"),
+        (b"{\0}\0\n\0", "is text in UTF-16LE, not a vocabulary"),
     ],
 )
 def test_refuses_other_files(tmp_path, content, message):
@@ -79,36 +95,6 @@ def test_line_ends_and_marks_of_other_systems_are_read(tmp_path, change):
     assert read_vocabulary(tmp_path / "other.txt") == subwords
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\)\. Pass the \.model"),
-        (b'{"version": "1.0", "added_tokens": []}', r"tokenizer\.json of Hugging Face.*vocab\.txt"),
-        (b'{\n  "version": "1.0",\n  "added_tokens": []\n}', r"tokenizer\.json of Hugging Face"),
-        (b'{"hello": 1, "there": 2}', r"JSON, as a vocab\.json"),
-        (b"#version: 0.2\nt h\nth e</w>\n", r"merges \(merges\.txt\)"),
-        (b"t h\nth e\n", r"merges \(merges\.txt\)"),
-        ("▁the\n▁of\ns\n".encode(), r"another tokenizer \(SentencePiece\)"),
-        ("Ġthe\nĠof\ns\n".encode(), r"another tokenizer \(byte-level BPE\)"),
-        (b"hello there\nhow are you?\n", "text, with a space.*line 1.*convert-tf vocabulary"),
-        ("﹏a\na\nhow are you?\n".encode(), "text, with a space.*line 3.*convert-tf vocabulary"),
-        (b"the 1234 times\nof 99\n", "text, with a space"),
-        (b"hello\nthere\n", "2 lines without it: .*another tokenizer, or a list of words"),
-        (
-            gzip.compress("﹏a\na\n".encode(), mtime=0),
-            r"not from byte 1 on \(it is compressed, \.gz",
-        ),
-        ("﹏a\na\n".encode("utf-16"), r"not from byte 0 on"),
-        (b"{\0}\0\n\0", r"which is text in UTF-16LE"),
-        (b"a\nb\\x", r"A backslash.* It is line 2 of .*vocab\.txt"),
-    ],
-)
-def test_files_that_are_no_vocabulary_are_named(tmp_path, content, message):
-    (tmp_path / "vocab.txt").write_bytes(content)
-    with pytest.raises(VocabularyError, match=message):
-        read_vocabulary(tmp_path / "vocab.txt")
-
-
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         read_vocabulary(tmp_path / "nothing.txt")
@@ -125,12 +111,12 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         patch.setattr(os, "replace", full_disk)
         with pytest.raises(OSError, match="No space"):
             write_vocabulary(path, ["new"])
-    with pytest.raises(VocabularyError, match="unique"):
+    with pytest.raises(VocabularyError, match="'new' twice"):
         write_vocabulary(path, ["new", "new"])
     assert read_vocabulary(path) == ["﹏old"]
     assert os.listdir(tmp_path) == ["vocab.txt"]
 
 
 def test_check_names_its_source():
-    with pytest.raises(VocabularyError, match="Received: the list, which is empty"):
+    with pytest.raises(VocabularyError, match="the list is empty"):
         check_subwords([])

@@ -154,7 +154,7 @@ def test_a_mark_and_line_ends_of_windows(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[PAD]\na\n", r"holds \[UNK\]"),
+        (b"[PAD]\na\n", r"has no \[UNK\]"),
         (b"[PAD]\n[UNK]\na\na\n", "'a' twice"),
         (b"[PAD]\n[UNK]\n\xff\n", "UTF-8 text"),
     ],
@@ -168,5 +168,5 @@ def test_bad_vocabularies_are_named(tmp_path, content, message):
 def test_bad_settings_are_named(tmp_path):
     path = _write(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(VocabularyError, match=r"tokenizer_config\.json must hold JSON"):
+    with pytest.raises(VocabularyError, match=r"tokenizer_config\.json is damaged"):
         load_tokenizer(path)

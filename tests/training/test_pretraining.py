@@ -30,7 +30,7 @@ from convert_tf.data.pretraining_batches import (
     random_responses,
     row_lengths,
 )
-from convert_tf.models.bert import BertTrunk, surrounded
+from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.optimizers import InverseSquareRoot
@@ -118,7 +118,7 @@ def test_rows_are_those_of_the_trunk(surrounds_each):
     found = arranged(_texts(*first, *second), numbers, 4 + numbers, config)
     rows, segments, mask = (
         np.asarray(x)
-        for x in surrounded(*(one_per_row(t, PADDING) for t in (first, second)), config=config)
+        for x in surround(*(one_per_row(t, PADDING) for t in (first, second)), config=config)
     )
     width = rows.shape[1]
     assert found.rows.shape[1] == width == 24
