@@ -36,9 +36,7 @@ def setup_extras():
 
 def test_a_missing_library_is_named_with_what_installs_it():
     with (
-        pytest.raises(
-            MissingLibraryError, match=r"\AX needs the extra \[faiss\] \(.*no_"
-        ),
+        pytest.raises(MissingLibraryError, match=r"\AX needs the extra \[faiss\] \(.*no_"),
         needs("faiss", "X"),
     ):
         import no_such_library

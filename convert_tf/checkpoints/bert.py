@@ -1,8 +1,4 @@
-"""BERT-shaped trunks from folders: our own model directories and Hugging Face's.
-
-A model directory of ours is as `convert_tf.checkpoints.folder` says, with a `BertConfig` in
-`config.json`.
-"""
+"""Loading of BERT-like trunks."""
 
 import os
 from pathlib import Path
@@ -18,19 +14,19 @@ from convert_tf.models.bert import BertTrunk
 def load_bert(
     folder: str | os.PathLike[str], *, dropout: float = 0.0, dtype: str = "float32"
 ) -> tuple[BertTrunk, Path]:
-    """A BERT-shaped trunk with its weights, and the path of its vocabulary.
+    """Load a BERT-like trunk.
 
     Args:
-      folder: a model directory that `convert-tf pretrain` wrote, or a Hugging Face BERT.
+      folder: a run of `convert-tf pretrain`, or a Hugging Face BERT.
       dropout: drop rate in training.
       dtype: precision policy of the trunk's computations.
 
     Returns:
-      `(trunk, vocabulary path)`; give the path to `convert_tf.text.loading.load_tokenizer`.
+      `(trunk, vocabulary path)`. `convert_tf.text.loading.load_tokenizer` takes the path.
 
     Raises:
-      CheckpointError: a model directory is incomplete or damaged, or its vocabulary was exchanged.
-      ValueError: a Hugging Face folder is, or its model is of another kind.
+      CheckpointError: if the folder of a run is incomplete or damaged, or has another vocabulary.
+      ValueError: if a Hugging Face folder is incomplete or damaged, or not a supported BERT.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.HUGGING_FACE:
         return huggingface.load_huggingface(folder, dropout=dropout, dtype=dtype)

@@ -1,14 +1,11 @@
-"""The model directory: `config.json`, the vocabulary, `model.weights.h5`; it stands alone.
+"""Reading and writing of the model in a run: `config.json`, vocabulary, `model.weights.h5`.
 
-In place of `model.weights.h5` it may hold `model.weights.8bit.npz`, a quarter of its size, to carry
-a model from the machine where it was trained (`hub_modules/recipes/rounded.py` writes it).
-
-`sha256.json` has the checksums of its files, and none is read that is not as it was written.
-
-A module that `convert-tf export` wrote can be read in its place; its weights are rounded.
-
-A run's folder is such a directory (the best weights on the dev split); what it resumes from is in
+The model has the best weights on the dev split. The checkpoints from which a run resumes are in
 `convert_tf.training.state`.
+
+Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, a quarter of its size
+(`hub_modules/recipes/rounded.py` writes it). `sha256.json` has the checksums of the files, which
+are checked on reading. Encoders can also be read from modules, which have rounded weights.
 """
 
 import io
@@ -36,9 +33,9 @@ from convert_tf.text.vocabulary import SETTINGS_FILE
 
 WEIGHTS_FILE = "model.weights.h5"
 ROUNDED_WEIGHTS_FILE = "model.weights.8bit.npz"
-# The map to the teacher's vectors, of a distilled model; only training reads it.
+# Linear map from r to the teacher's vectors. Only further training uses it.
 PROJECTION_FILE = "teacher_projection.npy"
-# The map of r to vectors for similarity, which models may have and modules then do.
+# Linear map from r to similarity vectors (optional).
 SIMILARITY_FILE = "similarity_map.npy"
 
 Model = DualEncoder | RankerModel | BertTrunk
@@ -46,32 +43,31 @@ _ConfigT = TypeVar("_ConfigT")
 
 
 def weights_files(folder: str | os.PathLike) -> list[Path]:
-    """The files that hold the weights of a model directory or of a module."""
+    """Return the files that hold the weights of a run or module."""
     if kind_of(folder).is_module:
         return sorted((Path(folder) / "variables").iterdir())
     return [_weights_file(folder)]
 
 
 def _weights_file(folder: str | os.PathLike) -> Path:
-    """The weights of a model directory; the exact ones where there are two kinds, or none."""
+    """Return the file with the weights; the rounded one only if there are no exact weights."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
 
 
 def shown_name(path: str) -> str:
-    """What a card calls a folder: its name, and that of the one above where it is a mere number."""
-    *above, name = Path(path).parts or ("",)
+    """Return the name of a folder in model cards. If it is a number, its parent is included."""
+    *parents, name = Path(path).parts or ("",)
     is_numbered = re.fullmatch(r"\d+|step-\d+", name)
-    return "/".join([*above[-1:], name]) if is_numbered else name
+    return "/".join([*parents[-1:], name]) if is_numbered else name
 
 
 def write_error(path: Path, error: Exception) -> CheckpointError:
-    """What to raise where a checkpoint could not be written."""
+    """Return the exception for a checkpoint that could not be written."""
     reason = str(getattr(error, "strerror", None) or error)
     return CheckpointError(
-        f"A checkpoint must be written whole. Received: {reason} at {path}. "
-        "Nothing was left under that name; free some space or choose another folder, and run the "
-        "same command again."
+        f"The checkpoint {path} could not be written ({reason}), and nothing was left of it. Free "
+        "some space or choose another folder, and run the same command again."
     )
 
 
@@ -85,28 +81,25 @@ def save_checkpoint(
     similarity_map: np.ndarray | None = None,
     is_rounded: bool = False,
 ) -> None:
-    """Writes a model directory; files that are there are replaced one by one, each whole.
+    """Write a model. Existing files are replaced atomically, one by one.
 
     Args:
-      folder: made when it is not there.
-      encoder: whose weights and configuration are written.
-      vocabulary: the vocabulary file, which is copied, with the settings of WordPiece beside it.
+      folder: the folder, which is created if necessary.
+      encoder: the model.
+      vocabulary: the vocabulary file to copy, with the settings of WordPiece in the same folder.
       training: facts about the training, JSON values by name.
-      teacher_projection: float32 `[reduced_dim, teacher_dim]`, the linear map of r to the vectors
-        of a teacher; None for a model without one.
-      similarity_map: float32 `[reduced_dim, dim]`, the linear map of r to vectors for similarity;
-        None for a model without one.
-      is_rounded: whether matrices are stored in 8 bits, as a module of 8 bits has them.
+      teacher_projection: float32 `[reduced_dim, teacher_dim]`, the linear map from r to a teacher's
+        vectors; None for a model without a teacher.
+      similarity_map: float32 `[reduced_dim, dim]`, the linear map from r to similarity vectors;
+        None for a model without them.
+      is_rounded: whether to store matrices in 8 bits.
 
     Raises:
-      CheckpointError: a file could not be written.
+      CheckpointError: if a file cannot be written.
     """
     folder = Path(folder)
     if kind_of(folder).is_module:
-        raise CheckpointError(
-            f"A checkpoint has a folder of its own. Received: {str(folder)!r}, a module. Choose "
-            "another folder."
-        )
+        raise CheckpointError(f"{str(folder)!r} is a module. Choose another folder.")
     vocabulary_bytes = Path(vocabulary).read_bytes()
     facts = {**training, "vocabulary_sha256": checksum([vocabulary_bytes])}
     contents = {VOCABULARY_FILES[encoder.config.tokenizer]: vocabulary_bytes}
@@ -117,7 +110,7 @@ def save_checkpoint(
     if is_rounded:
         contents[ROUNDED_WEIGHTS_FILE] = _rounded_weights(encoder)
     else:
-        # In memory: HDF5 may end the process where it meets a full disk.
+        # Written to memory first, because HDF5 may crash on a full disk.
         weights = _WeightsInMemory()
         encoder.save_weights(weights)
         contents[WEIGHTS_FILE] = weights.getvalue()
@@ -136,7 +129,7 @@ def save_checkpoint(
 
 
 def _rounded_weights(model: Model) -> bytes:
-    """Matrices in 8 bits; a subword table that was trained in 8 bits as training has seen it."""
+    """Return the weights with matrices in 8 bits. The subword table uses its trained range."""
     tables = {}
     for layer in model._flatten_layers():
         if getattr(layer, "quantizer", None) is not None and layer.built:
@@ -154,13 +147,13 @@ def _rounded_weights(model: Model) -> bytes:
 def _load_rounded_weights(model: Model, path: Path) -> None:
     arrays = rounded_arrays(path)
     if wrong := {variable.path for variable in model.weights} ^ arrays.keys():
-        raise ValueError(f"{min(wrong)} is on one side alone")
+        raise ValueError(f"{min(wrong)} is only in the model or only in the file")
     for variable in model.weights:
         variable.assign(arrays[variable.path])
 
 
 class _WeightsInMemory(io.BytesIO):
-    """A file in memory that Keras saves weights to, told by its name."""
+    """File in memory with the name by which Keras recognises the format."""
 
     def __str__(self) -> str:
         return WEIGHTS_FILE
@@ -169,15 +162,15 @@ class _WeightsInMemory(io.BytesIO):
 def read_config(
     folder: str | os.PathLike, parse: Callable[[str], _ConfigT], *expected: Kind
 ) -> _ConfigT:
-    """The configuration of a model directory, or of a module.
+    """Read the configuration of a run or module.
 
     Args:
       folder: the folder.
-      parse: from the text of `config.json` to the configuration.
-      *expected: what the folder must hold one of.
+      parse: function from the text of `config.json` to the configuration.
+      *expected: the allowed kinds of folders.
 
     Raises:
-      CheckpointError: it holds something else, or its configuration is damaged.
+      CheckpointError: if the folder is of another kind, or its configuration is damaged.
     """
     kind_of(folder, *expected)
     path = Path(folder) / CONFIG_FILE
@@ -187,8 +180,7 @@ def read_config(
         return config
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"A module is read further that holds {CONFIG_FILE}. Received: {str(folder)!r}, "
-            f"without {CONFIG_FILE}. Export it again with this version."
+            f"The module {str(folder)!r} has no {CONFIG_FILE}. Export it again with this version."
         ) from error
     except CheckpointError:
         raise
@@ -197,19 +189,19 @@ def read_config(
 
 
 def load_config(folder: str | os.PathLike) -> ModelConfig:
-    """The configuration of a dual encoder's model directory, or of its module.
+    """Return the configuration of a dual encoder.
 
     Raises:
-      CheckpointError: the folder is something else.
+      CheckpointError: if the folder is neither the run nor the module of a dual encoder.
     """
     return read_config(folder, ModelConfig.from_json, Kind.DUAL_ENCODER, Kind.ENCODER_MODULE)
 
 
 def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
-    """Reads the weights of a model directory, or of a dual encoder's module, into `encoder`.
+    """Load the weights of a run, or of an encoder's module, into `encoder`.
 
     Raises:
-      CheckpointError: the file is missing, damaged, or of another shape.
+      CheckpointError: if the file is missing, damaged, or has other shapes.
     """
     reads_module = kind_of(folder).is_module and isinstance(encoder, DualEncoder)
     path = Path(folder) / "variables" if reads_module else _weights_file(folder)
@@ -225,30 +217,29 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
             encoder.load_weights(path)
     except ModuleNotFoundError as error:
         raise CheckpointError(
-            f"A module is read with TensorFlow. Received: {str(folder)!r}, and {error}. Install "
-            "it, or use the folder of a run."
+            f"Reading the module {str(folder)!r} needs TensorFlow ({error}). Install it, or use "
+            "the folder of a run."
         ) from error
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
-            f"The weights must be whole and match {CONFIG_FILE}. Received: {path}: {error}. "
-            "Use another checkpoint or module, or make it again."
+            f"The weights in {path} are damaged or do not match {CONFIG_FILE} ({error}). Use "
+            "another run or module, or make it again."
         ) from error
 
 
 def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
-    """Reads the weights that a run starts from, of either kind of model.
+    """Load the initial weights of a training run from another encoder.
 
-    A multi-context model takes over all of a single-context one, and a deep one all of one with
-    fewer blocks (`DualEncoder.start_from`); a multi-context one gives all that a single-context
-    one has.
+    Either of the two may be multi-context, and the other encoder may have fewer blocks
+    (`DualEncoder.start_from`).
 
     Raises:
-      CheckpointError: a file is missing, damaged, or of another shape.
+      CheckpointError: if a file is missing, damaged, or has other shapes.
     """
     config = load_config(folder)
     is_shallower = len(config.max_relative_attention) < len(encoder.trunk.blocks)
     reads_less = encoder.config.multi_context and not config.multi_context
-    # Modules say what is trained in an order, of which a frozen layer is no part.
+    # Modules number the trainable variables, so a frozen layer would shift the numbers.
     is_frozen = not encoder.trunk.trainable
     if not (is_shallower or reads_less or is_frozen):
         load_weights(encoder, folder)
@@ -259,16 +250,16 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
         encoder.start_from(other)
     except ValueError as error:
         raise CheckpointError(
-            "Initial weights must have the model's shapes. Received: "
-            f"{str(folder)!r}: {error}. Give --model the shapes of that checkpoint, or use another."
+            f"The weights of {str(folder)!r} do not fit the model ({error}). Choose a --model with "
+            "the same shapes, or start from another one."
         ) from error
 
 
 def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarray | None:
-    """The map of `save_checkpoint`; None where there is none, or one to another teacher's vectors.
+    """Return the linear map to the vectors of this teacher; None if there is none.
 
     Raises:
-      CheckpointError: the file is damaged.
+      CheckpointError: if the file is damaged.
     """
     if training_facts(folder).get("teacher") != teacher:
         return None
@@ -276,13 +267,13 @@ def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarr
 
 
 def load_similarity_map(folder: str | os.PathLike) -> np.ndarray | None:
-    """The map of r to vectors for similarity, `[reduced_dim, dim]`; None where there is none.
+    """Return the map from r to similarity vectors, `[reduced_dim, dim]`; None if there is none.
 
     Args:
-      folder: a dual encoder's model directory, or its module.
+      folder: run or module of a dual encoder.
 
     Raises:
-      CheckpointError: the file is damaged.
+      CheckpointError: if the file is damaged.
     """
     if not kind_of(folder).is_module:
         return _load_array(folder, SIMILARITY_FILE)
@@ -292,8 +283,8 @@ def load_similarity_map(folder: str | os.PathLike) -> np.ndarray | None:
         return module_similarity_map(folder)
     except ValueError as error:
         raise CheckpointError(
-            f"The variables of a module must be whole. Received: {os.fspath(folder)!r}: {error}. "
-            "Use another module, or export it again."
+            f"The module {os.fspath(folder)!r} is damaged ({error}). Use another module, or export "
+            "it again."
         ) from error
 
 
@@ -305,9 +296,7 @@ def _load_array(folder: str | os.PathLike, name: str) -> np.ndarray | None:
     try:
         return load_array(path)
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{name} must be whole. Received: {path}: {error}. Copy or make the folder again."
-        ) from error
+        raise CheckpointError(f"{path} is damaged ({error}). Copy the folder again.") from error
 
 
 def load_checkpoint(
@@ -317,19 +306,19 @@ def load_checkpoint(
     attention_dropout: float = 0.0,
     is_trained: bool = True,
 ) -> tuple[DualEncoder, Path]:
-    """An encoder and the path of its vocabulary.
+    """Load a dual encoder.
 
     Args:
-      folder: a model directory, or a module that `convert-tf export` wrote.
+      folder: run or module of a dual encoder.
       dtype: precision policy of the encoder's computations.
-      attention_dropout: drop rate, where it is trained further.
-      is_trained: False leaves the weights as they are initialised.
+      attention_dropout: drop rate in further training.
+      is_trained: whether to load the weights. False keeps the initial ones.
 
     Returns:
-      `(encoder, vocabulary path)`; give the path to `vocabulary.fitting_tokenizer`.
+      The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
 
     Raises:
-      CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
+      CheckpointError: if the folder is incomplete or damaged, or has another vocabulary.
     """
     config = load_config(folder)
     vocabulary = checked_vocabulary(folder, config)

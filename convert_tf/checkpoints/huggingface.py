@@ -1,10 +1,11 @@
-"""Reads BERT models from local folders in Hugging Face's format; nothing is downloaded.
+"""Loading of BERT models from local folders in Hugging Face's format.
 
 Such a folder holds `config.json` with `"model_type": "bert"`, the WordPiece vocabulary `vocab.txt`,
-mostly a `tokenizer_config.json`, and the weights in `model.safetensors`.
+usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
 
-A safetensors file is a JSON header and raw numbers behind it, so numpy reads it in a few lines, and
-the package of that name is not needed: https://huggingface.co/docs/safetensors.
+A safetensors file is a JSON header followed by raw numbers
+(https://huggingface.co/docs/safetensors). numpy reads it in a few lines, so the package
+`safetensors` is not needed.
 """
 
 import os
@@ -31,12 +32,12 @@ _DTYPES = {
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
 }
-# What has no counterpart in the trunk must have these values.
+# `BertTrunk` supports only these values.
 _EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file, mapped from disk.
+    """Return the tensors of a safetensors file, memory-mapped.
 
     Args:
       path: the file.
@@ -45,7 +46,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
       Arrays by name.
 
     Raises:
-      ValueError: the file is damaged or holds numbers of another kind.
+      ValueError: if the file is damaged, or has an unsupported type of numbers.
     """
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r")
@@ -60,8 +61,8 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         }
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(
-            "A safetensors file must be whole and hold floating-point numbers or integers. "
-            f"Received: {os.fspath(path)} ({type(error).__name__}: {error}). Copy it again."
+            f"{os.fspath(path)} is damaged, or not a safetensors file of floats or integers "
+            f"({type(error).__name__}: {error}). Copy it again."
         ) from error
 
 
@@ -69,57 +70,56 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         values = parsed_json(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
-            raise ValueError("which is no JSON object")
+            raise ValueError("not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"A Hugging Face folder must hold {CONFIG_FILE}, {VOCABULARY_FILE} and {WEIGHTS_FILE}. "
-            f"Received: {path} ({error}). Name the folder that has them."
+            f"{path} cannot be read ({error}). Use a Hugging Face folder with {CONFIG_FILE}, "
+            f"{VOCABULARY_FILE} and {WEIGHTS_FILE}."
         ) from error
     return values
 
 
 def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
-    """The configuration of a Hugging Face BERT folder.
+    """Read the configuration of a Hugging Face BERT folder.
 
     Args:
-      folder: holds `config.json`, `vocab.txt` and, mostly, `tokenizer_config.json`.
+      folder: folder with `config.json`, `vocab.txt` and optionally `tokenizer_config.json`.
 
     Returns:
-      The trunk that its weights fit. The ids of [CLS], [SEP] and [MASK] are their lines in the
-      vocabulary.
+      The configuration of a trunk that the weights fit.
 
     Raises:
-      ValueError: a file is missing, the model is no BERT or one of another kind, or the vocabulary
-        lacks a special token.
+      ValueError: if a file is missing, the model is not a supported BERT, or the vocabulary lacks a
+        special token.
     """
     folder = Path(folder)
     values = _read_json(folder / CONFIG_FILE)
-    found = {name: values.get(name, expected) for name, expected in _EXPECTED.items()}
-    if found != _EXPECTED:
+    kind = {name: values.get(name, expected) for name, expected in _EXPECTED.items()}
+    if kind != _EXPECTED:
         raise ValueError(
-            f"Only BERT models with {_EXPECTED} are read. Received: {found} in "
-            f"{str(folder / CONFIG_FILE)!r}. Use keras-hub and BackboneTrunk for others."
+            f"{str(folder / CONFIG_FILE)!r} has {kind}, but only BERT models with {_EXPECTED} are "
+            "supported. Use keras-hub and BackboneTrunk for others."
         )
     try:
         vocabulary = (folder / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"A BERT folder must hold its WordPiece vocabulary in UTF-8. Received: {error}. "
-            f"Copy {VOCABULARY_FILE} there."
+            f"The WordPiece vocabulary cannot be read ({error}). Copy {VOCABULARY_FILE} into the "
+            "folder."
         ) from error
     if vocabulary[-1] == "":
         vocabulary.pop()
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
     if (folder / SETTINGS_FILE).is_file():
-        stated = _read_json(folder / SETTINGS_FILE)
+        settings = _read_json(folder / SETTINGS_FILE)
         for name in names:
-            token = stated.get(name, names[name])
+            token = settings.get(name, names[name])
             names[name] = token["content"] if isinstance(token, dict) else token
     missing = sorted(set(names.values()) - set(vocabulary))
     if missing:
         raise ValueError(
-            f"A BERT vocabulary must hold its special tokens. Received: "
-            f"{str(folder / VOCABULARY_FILE)!r}, without {missing}. Copy the right file there."
+            f"{str(folder / VOCABULARY_FILE)!r} lacks the special tokens {missing}. Copy the right "
+            "file there."
         )
     try:
         return BertConfig(
@@ -139,13 +139,12 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
         )
     except KeyError as error:
         raise ValueError(
-            f"The configuration of a BERT must state its sizes. Received: "
-            f"{str(folder / CONFIG_FILE)!r}, without {error}. Copy the right file there."
+            f"{str(folder / CONFIG_FILE)!r} lacks {error}. Copy the right file there."
         ) from error
 
 
 class _Tensors:
-    """Tensors by their name in `BertModel`, whichever of its spellings a file has."""
+    """Tensors by their names in `BertModel`. Files spell some names differently."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -159,13 +158,12 @@ class _Tensors:
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._tensors:
             raise ValueError(
-                f"The weights of a BERT must hold {name}. Received: {self._path}, without it. "
-                "Name a folder whose weights fit its config.json."
+                f"{self._path} lacks {name}. Use a folder whose weights fit its {CONFIG_FILE}."
             )
         return self._tensors[name].astype(np.float32)
 
     def kernel(self, name: str) -> np.ndarray:
-        """PyTorch keeps `[out, in]`."""
+        """Return a kernel as `[in, out]`; PyTorch stores `[out, in]`."""
         return self[f"{name}.weight"].T
 
     def bias(self, name: str) -> np.ndarray:
@@ -175,26 +173,26 @@ class _Tensors:
 def _assign(variable: Any, value: np.ndarray) -> None:
     if tuple(variable.shape) != value.shape:
         raise ValueError(
-            f"Weights must fit config.json. Received: {value.shape} for {variable.path} of shape "
-            f"{tuple(variable.shape)}. Name a folder whose files belong together."
+            f"The weights do not fit {CONFIG_FILE}: {variable.path} has shape {value.shape} "
+            f"instead of {tuple(variable.shape)}. Use a folder whose files belong together."
         )
     variable.assign(value)
 
 
 def load_safetensors(trunk: BertTrunk, path: str | os.PathLike[str]) -> None:
-    """Reads the weights of a Hugging Face BERT into `trunk`; its pooler is left out.
+    """Load the weights of a Hugging Face BERT into a trunk. The pooler is ignored.
 
     Args:
-      trunk: of the shape that `bert_config_of` says.
+      trunk: trunk with the configuration from `bert_config_of`.
       path: a safetensors file.
 
     Raises:
-      ValueError: a tensor is missing or of another shape.
+      ValueError: if a tensor is missing or has another shape.
     """
     tensors = _Tensors(Path(path))
     embedding = trunk.embedding
     words = tensors["embeddings.word_embeddings.weight"]
-    # Some tables have rows behind the vocabulary, so that a GPU multiplies them faster.
+    # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
     _assign(embedding.table, words[: embedding.num_rows])
     _assign(embedding.position_table, tensors["embeddings.position_embeddings.weight"])
     _assign(embedding.segment_table, tensors["embeddings.token_type_embeddings.weight"])
@@ -224,26 +222,26 @@ def load_safetensors(trunk: BertTrunk, path: str | os.PathLike[str]) -> None:
 def load_huggingface(
     folder: str | os.PathLike[str], *, dropout: float = 0.0, dtype: str = "float32"
 ) -> tuple[BertTrunk, Path]:
-    """A trunk with the weights of a local Hugging Face BERT folder.
+    """Load a trunk from a local Hugging Face BERT folder.
 
     Args:
-      folder: holds `config.json`, `vocab.txt`, `model.safetensors`.
+      folder: folder with `config.json`, `vocab.txt` and `model.safetensors`.
       dropout: drop rate of the trunk in training.
-      dtype: precision policy of its computations.
+      dtype: precision policy of the trunk's computations.
 
     Returns:
-      `(trunk, path of the vocabulary)`; give the path to `convert_tf.text.loading.load_tokenizer`.
+      `(trunk, path of the vocabulary)`. `convert_tf.text.loading.load_tokenizer` takes the path.
 
     Raises:
-      ValueError: a file is missing or damaged, or the model is of another kind.
+      ValueError: if a file is missing or damaged, or the model is not a supported BERT.
     """
     folder = Path(folder)
     config = bert_config_of(folder)
     weights = folder / WEIGHTS_FILE
     if not weights.is_file():
         raise ValueError(
-            f"A BERT folder must hold {WEIGHTS_FILE}. Received: {str(folder)!r}, without it. "
-            "Convert other formats with save_pretrained(folder, safe_serialization=True)."
+            f"{str(folder)!r} lacks {WEIGHTS_FILE}. Convert other formats with "
+            "save_pretrained(folder, safe_serialization=True)."
         )
     trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
     load_safetensors(trunk, weights)

@@ -1,4 +1,4 @@
-"""What a folder or file of convert_tf holds, told by its name and by one file in it."""
+"""Recognition of the folders and files that convert_tf writes."""
 
 import enum
 import os
@@ -11,9 +11,9 @@ from convert_tf.storage.json_text import parsed_json
 
 CONFIG_FILE = "config.json"
 GRAPH_FILE = "saved_model.pb"
-# Of several of one name TensorFlow numbers all but the first.
+# TensorFlow adds a number to the names of assets that exist already.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
-# All that is written into the folder of a module, as patterns of paths.
+# Patterns of all files in the folder of a module.
 MODULE_FILES = (
     GRAPH_FILE,
     "fingerprint.pb",
@@ -26,35 +26,35 @@ MODULE_FILES = (
     "MODEL_CARD.md",
     CHECKSUMS_FILE,
 )
-# A ranker's module has this signature: the key of an entry in a map of protobuf strings.
+# Only modules of rankers have the signature score_all. These are its bytes in the protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"
 
 
 class CheckpointError(ValueError):
-    """A model directory that cannot be read or written."""
+    """Error: the folder of a model cannot be read or written."""
 
 
 class Kind(enum.Enum):
-    """The kinds of folders and files; the values are how messages name them."""
+    """Kinds of folders and files. The values are their descriptions in error messages."""
 
-    DUAL_ENCODER = "the folder of a dual encoder, which convert-tf train wrote (config.json)"
-    RANKER = "the folder of a ranker, which convert-tf train --head wrote (config.json)"
-    BERT = "the folder of a BERT, which convert-tf pretrain wrote (config.json)"
-    HUGGING_FACE = "the folder of a Hugging Face BERT (config.json with model_type)"
-    ENCODER_MODULE = "a module, which convert-tf export wrote (saved_model.pb)"
-    RANKER_MODULE = "the module of a ranker, which convert-tf export wrote (saved_model.pb)"
-    ONNX = "an .onnx file, which convert-tf export wrote"
-    INTENT = "an intent model, which convert-tf intent train wrote (intent.json)"
-    TOKEN_IDS = "token ids, which convert-tf tokenize wrote (arrays.json)"
-    NEGATIVES = "hard negatives, which convert-tf mine wrote (negatives.json)"
-    TEACHER_VECTORS = "teacher vectors, which convert-tf teach wrote (teacher.json)"
-    CANDIDATE_CACHE = "encoded candidates, which convert-tf index build wrote (candidates.json)"
-    RECORDS = "records, which convert-tf prepare wrote (train-00000-of-00016.tfrecord)"
-    UNKNOWN = "which is not there, or none of what convert_tf writes"
+    DUAL_ENCODER = "the run of a dual encoder (from convert-tf train)"
+    RANKER = "the run of a ranker (from convert-tf train --head)"
+    BERT = "the run of a BERT (from convert-tf pretrain)"
+    HUGGING_FACE = "the folder of a Hugging Face BERT"
+    ENCODER_MODULE = "the module of an encoder (from convert-tf export)"
+    RANKER_MODULE = "the module of a ranker (from convert-tf export)"
+    ONNX = "an .onnx file (from convert-tf export)"
+    INTENT = "an intent model (from convert-tf intent train)"
+    TOKEN_IDS = "a folder of token ids (from convert-tf tokenize)"
+    NEGATIVES = "a folder of hard negatives (from convert-tf mine)"
+    TEACHER_VECTORS = "a folder of teacher vectors (from convert-tf teach)"
+    CANDIDATE_CACHE = "an index of candidates (from convert-tf index build)"
+    RECORDS = "a folder of records (from convert-tf prepare)"
+    UNKNOWN = "not a file or folder that convert-tf writes"
 
     @property
     def is_module(self) -> bool:
-        """Whether it is a SavedModel, of an encoder or of a ranker."""
+        """Whether this is a SavedModel, of an encoder or a ranker."""
         return self in (Kind.ENCODER_MODULE, Kind.RANKER_MODULE)
 
 
@@ -68,24 +68,24 @@ _MARKS = {
 
 
 def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
-    """What a folder or file holds; whether that is whole is seen when it is read.
+    """Return the kind of a folder or file, without checking that it is complete.
 
-    A `config.json` that cannot be read is taken for a dual encoder's, and a SavedModel that is not
-    a ranker's for an encoder's: whoever reads them says what is wrong.
+    A folder with a damaged `config.json` counts as the run of a dual encoder, and an unknown
+    SavedModel as the module of an encoder. Reading these gives a better error message.
 
     Args:
-      path: a folder, or a file that need not be there if it is named `x.onnx`.
-      *expected: what it must be one of; without any it may be `Kind.UNKNOWN`.
+      path: a folder or file. An `.onnx` file is recognised by its name.
+      *expected: the allowed kinds. Without any, the result may be `Kind.UNKNOWN`.
 
     Raises:
-      CheckpointError: it is none of `expected`.
+      CheckpointError: if the kind is not one of `expected`.
     """
     kind = _kind_of(Path(path))
     if expected and kind not in expected:
+        problem = f"is {kind.value}" if os.path.exists(path) else "does not exist"
+        alternatives = " or ".join(expected_kind.value for expected_kind in expected)
         raise CheckpointError(
-            f"The path must hold {', or '.join(each.value for each in expected)}. Received: "
-            f"{os.fspath(path)!r}, {kind.value}. Name another one."
-            f"{put_aside(path)}"
+            f"{os.fspath(path)!r} {problem}. Pass {alternatives}.{put_aside(path)}"
         )
     return kind
 
@@ -96,7 +96,7 @@ def _kind_of(path: Path) -> Kind:
     if (path / GRAPH_FILE).is_file():
         is_ranker = _RANKER_SIGNATURE in (path / GRAPH_FILE).read_bytes()
         return Kind.RANKER_MODULE if is_ranker else Kind.ENCODER_MODULE
-    if (path / "variables").is_dir():  # of a SavedModel that has lost its graph
+    if (path / "variables").is_dir():  # a SavedModel without its graph
         return Kind.ENCODER_MODULE
     if (path / CONFIG_FILE).is_file():
         return _kind_of_config(path / CONFIG_FILE)
@@ -119,15 +119,15 @@ def _kind_of_config(path: Path) -> Kind:
 
 
 def files_that_count(path: str | os.PathLike) -> list[Path]:
-    """The files that decide what a model computes: weights and vocabulary, or an `.onnx` file.
+    """Return the files that identify a model: weights and vocabulary, or an `.onnx` file.
 
-    A module's graph names no weights, and its bytes may differ between writings of one model.
+    The graph of a module is not among them, because exporting the same model again may change it.
     """
     root = Path(path)
     if root.is_file():
         return [root]
-    found = sorted([*root.glob("variables/*"), *root.glob("assets/*")])
-    # A vocab.txt counts twice: so the caches of candidates that are there name their encoders.
+    module_files = sorted([*root.glob("variables/*"), *root.glob("assets/*")])
+    # vocab.txt is listed twice because the checksums in existing indexes include it twice.
     names = (CONFIG_FILE, "model.weights.h5", "model.weights.8bit.npz", "vocab.txt", "vocab.model",
              "vocab.txt", "similarity_map.npy")  # fmt: skip
-    return found or [root / name for name in names if (root / name).is_file()]
+    return module_files or [root / name for name in names if (root / name).is_file()]

@@ -1,4 +1,4 @@
-"""The model of a folder of any kind."""
+"""Loading of trained models of any kind."""
 
 import os
 from pathlib import Path
@@ -11,20 +11,19 @@ from convert_tf.checkpoints.released import model_path
 
 
 def load_model(folder: str | os.PathLike[str], *, dtype: str = "float32") -> tuple[Model, Path]:
-    """A trained model and the path of its vocabulary.
+    """Load a trained model as a Keras model.
 
     Args:
-      folder: a model directory of a dual encoder, a ranker or a BERT, a dual encoder's module, or
-        its name, or the folder of a Hugging Face BERT.
+      folder: a run, the module of an encoder or its name, or the folder of a Hugging Face BERT.
       dtype: precision policy of the model's computations.
 
     Returns:
-      `(DualEncoder, RankerModel or BertTrunk, vocabulary path)`; give the path to
-      `convert_tf.text.loading.load_tokenizer`.
+      The model (`DualEncoder`, `RankerModel` or `BertTrunk`) and the path of its vocabulary, which
+      `convert_tf.text.loading.load_tokenizer` takes.
 
     Raises:
-      CheckpointError: the folder holds something else, is incomplete or damaged, or its vocabulary
-        was exchanged.
+      CheckpointError: if the folder is not a model, is incomplete or damaged, or has another
+        vocabulary.
 
     Example:
       ranker, vocabulary = load_model("runs/poly")

@@ -1,4 +1,4 @@
-"""The weights of a module that `convert-tf export` wrote, in an encoder again, for training."""
+"""Loading of a module's weights into an encoder, for further training."""
 
 import os
 from pathlib import Path
@@ -14,23 +14,22 @@ _HIGHEST_CODE = 255
 
 
 def load_module_weights(encoder: DualEncoder, folder: str | os.PathLike[str]) -> None:
-    """Gives an encoder what the file of a module holds, as the module computes with it.
+    """Load the weights of a module into an encoder.
 
-    Rounded weights stay rounded: 16-bit floats, or bytes with a scale for each column
-    (`convert_tf.export.hub.weights`); the subword table as `convert_tf.export.hub.table` has it. A
-    module that was called and saved again has float32 weights, which are taken; one in 32 bits has
-    no others.
+    Modules store weights as 16-bit floats, bytes with a scale for each column, or float32
+    (`convert_tf.export.hub.weights`). Rounded weights stay rounded. A module that was called and
+    saved again also has float32 weights, which take precedence.
 
     Args:
-      encoder: of the module's configuration, in float32 or with float32 variables.
-      folder: of the module.
+      encoder: encoder with the configuration of the module. Its variables are float32.
+      folder: the module.
 
     Raises:
-      ValueError: the file is missing, damaged, or of another shape.
+      ValueError: if the file is missing, damaged, or has other shapes.
     """
-    values = _Values(Path(folder) / "variables" / "variables")
+    values = _ModuleVariables(Path(folder) / "variables" / "variables")
     for block in encoder.trunk.blocks:
-        block.feed_forward.fold_slope()  # as it is in modules
+        block.feed_forward.fold_slope()  # modules store folded weights
     try:
         for number, variable in enumerate(encoder.network_variables):
             variable.assign(values.weight(number))
@@ -41,33 +40,33 @@ def load_module_weights(encoder: DualEncoder, folder: str | os.PathLike[str]) ->
 
 
 def module_similarity_map(folder: str | os.PathLike[str]) -> np.ndarray | None:
-    """The map of r to vectors for similarity in a module, float32; None where it has none.
+    """Return the similarity map of a module, float32 `[reduced_dim, dim]`; None if it has none.
 
     Raises:
-      ValueError: the file is missing or damaged.
+      ValueError: if the file is missing or damaged.
     """
-    values = _Values(Path(folder) / "variables" / "variables")
+    values = _ModuleVariables(Path(folder) / "variables" / "variables")
     if "similarity/_values" not in values:
         return None
     kernel = values["similarity/_values"].astype(np.float32)
     return kernel * values["similarity/_scales"] if "similarity/_scales" in values else kernel
 
 
-class _Values:
-    """Arrays of a module's file, by the path of attributes from `EncoderModule` to them."""
+class _ModuleVariables:
+    """Variables of a module by their attribute paths, starting at `EncoderModule`."""
 
     def __init__(self, prefix: Path):
         try:
             self._reader = tf.train.load_checkpoint(str(prefix))
             graph = self._reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
         except (tf.errors.OpError, RuntimeError, IndexError, ValueError) as error:
-            raise ValueError(f"no variables can be read there: {error}") from error
+            raise ValueError(f"the variables cannot be read: {error}") from error
         self._nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph).nodes
 
     def __getitem__(self, path: str) -> np.ndarray:
         key = self._key(path)
         if key is None:
-            raise ValueError(f"there is no {path}")
+            raise ValueError(f"{path} is missing")
         try:
             return np.asarray(self._reader.get_tensor(key))
         except (tf.errors.OpError, RuntimeError, IndexError) as error:
@@ -77,7 +76,7 @@ class _Values:
         return self._key(path) is not None
 
     def _key(self, path: str) -> str | None:
-        """The name of an array in the file; None for what is not there, or has no value there."""
+        """Return the name of a variable in the file; None if there is none."""
         node = self._nodes[0]
         for name in path.split("/"):
             children = {child.local_name: child.node_id for child in node.children}
@@ -87,9 +86,9 @@ class _Values:
         return node.attributes[0].checkpoint_key if node.attributes else None
 
     def weight(self, number: int) -> np.ndarray:
-        """One of the network's weights, float32."""
+        """Return a weight of the network, float32."""
         computed = f"weights/_computed/{number}"
-        # Modules of before had no such array, or the one that was trained, and no flag.
+        # In modules of earlier versions, which have no flag, this array is always valid.
         flag = "weights/_is_unpacked"
         if computed in self and (flag not in self or self[flag]):
             return self[computed]
@@ -98,9 +97,9 @@ class _Values:
         return values * self[f"{stored}/1"] if f"{stored}/1" in self else values
 
 
-def _load_table(embedding: Any, values: _Values) -> None:
+def _load_table(embedding: Any, values: _ModuleVariables) -> None:
     if ("table/_offset" in values) != (embedding.quantizer is not None):
-        raise ValueError("its subword table was trained with other embedding_bits")
+        raise ValueError("the subword table has other embedding_bits")
     codes = values["table/_values"].astype(np.float32)
     if embedding.quantizer is None:
         embedding.table.assign(codes)

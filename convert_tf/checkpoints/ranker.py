@@ -1,4 +1,4 @@
-"""The model directory of a ranker: as a dual encoder's, with the head in `config.json`, too."""
+"""Loading of rankers, and rankers that start from another trained model."""
 
 import dataclasses
 import os
@@ -17,23 +17,26 @@ from convert_tf.models.ranker import RankerModel, make_ranker
 
 
 def load_ranker_config(folder: str | os.PathLike) -> RankerConfig:
-    """The configuration of a ranker's model directory.
+    """Return the configuration of a ranker.
 
     Raises:
-      CheckpointError: the folder is something else.
+      CheckpointError: if the folder is not the run of a ranker.
     """
     return checkpoint.read_config(folder, RankerConfig.from_json, Kind.RANKER)
 
 
 def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[RankerModel, Path]:
-    """A trained ranker and the path of its vocabulary.
+    """Load a trained ranker.
 
     Args:
-      folder: a ranker's model directory.
+      folder: the run of a ranker.
       dtype: precision policy of its computations.
 
+    Returns:
+      The ranker and the path of its vocabulary.
+
     Raises:
-      CheckpointError: the folder is incomplete or damaged, or its vocabulary was exchanged.
+      CheckpointError: if the folder is incomplete or damaged, or has another vocabulary.
     """
     config = load_ranker_config(folder)
     vocabulary = checked_vocabulary(folder, config)
@@ -43,9 +46,9 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
 
 
 def trained_scale(folder: str | os.PathLike) -> float:
-    """The factor of the cosines that a dual encoder's best weights were trained with.
+    """Return the factor of the cosines with which a dual encoder's best weights were trained.
 
-    Without facts about its training it is the paper's last one, √encoding_dim.
+    If it was not recorded, this is √encoding_dim, the paper's final factor.
     """
     facts = checkpoint.training_facts(folder)
     encoding_dim = checkpoint.load_config(folder).encoding_dim
@@ -66,26 +69,25 @@ def trained_scale(folder: str | os.PathLike) -> float:
 def initial_ranker(
     folder: str | os.PathLike, head: HeadConfig, **options: Any
 ) -> tuple[RankerModel, Path]:
-    """A ranker to be fine-tuned from a trained model.
+    """Return a ranker that starts from a trained model.
 
     Args:
-      folder: a dual encoder's model directory, whose scale the head takes over where its own is 0;
-        or a ranker's, of which the trunk is taken, and the head where it has the same shapes; or a
-        BERT-shaped trunk's.
-      head: of the new ranker.
+      folder: run or module of a dual encoder, run of a ranker, or BERT-like trunk. From a ranker,
+        the weights of the head are copied too if they have the same shapes.
+      head: configuration of the new head. A scale of 0 is replaced by that of the trained model.
       **options: see `make_ranker`.
 
     Returns:
       The ranker and the path of its vocabulary.
 
     Raises:
-      CheckpointError: the folder is incomplete or damaged.
+      CheckpointError: if the folder is incomplete or damaged.
     """
     kind = kind_of(folder)
     if kind is Kind.RANKER:
         source, vocabulary = load_ranker(folder)
         scale = head.scale or source.config.head.scale
-        config = RankerConfig(source.config.model, _scaled(head, scale), source.config.trunk)
+        config = RankerConfig(source.config.model, _with_scale(head, scale), source.config.trunk)
         ranker = make_ranker(config, **options)
         _copy_weights(source.trunk, ranker.trunk)
         if ranker.candidate_trunk is not None:
@@ -94,13 +96,13 @@ def initial_ranker(
         return ranker, vocabulary
     if kind in (Kind.BERT, Kind.HUGGING_FACE):
         bert, vocabulary = load_bert(folder)
-        config = RankerConfig(bert.config, _scaled(head, head.scale or 1.0), "bert")
+        config = RankerConfig(bert.config, _with_scale(head, head.scale or 1.0), "bert")
         ranker = make_ranker(config, **options)
         for trunk in filter(None, (ranker.trunk, ranker.candidate_trunk)):
             _copy_weights(bert, trunk)
         return ranker, vocabulary
     encoder, vocabulary = checkpoint.load_checkpoint(folder)
-    config = RankerConfig(encoder.config, _scaled(head, head.scale or trained_scale(folder)))
+    config = RankerConfig(encoder.config, _with_scale(head, head.scale or trained_scale(folder)))
     ranker = make_ranker(config, **options)
     for target in (ranker.trunk, ranker.candidate_trunk):
         if isinstance(target, ConvertTrunk):
@@ -108,14 +110,14 @@ def initial_ranker(
     return ranker, vocabulary
 
 
-def _scaled(head: HeadConfig, scale: float) -> HeadConfig:
+def _with_scale(head: HeadConfig, scale: float) -> HeadConfig:
     return dataclasses.replace(head, scale=float(scale))
 
 
 def _copy_weights(source: Any, target: Any) -> None:
-    """Copies the variables that both have, by their paths and shapes."""
-    known = {v.path: v for v in source.variables}
+    """Copy variables with the same path, shape and dtype."""
+    sources = {v.path: v for v in source.variables}
     for variable in target.variables:
-        found = known.get(variable.path)
-        if found is not None and found.shape == variable.shape and found.dtype == variable.dtype:
-            variable.assign(found)
+        value = sources.get(variable.path)
+        if value is not None and value.shape == variable.shape and value.dtype == variable.dtype:
+            variable.assign(value)

@@ -1,8 +1,8 @@
-"""The released modules by name: found on this machine, or downloaded once.
+"""Released modules, referred to by name.
 
-A name stands for a folder `hub_modules/NAME/VERSION` in the current folder or beside the package;
-else for that of the installed package `convert-tf-modules`; else for a file of a release, which
-`scripts/release.py` writes: archives, `.onnx` files and `SHA256SUMS` at one address.
+A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same next
+to the package, the installed package `convert-tf-modules`, and the files of a release, which are
+downloaded once. `scripts/release.py` writes releases.
 """
 
 import importlib.util
@@ -12,9 +12,10 @@ from pathlib import Path
 
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError, fetched
 
-# The newest version of each.
+# The newest version of each module.
 RELEASED = {"convert_small": 1, "convert": 1, "convert_multi_context": 1}
-# Where a release is; none is public yet, and an address that is nobody's may become anybody's.
+# Address of the release. Empty until there is a public one, because somebody else could claim an
+# unused address.
 RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
@@ -25,22 +26,21 @@ _NAME = re.compile(
 
 
 class ModuleNameError(ValueError):
-    """A name of no released module, or of one that could not be had."""
+    """Error: there is no module of this name, or it cannot be downloaded."""
 
 
 def module_path(name: str) -> str:
-    """A released module as a folder, for `hub.load` and everything that reads modules.
+    """Return the path of a released module, for example for `hub.load`.
 
     Args:
-      name: `"convert"`, `"convert_small"` or `"convert_multi_context"`, the newest version of
-        each; `"convert/1"` for a certain one; with `.onnx` behind it the file for the light
-        runtime.
+      name: `"convert_small"`, `"convert"` or `"convert_multi_context"` for the newest version,
+        `"convert/1"` for a certain version. Add `.onnx` for the `.onnx` file.
 
     Returns:
-      The path of a folder, or of an `.onnx` file.
+      The path of a folder or of an `.onnx` file.
 
     Raises:
-      ModuleNameError: there is none of that name, or it is not here and could not be downloaded.
+      ModuleNameError: if there is no module of this name, or it cannot be downloaded.
 
     Example:
       module = hub.load(convert_tf.module_path("convert"))
@@ -48,28 +48,28 @@ def module_path(name: str) -> str:
     match = _NAME.fullmatch(name)
     if match is None:
         raise ModuleNameError(
-            f"A released module is one of {', '.join(RELEASED)}, with /VERSION or .onnx behind it "
-            f"where wanted. Received: {name!r}. For a folder of your own, pass its path."
+            f"{name!r} is neither a file or folder nor a released module. Pass a path or one of "
+            f"{', '.join(RELEASED)}, optionally with /VERSION or .onnx after it."
         )
-    own = match["name"]
-    version = match["version"] or str(RELEASED[own])
+    module_name = match["name"]
+    version = match["version"] or str(RELEASED[module_name])
     suffix = match["onnx"] or ""
-    local = Path(own, version) if not suffix else Path(f"{own}-{version}{suffix}")
+    local = Path(module_name, version) if not suffix else Path(f"{module_name}-{version}{suffix}")
     for folder in _local_folders():
         if (folder / local).exists():
             return str(folder / local)
-    return _downloaded(name, f"{own}-{version}{suffix or ARCHIVE_SUFFIX}")
+    return _download(name, f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}")
 
 
 def model_path(path: str | os.PathLike[str]) -> str:
-    """The path of a model that may be given by name.
+    """Return the path of a model that may be given by name.
 
     Args:
-      path: of anything; or the name of a released module, where nothing in the current folder has
-        it. Without TensorFlow a name stands for the `.onnx` file.
+      path: a path, or the name of a released module. Existing paths take precedence. Without
+        TensorFlow, a name stands for the `.onnx` file.
 
     Raises:
-      ModuleNameError: as in `module_path`.
+      ModuleNameError: if a released module cannot be downloaded.
     """
     text = os.fspath(path)
     if os.path.exists(text) or not _NAME.fullmatch(text):
@@ -80,33 +80,32 @@ def model_path(path: str | os.PathLike[str]) -> str:
 
 
 def _local_folders() -> list[Path]:
-    """Where modules are, as `NAME/VERSION`, on this machine."""
-    found = [Path("hub_modules"), Path(__file__).resolve().parents[2] / "hub_modules"]
+    """Return the folders on this machine that may contain modules as `NAME/VERSION`."""
+    folders = [Path("hub_modules"), Path(__file__).resolve().parents[2] / "hub_modules"]
     package = importlib.util.find_spec(MODULES_PACKAGE)
     if package is not None and package.origin is not None:
-        found.append(Path(package.origin).parent)
-    return found
+        folders.append(Path(package.origin).parent)
+    return folders
 
 
 def release_file(name: str) -> Path:
-    """A file of the release, downloaded once; an archive as the folder of what is in it.
+    """Return a file of the release, or the unpacked folder of an archive. It is downloaded once.
 
     Raises:
-      DownloadError: it could not be had, or no address of a release is known.
+      DownloadError: if the download fails, or there is no address of a release.
     """
     base = os.environ.get(URL_VARIABLE) or RELEASE_URL
     if not base:
-        raise DownloadError(f"no address of a release: {URL_VARIABLE} is not set.")
+        raise DownloadError(f"There is no address to download it from: {URL_VARIABLE} is not set.")
     return fetched(base, name)
 
 
-def _downloaded(name: str, file: str) -> str:
+def _download(name: str, file: str) -> str:
     try:
         return str(release_file(file))
     except DownloadError as error:
         raise ModuleNameError(
-            f"A module that is named is in ./hub_modules, in the package convert-tf-modules, or "
-            f"downloaded. Received: {name!r}, which is not on this machine; {error} Without a "
-            f"network: install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to "
-            "file:// and the folder of one, or pass the path of a module."
+            f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules. "
+            f"{error} Install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to the "
+            "address of a release (https:// or file://), or pass the path of a module."
         ) from error

@@ -1,7 +1,7 @@
-"""Arrays in 8 bits, in one file: a quarter of their size, to carry them from machine to machine.
+"""Archives of arrays rounded to 8 bits, a quarter of their size.
 
-An `.npz` archive holds an array `a` as it is, or as `a.codes` (bytes), `a.scales` and, for codes
-that do not count from 0, `a.offset`; its values are then codes · scales + offset.
+An `.npz` archive holds an array `a` unchanged, or as `a.codes` (bytes), `a.scales` and optionally
+`a.offset`. Its values are then codes · scales + offset.
 """
 
 import io
@@ -15,28 +15,29 @@ from convert_tf.numerics.quantization import pack_kernel
 from convert_tf.storage.arrays import load_arrays
 
 _CODES, _SCALES, _OFFSET = ".codes", ".scales", ".offset"
-SMALLEST_SIDE = 64  # matrices with a shorter side are kept as they are: they are few bytes
+SMALLEST_SIDE = 64  # smaller matrices stay unchanged, because they need few bytes anyway
 
 
 def rounded_archive(
     arrays: Mapping[str, np.ndarray],
     tables: Mapping[str, tuple[np.ndarray, float, float]] | None = None,
 ) -> bytes:
-    """The bytes of an archive.
+    """Return the bytes of an archive.
 
     Args:
-      arrays: by name; float matrices of at least 64 × 64 get 8 bits, with a scale for each column.
-      tables: arrays that have 8 bits already: uint8 codes, an offset and a step, as of
+      arrays: arrays by name. Float matrices of at least 64 × 64 are rounded to 8 bits, with a scale
+        for each column.
+      tables: arrays that are rounded already: uint8 codes, an offset and a step, from
         `quantization.pack_table`.
 
     Raises:
-      ValueError: a matrix has values that are not finite.
+      ValueError: if a matrix has values that are not finite.
     """
     parts: dict[str, Any] = {}
     for name, array in arrays.items():
         if array.ndim == 2 and min(array.shape) >= SMALLEST_SIDE and array.dtype.kind == "f":
             if not np.isfinite(array).all():
-                raise ValueError(f"{name} has values that are not finite, so it cannot be rounded.")
+                raise ValueError(f"{name} cannot be rounded, because it has non-finite values.")
             parts[name + _CODES], parts[name + _SCALES] = pack_kernel(array)
         else:
             parts[name] = array
@@ -49,12 +50,12 @@ def rounded_archive(
 
 
 def rounded_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
-    """The arrays of an archive, those of 8 bits as float32.
+    """Return the arrays of an archive. Rounded ones become float32.
 
     Raises:
-      OSError: the file cannot be read.
-      KeyError: an array has codes and no scales.
-      ValueError: it is damaged.
+      OSError: if the file cannot be read.
+      KeyError: if an array has codes but no scales.
+      ValueError: if the file is damaged.
     """
     parts = load_arrays(file)
     arrays = {}

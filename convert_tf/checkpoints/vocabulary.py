@@ -1,4 +1,4 @@
-"""The vocabulary of a model: where it is, whether it is the right one, its tokenizer."""
+"""Vocabularies of models: their paths, checks and tokenizers."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ VOCABULARY_FILES = {
 def vocabulary_path(
     folder: str | os.PathLike, config: ModelConfig | RankerConfig | BertConfig
 ) -> Path:
-    """Where the vocabulary of a model directory, or of a module, is."""
+    """Return the path of the vocabulary of a run or module."""
     folder = Path(folder) / "assets" if kind_of(folder).is_module else Path(folder)
     return folder / VOCABULARY_FILES[config.tokenizer]
 
@@ -34,50 +34,51 @@ def vocabulary_path(
 def checked_vocabulary(
     folder: str | os.PathLike, config: ModelConfig | RankerConfig | BertConfig
 ) -> Path:
-    """The vocabulary of a model directory, or of a module.
+    """Return the path of the vocabulary of a run or module, after checking the file.
 
     Raises:
-      CheckpointError: it is missing, or not the one that the model was trained with.
+      CheckpointError: if the file is missing, or not the one that the model was trained with.
     """
     path = vocabulary_path(folder, config)
-    found = file_checksum(path) if path.is_file() else None
+    sha256 = file_checksum(path) if path.is_file() else None
     check_files(folder, SETTINGS_FILE, error=CheckpointError)
-    if found is None or training_facts(folder).get("vocabulary_sha256", found) != found:
+    if sha256 is None:
+        raise CheckpointError(f"{str(path)!r} is missing. Copy the model's vocabulary there.")
+    if training_facts(folder).get("vocabulary_sha256", sha256) != sha256:
         raise CheckpointError(
-            "A checkpoint must hold the vocabulary it was trained with. Received: "
-            f"{str(path)!r}, which is {'missing' if found is None else 'another one'}. Put the "
-            "right file there."
+            f"{str(path)!r} is not the vocabulary that the model was trained with. Copy the right "
+            "file there."
         )
     return path
 
 
 def check_same_vocabulary(
-    given: str | os.PathLike, own: str | os.PathLike, *, rule: str, remedy: str
+    given: str | os.PathLike, expected: str | os.PathLike, *, rule: str, remedy: str
 ) -> None:
-    """Raises `CheckpointError` unless two vocabulary files hold the same.
+    """Check that two vocabulary files are equal.
 
     Args:
-      given: what was asked for.
-      own: what it must be; it may be missing.
-      rule: why, a sentence without its full stop.
-      remedy: what to do, a sentence.
+      given: the file to check.
+      expected: the file that it must be equal to; it may be missing.
+      rule: why they must be equal: a sentence without its full stop.
+      remedy: what to do if they are not: a sentence.
+
+    Raises:
+      CheckpointError: if the files differ, or the expected one is missing.
     """
-    if not Path(own).is_file():
-        raise CheckpointError(f"{rule}. Received: {str(own)!r}, which is missing. {remedy}")
-    if Path(given).read_bytes() != Path(own).read_bytes():
-        raise CheckpointError(
-            f"{rule}. Received: another vocabulary, {str(given)!r}, which differs from "
-            f"{str(own)!r}. {remedy}"
-        )
+    if not Path(expected).is_file():
+        raise CheckpointError(f"{rule}. {str(expected)!r} is missing. {remedy}")
+    if Path(given).read_bytes() != Path(expected).read_bytes():
+        raise CheckpointError(f"{rule}. {str(given)!r} differs from {str(expected)!r}. {remedy}")
 
 
 def fitting_tokenizer(
     vocabulary: str | os.PathLike, config: ModelConfig | BertConfig
 ) -> "Tokenizer":
-    """The tokenizer of a model's vocabulary, for graphs; needs TensorFlow.
+    """Return the tokenizer of a model as TensorFlow ops.
 
     Raises:
-      CheckpointError: it has other ids than the model has rows for.
+      CheckpointError: if the vocabulary does not fit the configuration of the model.
     """
     from convert_tf.text.loading import load_tokenizer
 
@@ -89,10 +90,10 @@ def fitting_tokenizer(
 def plain_tokenizer(
     vocabulary: str | os.PathLike, config: ModelConfig | BertConfig
 ) -> "Tokenizer | PlainTokenizer":
-    """A tokenizer with `flat_ids`; needs TensorFlow for other vocabularies than of subwords.
+    """Return the tokenizer of a model, without TensorFlow if it is a subword tokenizer.
 
     Raises:
-      CheckpointError: it has other ids than the model has rows for.
+      CheckpointError: if the vocabulary does not fit the configuration of the model.
     """
     if config.tokenizer != "subword":
         return fitting_tokenizer(vocabulary, config)
@@ -107,7 +108,6 @@ def _check_fits(tokenizer: "Tokenizer | PlainTokenizer", config: ModelConfig | B
     expected = (config.tokenizer, config.vocab_size, config.num_oov_buckets)
     if received != expected:
         raise CheckpointError(
-            "The vocabulary must be the one that the model was made for: tokenizer, entries and "
-            f"hash buckets {expected}. Received: {received}. Use the vocabulary in the folder of "
-            "the checkpoint."
+            f"The vocabulary does not fit the model, which needs {expected} (tokenizer, entries, "
+            f"hash buckets). Received: {received}. Use the vocabulary in the model's folder."
         )

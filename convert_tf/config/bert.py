@@ -1,4 +1,4 @@
-"""Configuration of BERT-shaped trunks.
+"""Configuration of BERT-like trunks.
 
 Reference: arXiv 1905.01969 §4.1.
 """
@@ -13,35 +13,33 @@ BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Config):
-    """What a BERT-shaped trunk is. The defaults are those of BERT-base, uncased."""
+    """Sizes and special tokens of a BERT-like trunk. The defaults are BERT-base uncased."""
 
     heading: ClassVar[str] = MODEL
 
-    vocab_size: int = option(30_522, "Entries of the vocabulary, hash buckets not counted.")
-    num_oov_buckets: int = option(
-        0, "Hash buckets for tokens outside the vocabulary; 0 with WordPiece."
-    )
+    vocab_size: int = option(30_522, "Entries of the vocabulary, without hash buckets.")
+    num_oov_buckets: int = option(0, "Hash buckets for unknown tokens. WordPiece has none.")
     tokenizer: str = option("wordpiece", "wordpiece, subword or sentencepiece.")
     start_id: int = option(
-        101, "Id of the token before the first text: [S], or [CLS] of a published model."
+        101, "Id of the token before the first text: [S], or [CLS] in a published BERT."
     )
     separator_id: int = option(102, "Id of the token after each text: [S], or [SEP].")
     surrounds_each: bool = option(
         False,
-        "Whether the second text of a joint sequence has an [S] before it, as in [S] c [S] [S] y "
-        "[S] (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained with [CLS] c [SEP] y "
-        "[SEP].",
+        "Put an [S] before the second text of a joint sequence too: [S] c [S] [S] y [S] "
+        "(arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without it, with "
+        "[CLS] c [SEP] y [SEP].",
     )
-    mask_id: int = option(103, "Id that the masked language model puts in a token's place.")
+    mask_id: int = option(103, "Id of the token that replaces masked tokens in pre-training.")
     dim: int = option(768, "Width of embeddings and blocks.")
-    num_layers: int = option(12, "Blocks.")
-    num_heads: int = option(12, "Attention heads of a block.")
-    feed_forward_dim: int = option(3_072, "Hidden width of the feed-forward layer of a block.")
+    num_layers: int = option(12, "Number of transformer blocks.")
+    num_heads: int = option(12, "Attention heads per block.")
+    feed_forward_dim: int = option(3_072, "Hidden width of the feed-forward layers.")
     max_positions: int = option(
-        512, "Rows of the position table: longest sequence, in tokens, [S] included."
+        512, "Rows of the position table. Limits the length in tokens, special tokens included."
     )
     num_segments: int = option(2, "Rows of the segment table.")
-    layer_norm_epsilon: float = option(1e-12, "What the layer norms add to the variance.")
+    layer_norm_epsilon: float = option(1e-12, "Constant that the layer norms add to the variance.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,42 +64,42 @@ class BertConfig(Config):
         for name in ("start_id", "separator_id", "mask_id"):
             check(
                 getattr(self, name) >= 0 and getattr(self, name) != self.padding_id,
-                f"{name} must be an id, and not that of padding ({self.padding_id}).",
+                f"{name} must be a non-negative id other than that of padding ({self.padding_id}).",
                 getattr(self, name),
             )
         check(self.dim % self.num_heads == 0, "dim must be a multiple of num_heads.",
                (self.dim, self.num_heads))  # fmt: skip
         check(self.max_positions >= self.num_special + 1, "max_positions must be at least "
-               f"{self.num_special + 1}: room for text between {self.num_special} special tokens.",
+               f"{self.num_special + 1}, for {self.num_special} special tokens and some text.",
                self.max_positions)  # fmt: skip
-        check(self.num_segments >= 2, "num_segments must be at least 2: context and candidate.",
+        check(self.num_segments >= 2, "num_segments must be at least 2.",
                self.num_segments)  # fmt: skip
         check(self.layer_norm_epsilon > 0, "layer_norm_epsilon must be positive.",
                self.layer_norm_epsilon)  # fmt: skip
 
     @property
     def is_published(self) -> bool:
-        """Whether it has the [CLS] of its vocabulary, as published BERTs do."""
+        """Whether the start token is in the vocabulary, as in published BERTs."""
         return self.start_id < self.num_ids
 
     @property
     def num_special(self) -> int:
-        """Special tokens of a joint sequence."""
+        """Number of special tokens of a joint sequence."""
         return 4 if self.surrounds_each else 3
 
     @property
     def num_ids(self) -> int:
-        """Ids that text is cut into; also the id of padding."""
+        """Number of token ids, hash buckets included."""
         return self.vocab_size + self.num_oov_buckets
 
     @property
     def padding_id(self) -> int:
-        """Id of padding, equal to `num_ids`. A published model's own [PAD] is never used."""
+        """Id of padding, equal to `num_ids`. The [PAD] of a published BERT is not used."""
         return self.num_ids
 
     @property
     def num_rows(self) -> int:
-        """Rows of the token table. Special tokens outside the vocabulary come behind padding."""
+        """Rows of the token table. Special tokens outside the vocabulary come after padding."""
         return max(self.num_ids, 1 + max(self.start_id, self.separator_id, self.mask_id))
 
 
@@ -120,31 +118,30 @@ BERT_PRESETS: dict[str, dict[str, Any]] = {
 def bert_preset(
     name: str, *, vocab_size: int, num_oov_buckets: int, tokenizer: str, **overrides: Any
 ) -> BertConfig:
-    """The preset `name` for a vocabulary without special tokens: [S] and [MASK] get own rows.
+    """Return a preset for a vocabulary without special tokens.
 
-    A new trunk is the paper's, with [S] around each text.
+    [S] and [MASK] get additional rows. Each text is surrounded by [S], as in the paper.
 
     Args:
       name: one of `BERT_PRESETS`.
-      vocab_size, num_oov_buckets, tokenizer: of the vocabulary.
-      **overrides: other fields of `BertConfig`, the ids of special tokens that the vocabulary
-        holds, say.
+      vocab_size, num_oov_buckets, tokenizer: sizes and kind of the vocabulary.
+      **overrides: other fields of `BertConfig`.
 
     Raises:
-      ValueError: `name` is no preset, or an override names no field.
+      ValueError: if `name` is not a preset, or an override is not a field.
     """
     if name not in BERT_PRESETS:
         raise ValueError(
-            f"A BERT must be one of the presets {sorted(BERT_PRESETS)}. Received: {name!r}."
+            f"{name!r} is not a BERT preset. Choose one of {', '.join(sorted(BERT_PRESETS))}."
         )
-    behind_padding = vocab_size + num_oov_buckets + 1
-    own = {
+    after_padding = vocab_size + num_oov_buckets + 1
+    vocabulary_fields = {
         "vocab_size": vocab_size,
         "num_oov_buckets": num_oov_buckets,
         "tokenizer": tokenizer,
-        "start_id": behind_padding,
-        "separator_id": behind_padding,
-        "mask_id": behind_padding + 1,
+        "start_id": after_padding,
+        "separator_id": after_padding,
+        "mask_id": after_padding + 1,
         "surrounds_each": True,
     }
-    return BertConfig.from_dict({**BERT_PRESETS[name], **own, **overrides})
+    return BertConfig.from_dict({**BERT_PRESETS[name], **vocabulary_fields, **overrides})

@@ -1,4 +1,4 @@
-"""Configuration of heads, and options of their training.
+"""Configuration of ranker heads, and options of their training.
 
 Reference: arXiv 1905.01969 §4, §5.
 """
@@ -28,15 +28,15 @@ _NOT_CROSS = ("bi", "poly")
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig(Config):
-    """What a head is. The numbers are the paper's (arXiv 1905.01969 §4), but for
-    `separate_trunks`, which is off by default.
+    """Configuration of a head. The defaults are the paper's (arXiv 1905.01969 §4), except for
+    `separate_trunks`, which is off.
     """
 
     heading: ClassVar[str] = MODEL
     former: ClassVar[dict[str, Any]] = {
         "output_std": 0.0,
         "reduction_tokens": None,
-        # Options of training, which are in `RankerTraining` now.
+        # Options of training, now in `RankerTraining`.
         **dict.fromkeys(
             ("negatives", "negatives_from", "mined_with", "mined_top", "epochs",
              "evaluations_per_epoch", "plateau_decay", "freeze", "trainable_blocks",
@@ -44,51 +44,58 @@ class HeadConfig(Config):
         ),
     }  # fmt: skip
 
-    head: str = option("bi", "A bi-, poly- or cross-encoder.", choices=HEADS)
+    head: str = option("bi", "Kind of ranker: a bi-, poly- or cross-encoder.", choices=HEADS)
     reduction: str = option(
         AUTO,
-        "How a text becomes one vector. auto is sqrt_n on ConveRT's trunks and first on "
-        "BERT-shaped ones.",
+        "How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first for "
+        "BERT-like trunks.",
         choices=(AUTO, *REDUCTIONS),
     )
     poly_codes: int = option(
         64,
-        "Context vectors of a poly-encoder.",
+        "Number of context vectors of a poly-encoder.",
         at_least=1,
         at_most=MAX_CODES,
         read_with=("head", ("poly",)),
     )
     poly_variant: str = option(
-        "learnt", "Which vectors those are.", choices=POLY_VARIANTS, read_with=("head", ("poly",))
+        "learnt",
+        "How a poly-encoder computes its context vectors.",
+        choices=POLY_VARIANTS,
+        read_with=("head", ("poly",)),
     )
     scale: float = option(
         0.0,
-        "Factor of the dot products; 0 takes the one that --init_from was trained with.",
+        "Factor of the dot products. 0 uses the factor that --init_from was trained with.",
         at_least=0,
         read_with=("head", _NOT_CROSS),
     )
-    learn_scale: bool = option(False, "Train that factor.", read_with=("head", _NOT_CROSS))
+    learn_scale: bool = option(
+        False, "Train the factor of the dot products.", read_with=("head", _NOT_CROSS)
+    )
     separate_trunks: bool = option(
-        False, "Give candidates a trunk of their own, which starts as a copy."
+        False, "Use a second trunk for candidates, which starts as a copy of the first."
     )
     max_context_tokens: int = option(
-        120, "Longer contexts are cut on the left, where the oldest turns are.", at_least=1
+        120, "Contexts are cut to their last tokens, this many.", at_least=1
     )
-    max_candidate_tokens: int = option(60, "Longer candidates are cut.", at_least=1)
+    max_candidate_tokens: int = option(
+        60, "Candidates are cut to their first tokens, this many.", at_least=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
             self.head != "cross" or not self.separate_trunks,
-            "separate_trunks must be off for a cross-encoder, which reads both texts together.",
+            "separate_trunks must be off for a cross-encoder.",
             self.separate_trunks,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class RankerTraining(RankingTraining):
-    """How a ranker is fine-tuned, and on what. The defaults are the paper's for a bi-encoder
-    (§5.1, §5.3); see `ranker_recipe` for the others.
+    """Options of the training of rankers. The defaults are the paper's for a bi-encoder (§5.1,
+    §5.3); see `ranker_recipe` for other heads.
     """
 
     former: ClassVar[dict[str, Any]] = {
@@ -103,27 +110,28 @@ class RankerTraining(RankingTraining):
     }
 
     dev_data: str = option(
-        "", "With --head: what is evaluated on. Default: the dev split of --data.", group=DATA
+        "", "Examples to evaluate on. Default: the dev split of --data.", group=DATA
     )
     max_examples: int = option(
-        0, "Train on the first examples only, this many; 0 for all.", group=DATA, at_least=0
+        0, "Train on the first examples only, this many. 0 uses all.", group=DATA, at_least=0
     )
     negatives_from: str = option(
         "in_batch",
-        "Wrong candidates of a context: the other right ones of its batch, those given by the "
-        "data, a sample of the right ones of the data, or the best wrong ones of --mined_with.",
+        "Where wrong candidates come from. in_batch: the other responses of the batch. given: the "
+        "data. sampled: random responses of the data. mined: the wrong responses that --mined_with "
+        "scores highest.",
         group=DATA,
         choices=NEGATIVES,
     )
     negatives: int = option(
         15,
-        "Wrong candidates of each context.",
+        "Number of wrong candidates per context.",
         group=DATA,
         at_least=1,
         read_with=("negatives_from", NEGATIVES[1:]),
     )
     mined_with: str = option(
-        "", "Encoder or ranker that mines negatives: a name or a folder.", group=DATA
+        "", "Encoder or ranker that finds wrong candidates: a name or a folder.", group=DATA
     )
     batch_size: int = changed(RankingTraining, "batch_size", 256)
     optimizer: str = changed(
@@ -142,23 +150,23 @@ class RankerTraining(RankingTraining):
     l2: float = changed(RankingTraining, "l2", 0.0)
     freeze: str = option(
         "nothing",
-        "What is not trained. Of a published BERT the embeddings stay by default.",
+        "Parts to keep unchanged. The default for a published BERT is embeddings.",
         choices=("nothing", "embeddings", "all_but_top_k"),
     )
     trainable_blocks: int = option(
         1,
-        "k of --freeze=all_but_top_k: the topmost blocks, which are trained.",
+        "Number of topmost blocks to train with --freeze=all_but_top_k.",
         at_least=0,
         read_with=("freeze", ("all_but_top_k",)),
     )
     steps: int = changed(Training, "steps", 0, at_least=0)
     epochs: float = option(
-        1.0, "Passes over the data, in place of --steps.", above=0, read_with=("steps", (0,))
+        1.0, "Passes over the data, instead of --steps.", above=0, read_with=("steps", (0,))
     )
     eval_every: int = changed(Training, "eval_every", 0, at_least=0)
     evaluations_per_epoch: int = option(
         2,
-        "Evaluations in each pass over the data, in place of --eval_every.",
+        "Evaluations per pass over the data, instead of --eval_every.",
         group=OUTPUT,
         at_least=1,
         read_with=("eval_every", (0,)),
@@ -170,38 +178,36 @@ class RankerTraining(RankingTraining):
         super().__post_init__()
         check(
             (self.negatives_from == "mined") == bool(self.mined_with),
-            "mined_with must name an encoder or a ranker where negatives_from is mined, and only "
-            "there.",
+            "mined_with must name an encoder or ranker if, and only if, negatives_from is mined.",
             (self.negatives_from, self.mined_with),
         )
 
     def of_examples(self, number: int) -> "RankerTraining":
-        """The options with the steps of so many epochs of `number` examples in place of 0."""
+        """Return the options for `number` examples, with epochs converted to steps."""
         per_epoch = number // min(self.batch_size, number)
-        evaluated = max(1, per_epoch // self.evaluations_per_epoch)
+        per_evaluation = max(1, per_epoch // self.evaluations_per_epoch)
         return dataclasses.replace(
             self,
             steps=self.steps or max(1, round(self.epochs * per_epoch)),
-            eval_every=self.eval_every or evaluated,
-            checkpoint_every=self.checkpoint_every or evaluated,
+            eval_every=self.eval_every or per_evaluation,
+            checkpoint_every=self.checkpoint_every or per_evaluation,
         )
 
 
 def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> RankerTraining:
-    """The paper's options for a head (arXiv 1905.01969 §5.1, §5.3).
+    """Return the paper's training options for a head (arXiv 1905.01969 §5.1, §5.3).
 
-    The learning rate stays after the warm-up, and falls on plateaus only. The optimizer is Adamax,
-    as for the paper's own pre-trained weights. BERT's published weights are trained with Adam and a
-    decay of 0.01, and their embeddings stay. BERT-shaped trunks drop a tenth on all layers, as in
-    their pre-training.
+    After the warm-up, the learning rate falls only on plateaus. The optimizer is Adamax. Published
+    BERT weights are trained with AdamW and frozen embeddings instead. BERT-like trunks use the
+    dropout of their pre-training, 0.1.
 
     Args:
       head: one of `HEADS`.
-      weights: those that training starts from: `convert`, `bert` or `published_bert`.
+      weights: kind of the initial weights: `convert`, `bert` or `published_bert`.
       **overrides: fields of `RankerTraining`; see `overridden`.
 
     Raises:
-      ValueError: an override names no field, or a value is out of its bounds.
+      ValueError: if an override is not a field, or a value is out of bounds.
     """
     fields = RankerTraining.defaults()
     if head == "cross":
@@ -213,7 +219,7 @@ def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> R
     config = RankerTraining.from_dict(overridden(fields, overrides))
     check(
         head != "cross" or config.negatives_from != "in_batch",
-        "negatives_from must not be in_batch for a cross-encoder, which scores each pair anew.",
+        "negatives_from must not be in_batch for a cross-encoder, which cannot reuse encodings.",
         config.negatives_from,
     )
     return config

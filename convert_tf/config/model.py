@@ -9,50 +9,49 @@ from typing import Any, ClassVar
 
 from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
 
-MAX_TOKENS = 512  # that an exported model reads of a text, unless told otherwise
+MAX_TOKENS = 512  # default limit of exported models for the tokens of a text
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
-    """What the network is. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
+    """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
 
     heading: ClassVar[str] = MODEL
 
-    vocab_size: int = option(31_476, "Entries of the vocabulary, hash buckets not counted.")
-    num_oov_buckets: int = option(1_000, "Hash buckets for characters outside the vocabulary.")
-    tokenizer: str = option("subword", "subword (the paper's) or sentencepiece.")
-    embedding_dim: int = option(512, "Width of subword embeddings and of the transformer blocks.")
+    vocab_size: int = option(31_476, "Entries of the vocabulary, without hash buckets.")
+    num_oov_buckets: int = option(1_000, "Hash buckets for unknown characters.")
+    tokenizer: str = option("subword", "subword (as in the paper) or sentencepiece.")
+    embedding_dim: int = option(512, "Width of subword embeddings and transformer blocks.")
     position_table_sizes: tuple[int, int] = option(
-        (47, 11), "Rows of the two position tables; position i reads row i mod size of each."
+        (47, 11), "Rows of the two position tables. Position i reads row i mod size of each."
     )
     max_relative_attention: tuple[int, ...] = option(
-        (3, 5, 48, 48, 48, 48), "One entry per block: how many tokens away attention may look."
+        (3, 5, 48, 48, 48, 48),
+        "How many tokens away attention may look: one number for each transformer block.",
     )
     num_heads: int = option(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
-    attention_dim: int = option(64, "Query/key width of one head.")
+    attention_dim: int = option(64, "Query/key width of one attention head.")
     use_value_projection: bool = option(
-        False, "Whether attention projects its values; the paper's parameter count says no."
+        False, "Project the values in attention. The paper's parameter count leaves no room for it."
     )
     use_relative_bias: bool = option(
-        True, "Whether a learned bias per relative position is added to attention scores."
+        True, "Add a learned bias for each relative position to the attention scores."
     )
-    feed_forward_dim: int = option(2_048, "Hidden width of the feed-forward layer of a block.")
+    feed_forward_dim: int = option(2_048, "Hidden width of the feed-forward layers.")
     reduction_heads: int = option(
-        2, "Heads of the √N reduction; its output r has reduction_heads × embedding_dim."
+        2, "Heads of the √N reduction. Its result r has reduction_heads × embedding_dim numbers."
     )
     reduction_dim: int = option(64, "Query/key width of one reduction head.")
     side_layers: int = option(3, "Hidden layers of each side network.")
-    side_hidden_dim: int = option(1_024, "Width of those layers.")
-    use_side_skip: bool = option(True, "Whether the side networks have skip connections.")
+    side_hidden_dim: int = option(1_024, "Width of the hidden layers of the side networks.")
+    use_side_skip: bool = option(True, "Use skip connections in the side networks.")
     encoding_dim: int = option(512, "Width of the normalised encodings h.")
     embedding_bits: int = option(
-        8, "8 trains the subword table quantization-aware; 32 leaves it alone."
+        8, "8 for quantization-aware training of the subword table, 32 for no quantization."
     )
-    max_tokens: int = option(
-        60, "Longest sequence, in subwords, that training reads; longer texts are cut."
-    )
+    max_tokens: int = option(60, "Texts are cut to this many tokens in training.")
     multi_context: bool = option(
-        False, "Whether the model reads earlier turns too, up to ten joined into one text."
+        False, "Read earlier turns too, up to ten of them joined into one text."
     )
 
     def __post_init__(self) -> None:
@@ -91,13 +90,12 @@ class ModelConfig(Config):
             len(self.position_table_sizes) == 2
             and min(self.position_table_sizes) >= 1
             and math.gcd(*self.position_table_sizes) == 1,
-            "position_table_sizes must be two positive coprime numbers, so that positions repeat "
-            "only after their product.",
+            "position_table_sizes must be two positive coprime numbers.",
             self.position_table_sizes,
         )
         check(
             len(self.max_relative_attention) >= 1 and min(self.max_relative_attention) >= 1,
-            "max_relative_attention must hold one positive distance per block.",
+            "max_relative_attention must have a positive distance for each block.",
             self.max_relative_attention,
         )
         check(
@@ -110,12 +108,12 @@ class ModelConfig(Config):
 
     @property
     def num_ids(self) -> int:
-        """Rows of the embedding table; also the id of padding, which has no row."""
+        """Rows of the embedding table, hash buckets included. Also the id of padding."""
         return self.vocab_size + self.num_oov_buckets
 
     @property
     def reduced_dim(self) -> int:
-        """Width of r, the reduced encoding before the side network."""
+        """Width of the reduced encoding r, the input of the side networks."""
         return self.reduction_heads * self.embedding_dim
 
 
@@ -137,13 +135,13 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:
-    """The preset `name` as a `ModelConfig`, with `overrides` of single fields.
+    """Return a preset, with `overrides` of single fields.
 
     Raises:
-      ValueError: `name` is no preset, or an override names no field.
+      ValueError: if `name` is not a preset, or an override is not a field.
     """
     if name not in MODEL_PRESETS:
         raise ValueError(
-            f"A model must be one of the presets {sorted(MODEL_PRESETS)}. Received: {name!r}."
+            f"{name!r} is not a model preset. Choose one of {', '.join(sorted(MODEL_PRESETS))}."
         )
     return ModelConfig.from_dict({**MODEL_PRESETS[name], **overrides})

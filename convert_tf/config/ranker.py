@@ -1,4 +1,4 @@
-"""What a ranker is made of."""
+"""Configuration of rankers."""
 
 import dataclasses
 
@@ -16,12 +16,12 @@ TRUNKS: dict[str, type[ModelConfig] | type[BertConfig]] = {
 
 @dataclasses.dataclass(frozen=True)
 class RankerConfig:
-    """What a ranker is, as `config.json` of its checkpoint has it.
+    """Configuration of a ranker, as in the `config.json` of its folder.
 
     Attributes:
-      model: of the trunk.
-      head: of the head, with the scale that is used in place of 0, and what `auto` stands for.
-      trunk: kind of trunk: `convert`, a dual encoder, or `bert`.
+      model: configuration of the trunk.
+      head: configuration of the head. `auto` and a scale of 0 are replaced by real values.
+      trunk: kind of the trunk: `convert` for a dual encoder, or `bert`.
     """
 
     model: ModelConfig | BertConfig
@@ -32,8 +32,8 @@ class RankerConfig:
         has_start = self.trunk == "bert" or self.head.head == "cross"
         if self.head.reduction == "mean_without_first" and not has_start:
             raise ValueError(
-                "The mean without the first output is for trunks that put [S] before a text. "
-                "Received: mean_without_first on ConveRT's trunk. Choose mean."
+                "mean_without_first is only for trunks that put [S] before a text. ConveRT's trunk "
+                "does not. Choose mean."
             )
         if self.head.reduction == AUTO:
             reduction = "first" if self.trunk == "bert" else "sqrt_n"
@@ -41,25 +41,25 @@ class RankerConfig:
 
     @property
     def tokenizer(self) -> str:
-        """Kind of the vocabulary."""
+        """Kind of the tokenizer."""
         return self.model.tokenizer
 
     @classmethod
     def from_json(cls, text: str) -> "RankerConfig":
-        """What `to_json` wrote.
+        """Read the result of `to_json`.
 
         Raises:
-          ValueError: the text is something else.
+          ValueError: if the text is not the configuration of a ranker.
         """
         values = parsed_json(text)
         if not isinstance(values, dict) or set(values) != {"trunk", "model", "head"}:
             raise ValueError(
-                "A ranker's configuration has the keys head, model and trunk. Received: "
-                f"{text[:80]!r}. Name a checkpoint that convert-tf train --head wrote."
+                "This is not the configuration of a ranker, with the keys head, model and trunk. "
+                f"Received: {text[:80]!r}. Use a folder that convert-tf train --head wrote."
             )
         if values["trunk"] not in TRUNKS:
             raise ValueError(
-                f"A trunk must be one of {', '.join(TRUNKS)}. Received: {values['trunk']!r}."
+                f"trunk must be one of {', '.join(TRUNKS)}. Received: {values['trunk']!r}."
             )
         return cls(
             TRUNKS[values["trunk"]].from_dict(values["model"]),

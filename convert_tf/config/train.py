@@ -1,4 +1,4 @@
-"""Options of training: those of every kind of run, and those of dual encoders.
+"""Options of training: common ones, and those of dual encoders.
 
 Reference: arXiv 1911.03688 §3.1.
 """
@@ -22,14 +22,13 @@ from convert_tf.config.base import (
 
 @dataclasses.dataclass(frozen=True)
 class Training(Config):
-    """What every kind of training run reads; the subclasses have the defaults of their papers."""
+    """Options of all training runs. The subclasses set the defaults of their papers."""
 
     heading: ClassVar[str] = OPTIMISATION
 
     data: str = option(
         "",
-        "Folder that convert-tf prepare or tokenize wrote, or a file of your own pairs or "
-        "dialogues.",
+        "Folder from convert-tf prepare or tokenize, or a file of pairs or dialogues.",
         group=DATA,
         is_common=True,
     )
@@ -40,7 +39,7 @@ class Training(Config):
     )
     precision: str = option(
         "auto",
-        "Number format; auto takes what is fast on this device.",
+        "Number format. auto chooses the fastest one on this device.",
         is_common=True,
         choices=PRECISIONS,
     )
@@ -51,39 +50,40 @@ class Training(Config):
         5_000, "Steps between evaluations.", group=OUTPUT, is_common=True, at_least=1
     )
     eval_examples: int = option(
-        10_000, "Most dev examples that an evaluation reads.", group=OUTPUT, at_least=1
+        10_000, "Largest number of dev examples for an evaluation.", group=OUTPUT, at_least=1
     )
     checkpoint_every: int = option(
         1_000, "Steps between checkpoints.", group=OUTPUT, is_common=True, at_least=1
     )
     keep_checkpoints: int = option(
-        2, "How many of the newest checkpoints are kept for resuming.", group=OUTPUT, at_least=1
+        2, "Number of checkpoints to keep for resuming, the newest ones.", group=OUTPUT, at_least=1
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class RankingTraining(Training):
-    """What runs of dual encoders and of rankers read."""
+    """Options of the training of dual encoders and rankers."""
 
     batch_size: int = option(
-        512, "Pairs per step, which are negatives of one another.", is_common=True, at_least=2
+        512,
+        "Pairs per step. The other responses of a batch are the negatives of a context.",
+        is_common=True,
+        at_least=2,
     )
     optimizer: str = option("adadelta", "Optimizer.")
     final_learning_rate: float = option(
         0.001,
-        "Learning rate at the last step, reached by cosine decay. If you set only --learning_rate, "
-        "it keeps its share of the peak.",
+        "Learning rate at the last step, after cosine decay. If you set only --learning_rate, "
+        "it changes by the same factor.",
         at_least=0,
     )
     label_smoothing: float = option(
         0.2,
-        "Probability taken from the right response and spread evenly over the negatives.",
+        "Probability to take from the right response and spread evenly over the negatives.",
         at_least=0,
         below=1,
     )
-    l2: float = option(
-        1e-5, "Factor of the sum of squared matrix weights that is added to the loss.", at_least=0
-    )
+    l2: float = option(1e-5, "Weight of the sum of squared matrix weights in the loss.", at_least=0)
     embedding_dropout: float = option(0.0, "Drop rate after the embedding.", at_least=0, below=1)
     attention_dropout: float = option(0.0, "Drop rate after self-attention.", at_least=0, below=1)
 
@@ -91,17 +91,17 @@ class RankingTraining(Training):
         super().__post_init__()
         check(
             self.final_learning_rate <= self.learning_rate,
-            "final_learning_rate must not exceed learning_rate, from which the rate falls.",
+            "final_learning_rate must not exceed learning_rate.",
             (self.final_learning_rate, self.learning_rate),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderTraining(RankingTraining):
-    """How a dual encoder is trained, and on what.
+    """Options of the training of dual encoders.
 
-    The defaults are those of the paper's pre-training (§3.1), where it has a value. The loss is the
-    mean over the batch, not the sum of equation 1.
+    The defaults are those of the paper's pre-training (§3.1), if it gives a value. The loss is the
+    mean over the batch, not the sum as in equation 1.
     """
 
     former: ClassVar[dict[str, Any]] = {
@@ -119,110 +119,105 @@ class EncoderTraining(RankingTraining):
     eval_examples: int = changed(Training, "eval_examples", 10_000, at_least=100)
     optimizer: str = changed(RankingTraining, "optimizer", "adadelta", choices=("adadelta", "adam"))
     train_examples: int = option(
-        0, "Train on this many examples of the train split; 0 for all.", group=DATA, at_least=0
+        0, "Train on this many examples of the train split. 0 uses all.", group=DATA, at_least=0
     )
     first_train_example: int = option(
-        0, "Number of the first of them, from 0, to train in parts.", group=DATA, at_least=0
+        0, "Number of the first example to train on, from 0.", group=DATA, at_least=0
     )
     source_shares: tuple[str, ...] = option(
         (),
-        "Sources of which only a share of the examples is used, as forum=0.5,chat=0.1. Needs token "
-        "ids.",
+        "Use only a share of the examples of some sources, for example forum=0.5,chat=0.1. Needs "
+        "token ids.",
         group=DATA,
     )
     eval_splits: tuple[str, ...] = option(
         ("dev",),
-        "Splits that are evaluated. The best weights are chosen by the first; without any, the "
-        "last weights are kept.",
+        "Splits to evaluate. The first one selects the best weights. Without any, the last weights "
+        "are kept.",
         group=DATA,
     )
     shuffle_buffer: int = option(
         100_000, "Examples in memory for shuffling.", group=DATA, at_least=1
     )
     row_tokens: int = option(
-        64, "Tokens of a packed row, in which several short texts lie.", group=DATA, at_least=1
+        64, "Tokens per row. Several short texts share a row.", group=DATA, at_least=1
     )
     turn_prefixes: bool = option(
         False,
-        "Put 0:, 1:, … before the earlier turns that a multi-context model reads, 0 for the "
-        "latest. For fine-tuning, from records only.",
+        "Put 0:, 1:, … before the earlier turns of a multi-context model, starting with the "
+        "latest. For fine-tuning from records only.",
         group=DATA,
     )
-    teacher: str = option("", "Folder of vectors that convert-tf teach wrote.", group=DATA)
+    teacher: str = option("", "Folder of teacher vectors from convert-tf teach.", group=DATA)
     ranking_teacher: str = option(
         "",
-        "Folder of vectors that convert-tf teach --sides wrote, whose cosines of contexts and "
-        "responses are learnt.",
+        "Folder of teacher vectors from convert-tf teach --sides, for --ranking_distillation.",
         group=DATA,
     )
     utterances: str = option(
-        "", "Folder of token ids of single texts, trained on next to the pairs.", group=DATA
+        "", "Folder of token ids of single texts, to train on in addition to pairs.", group=DATA
     )
-    utterance_teacher: str = option(
-        "", "Folder of the teacher's vectors of --utterances.", group=DATA
-    )
+    utterance_teacher: str = option("", "Folder of teacher vectors of --utterances.", group=DATA)
     utterances_per_pair: int = option(
         1,
-        "Single texts in a batch for each pair.",
+        "Single texts per pair in a batch.",
         group=DATA,
         at_least=1,
         read_with=("utterances", None),
     )
     hard_negatives: str = option(
-        "", "Folder of negatives that convert-tf mine wrote for the token ids.", group=DATA
+        "", "Folder of negatives from convert-tf mine, for the token ids.", group=DATA
     )
     negatives_per_pair: int = option(
         1,
-        "Mined negatives that are drawn for each pair at each step. They are negatives of the "
-        "whole batch.",
+        "Mined negatives to draw for each pair at each step. They are negatives for the whole "
+        "batch.",
         group=DATA,
         at_least=1,
         read_with=("hard_negatives", None),
     )
     micro_batch: int = option(
         0,
-        "Pairs that are encoded at a time, to save memory; a divisor of --batch_size. Loss and "
-        "gradient stay the same. 0 encodes the whole batch at once.",
+        "Pairs to encode at a time, to save memory; a divisor of --batch_size. Loss and gradient "
+        "stay the same. 0 encodes the whole batch at once.",
         at_least=0,
     )
     scale_start: float = option(1.0, "Factor of the cosines at step 0.", above=0)
     scale_end: float = option(
         0.0,
-        "Factor of the cosines after --scale_anneal_steps; 0 for the square root of "
-        "--encoding_dim.",
+        "Factor of the cosines after --scale_anneal_steps. 0 is the square root of --encoding_dim.",
         at_least=0,
     )
     scale_anneal_steps: int = option(
         10_000, "Steps over which the factor of the cosines changes linearly.", at_least=0
     )
     history_only: bool = option(
-        False, "Train only the networks that read earlier turns, of a multi-context model."
+        False, "Train only the side networks of a multi-context model that read earlier turns."
     )
-    mask_duplicates: bool = option(
-        False, "Do not use a response that equals a context's own as its negative."
-    )
+    mask_duplicates: bool = option(False, "Do not use copies of the right response as negatives.")
     ranking: float = option(
         1.0,
-        "Weight of the ranking loss. 0 learns from a teacher or from intents alone.",
+        "Weight of the ranking loss. 0 learns only from a teacher or from intents.",
         at_least=0,
     )
     ranking_distillation: float = option(
         0.0,
-        "Weight of the cross-entropy with the choice of --ranking_teacher among the responses of "
-        "the batch.",
+        "Weight of the loss that learns how --ranking_teacher ranks the responses of a batch.",
         at_least=0,
     )
     distillation: float = option(
         0.0,
-        "Weight of 1 − cosine between the vector of a text by --teacher and a linear map of its "
-        "reduced encoding.",
+        "Weight of the loss that learns the vectors of --teacher: 1 − cosine to a linear map of "
+        "the reduced encoding.",
         at_least=0,
     )
     intent_contrast: float = option(
-        0.0, "Weight of a loss that draws --utterances with the same label together.", at_least=0
+        0.0,
+        "Weight of the loss that pulls together --utterances with the same label.",
+        at_least=0,
     )
     start_from_teacher: bool = option(
-        False, "Start the subword table from the vectors of --teacher."
+        False, "Initialise the subword table from the vectors of --teacher."
     )
 
     def __post_init__(self) -> None:
@@ -233,31 +228,31 @@ class EncoderTraining(RankingTraining):
             "micro_batch must divide batch_size.",
             (self.micro_batch, self.batch_size),
         )
-        taught = (self.ranking_distillation, self.distillation, self.intent_contrast)
+        other_weights = (self.ranking_distillation, self.distillation, self.intent_contrast)
         check(
-            self.ranking + sum(taught) > 0,
-            "ranking must be greater than 0 without distillation, ranking_distillation and "
-            "intent_contrast.",
+            self.ranking + sum(other_weights) > 0,
+            "ranking must be greater than 0 unless distillation, ranking_distillation or "
+            "intent_contrast is.",
             self.ranking,
         )
         check(
-            not self.history_only or not any(taught),
-            "history_only must not go with ranking_distillation, distillation and intent_contrast, "
-            "which train the rest of the network.",
-            taught,
+            not self.history_only or not any(other_weights),
+            "history_only cannot be combined with ranking_distillation, distillation or "
+            "intent_contrast.",
+            other_weights,
         )
 
     @property
     def num_micro_batches(self) -> int:
-        """Parts of a batch that are encoded one after the other."""
+        """Number of parts of a batch that are encoded one after another."""
         return self.batch_size // self.micro_batch if self.micro_batch else 1
 
 
 def shares_of_sources(items: Sequence[str]) -> dict[str, float]:
-    """Return `["forum=0.5"]` as `{"forum": 0.5}`.
+    """Parse shares of sources: `["forum=0.5"]` → `{"forum": 0.5}`.
 
     Raises:
-      ValueError: an item has no share from 0 to 1, or a source is named twice.
+      ValueError: if a share is not a number from 0 to 1, or a source occurs twice.
     """
     shares: dict[str, float] = {}
     for item in items:
@@ -265,18 +260,18 @@ def shares_of_sources(items: Sequence[str]) -> dict[str, float]:
         is_share = re.fullmatch(r"0|1|[01]?\.\d+", share) and 0 <= float(share) <= 1
         check(
             bool(name and is_share),
-            "source_shares must be names of sources with numbers from 0 to 1, as forum=0.5.",
+            "source_shares must be names of sources with numbers from 0 to 1, like forum=0.5.",
             item,
         )
-        check(name not in shares, "source_shares must name a source once.", list(items))
+        check(name not in shares, f"source_shares contains {name!r} twice.", list(items))
         shares[name] = float(share)
     return shares
 
 
-# Options to start from (docs/lab/recipes.md has what they reach).
+# Sets of options to start from. docs/lab/recipes.md has their results.
 TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
-    # For a task, from a trained model (§3.2): its scale is the one that pre-training ended with.
+    # Fine-tuning on a task (§3.2). The scale is the last one of pre-training.
     "paper_finetune": {
         "learning_rate": 0.1,
         "final_learning_rate": 1e-4,
@@ -306,21 +301,23 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
 
 
 def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
-    """The recipe `name` with `overrides` of single fields; see `overridden`.
+    """Return a recipe with `overrides` of single fields; see `overridden`.
 
     Raises:
-      ValueError: `name` is no recipe, or an override names no field.
+      ValueError: if `name` is not a recipe, or an override is not a field.
     """
     if name not in TRAIN_RECIPES:
-        raise ValueError(f"A recipe must be one of {sorted(TRAIN_RECIPES)}. Received: {name!r}.")
+        raise ValueError(
+            f"{name!r} is not a recipe. Choose one of {', '.join(sorted(TRAIN_RECIPES))}."
+        )
     fields = {**EncoderTraining.defaults(), **TRAIN_RECIPES[name]}
     return EncoderTraining.from_dict(overridden(fields, overrides))
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Options with `overrides` in their place.
+    """Return options with `overrides`.
 
-    With another learning rate and no final one, the final rate keeps its share of the peak.
+    If `overrides` changes only the peak learning rate, the final rate changes by the same factor.
     """
     changed_fields = {**fields, **overrides}
     if "learning_rate" in overrides and "final_learning_rate" not in overrides:

@@ -10,7 +10,7 @@ def load_tokenizer(path: str | os.PathLike[str], num_oov_buckets: int = 1000) ->
     """Load the tokenizer of a vocabulary file of any kind.
 
     Args:
-      path: a subword vocabulary, a SentencePiece model, or the WordPiece vocabulary of a BERT model.
+      path: a subword vocabulary, a SentencePiece model or a WordPiece vocabulary (BERT).
       num_oov_buckets: number of ids for unknown tokens. WordPiece ignores it.
 
     Raises:

@@ -70,12 +70,12 @@ def test_a_module_without_its_graph_is_no_run(tmp_path):
 def test_another_kind_is_named_in_one_line(tmp_path):
     (tmp_path / "arrays.json").write_text("{}")
     expected = (
-        r"^The path must hold the folder of a ranker.*, or an \.onnx file.*\. Received: '.*', "
-        r"token ids, which convert-tf tokenize wrote \(arrays\.json\)\. Name another one\.$"
+        r"^'.*' is a folder of token ids \(from convert-tf tokenize\)\. Pass the run of a ranker .*"
+        r" or an \.onnx file \(from convert-tf export\)\.$"
     )
     with pytest.raises(CheckpointError, match=expected):
         kind_of(tmp_path, Kind.RANKER, Kind.ONNX)
-    with pytest.raises(CheckpointError, match=r"'.*nowhere', which is not there, or none of what"):
+    with pytest.raises(CheckpointError, match=r"nowhere' does not exist\. Pass "):
         convert_tf.load_model(tmp_path / "nowhere")
 
 

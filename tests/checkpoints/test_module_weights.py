@@ -194,7 +194,7 @@ def test_what_is_no_whole_module_is_refused(tiny_modules, tmp_path):
     copy = Path(shutil.copytree(tiny_modules["single"][1], tmp_path / "module"))
     (copy / "sha256.json").unlink()  # as modules of earlier versions are
     (copy / "config.json").rename(copy / "other.json")
-    with pytest.raises(CheckpointError, match=r"without config.json.*with this version"):
+    with pytest.raises(CheckpointError, match=r"has no config.json.*with this version"):
         load_checkpoint(copy)
     own = json.loads((copy / "other.json").read_text())
     (copy / "config.json").write_text(json.dumps({**own, "feed_forward_dim": 3}))
@@ -204,9 +204,9 @@ def test_what_is_no_whole_module_is_refused(tiny_modules, tmp_path):
     shards = sorted((copy / "variables").glob("*.data*"))
     content = shards[0].read_bytes()
     shards[0].write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointError, match=r"weights must be whole"):
+    with pytest.raises(CheckpointError, match="are damaged or do not match"):
         load_checkpoint(copy)
     for file in (copy / "variables").iterdir():
         file.unlink()
-    with pytest.raises(CheckpointError, match=r"no variables can be read"):
+    with pytest.raises(CheckpointError, match="the variables cannot be read"):
         load_checkpoint(copy)

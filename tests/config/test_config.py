@@ -78,18 +78,18 @@ def test_a_run_may_go_on_from_options_that_are_refused_now():
     assert training.changes_since({"eval_splits": ["dev", "test"], "gone": 1}) == {}
 
 
-def test_options_of_earlier_versions_are_read_where_they_had_no_effect():
+def test_options_of_earlier_versions_are_read_if_they_had_no_effect():
     old = {"steps": 7, "learning_rate_cycles": 1, "loss_reduction": "mean", "adadelta_rho": 0.9}
     assert EncoderTraining.from_dict(old) == EncoderTraining(steps=7)
     with pytest.raises(ValueError, match=r"learning_rate_cycles=3 is an option of an earlier"):
         EncoderTraining.from_dict({**old, "learning_rate_cycles": 3})
-    with pytest.raises(ValueError, match=r"only has 'mean'"):
+    with pytest.raises(ValueError, match=r"only supports 'mean'"):
         EncoderTraining().changes_since({"loss_reduction": "sum"})
     head = {"head": "poly", "negatives_from": "mined", "mined_with": "x", "epochs": 3.0}
     assert HeadConfig.from_dict({**head, "output_std": 0.0}) == HeadConfig(head="poly")
 
 
-def test_options_without_effect_are_named_with_what_decides():
+def test_options_without_effect_are_listed_with_the_deciding_option():
     assert EncoderTraining().unread(["negatives_per_pair", "steps"]) == {
         "negatives_per_pair": "hard_negatives"
     }
@@ -103,11 +103,11 @@ def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):
 
 @pytest.mark.parametrize("config_class", [ModelConfig, BertConfig])
 def test_sizes_beyond_any_machine_are_refused(config_class):
-    """Which would end in an error of TensorFlow, of hundreds of lines."""
+    """TensorFlow's error for such sizes has hundreds of lines."""
     for values, message in (
         ({"feed_forward_dim": 10**12}, "feed_forward_dim must be at most 16,777,216"),
-        ({"feed_forward_dim": 2**24}, r"feed_forward_dim.* must make at most 1,073,741,824 weigh"),
-        ({"vocab_size": 2**24}, r"vocab_size.* must make at most"),
+        ({"feed_forward_dim": 2**24}, r"feed_forward_dim.* must give at most 1,073,741,824 weigh"),
+        ({"vocab_size": 2**24}, r"vocab_size.* must give at most"),
     ):
         with pytest.raises(ValueError, match=message):
             config_class(**values)
@@ -150,14 +150,14 @@ def test_json_round_trip(config_class):
 
 
 @pytest.mark.parametrize("config_class", CONFIGS)
-def test_unknown_keys_are_named_with_the_valid_ones(config_class):
-    with pytest.raises(ValueError, match=r"Received: \['nonsense'\]. Valid keys: \["):
+def test_unknown_keys_are_listed_with_the_valid_ones(config_class):
+    with pytest.raises(ValueError, match=r"has no fields nonsense\. Its fields are "):
         config_class.from_dict({"nonsense": 1})
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "3", ""])
-def test_what_is_not_a_json_object_is_an_error(text):
-    with pytest.raises(ValueError, match="A ModelConfig file must hold"):
+def test_only_json_objects_are_read(text):
+    with pytest.raises(ValueError, match="The file of a ModelConfig is not"):
         ModelConfig.from_json(text)
 
 

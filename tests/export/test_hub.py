@@ -253,13 +253,13 @@ def is_empty(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "model.weights.h5").write_bytes(b"x" * 100), "weights must be whole"),
-        (lambda f: (f / "model.weights.h5").unlink(), "weights must be whole"),
-        (lambda f: (f / "vocab.txt").unlink(), "which is missing"),
-        (lambda f: (f / "config.json").unlink(), "must hold the folder of a dual encoder"),
+        (lambda f: (f / "model.weights.h5").write_bytes(b"x" * 100), "are damaged or do not match"),
+        (lambda f: (f / "model.weights.h5").unlink(), "are damaged or do not match"),
+        (lambda f: (f / "vocab.txt").unlink(), "is missing"),
+        (lambda f: (f / "config.json").unlink(), "Pass the run of a dual encoder"),
         (
             lambda f: (f / "vocab.txt").write_text("\ufe4fa\na\n", encoding="utf-8"),
-            "the vocabulary it was trained with",
+            "not the vocabulary that the model was trained with",
         ),
     ],
 )

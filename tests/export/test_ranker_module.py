@@ -352,12 +352,12 @@ def test_files_and_card(folders, checkpoints):
         assert "someone" not in card
     with pytest.raises(ExportError, match="which exists"):
         export_module(checkpoints["poly"], folders["poly"])
-    with pytest.raises(CheckpointError, match="must hold the folder of a dual encoder"):
+    with pytest.raises(CheckpointError, match="Pass the run of a dual encoder"):
         export_module(folders["poly"], folders["poly"].parent / "other")
 
 
 def test_what_needs_a_dual_encoder_says_so(checkpoints):
-    with pytest.raises(CheckpointError, match=r"Received: .*, the folder of a ranker"):
+    with pytest.raises(CheckpointError, match="is the run of a ranker"):
         load_config(checkpoints["bert_cross"])
 
 

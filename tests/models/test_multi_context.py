@@ -158,7 +158,7 @@ def test_all_but_history_freezes(config, make_encoder, small_config):
         is_trained = variable.path.startswith(("extra_context_side", "both_side"))
         changed = not np.array_equal(np.asarray(variable), before[variable.path])
         assert changed == is_trained, variable.path
-    with pytest.raises(ValueError, match="single-context.*preset convert_multi_context"):
+    with pytest.raises(ValueError, match=r"single-context.*preset convert_multi_context"):
         make_encoder(small_config).freeze_all_but_history()
 
 
@@ -173,7 +173,7 @@ def test_it_contains_the_single_context_model(encoder, small_config, make_encode
             np.testing.assert_allclose(value, outputs[name], atol=1e-6)
     ids = rows_of(texts, small_config, "context")
     for call in (single.encode_extra_context, lambda x: single.encode_both(x, x)):
-        with pytest.raises(ValueError, match="single-context.*preset convert_multi_context"):
+        with pytest.raises(ValueError, match=r"single-context.*preset convert_multi_context"):
             call(ids)
 
 

@@ -46,5 +46,5 @@ def test_bytes_are_decoded_and_long_words_cut():
 
 
 def test_refuses_no_room():
-    with pytest.raises(ValueError, match="max_words, .* must be at least 1"):
+    with pytest.raises(ValueError, match=r"max_words, .* must be at least 1"):
         WordCounter(0)

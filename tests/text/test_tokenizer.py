@@ -292,7 +292,7 @@ def test_load_tells_the_kinds_apart(vocabulary, piece_model):
 @pytest.mark.parametrize("content", [b"", b"\n\nwords\n", b"\n\x0e\n\x05<unk>\x15", b"\xff\xd8"])
 def test_load_refuses_other_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(VocabularyError, match="file is (empty|not UTF-8|neither a subword vocabulary nor)"):
+    with pytest.raises(VocabularyError, match=r"file is (empty|not UTF-8|neither)"):
         load_tokenizer(tmp_path / "file")
 
 

@@ -59,7 +59,7 @@ def test_golden_bytes(tmp_path):
         (b"a\\x\n", r"Line 1 of .*: 'a\\\\x' contains a backslash"),
         (b"a\\", "contains a backslash"),
         (b"a\nb\\x", r"Line 2 of .*vocab\.txt: 'b\\\\x' contains a backslash"),
-        (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\)\. Pass the \.model"),
+        (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\).* Pass the \.model"),
         (b'{"version": "1.0", "added_tokens": []}', r"tokenizer\.json of Hugging Face.*vocab\.txt"),
         (b'{\n  "version": "1.0",\n  "added_tokens": []\n}', r"tokenizer\.json of Hugging Face"),
         (b'{"hello": 1, "there": 2}', r"JSON \(a vocab\.json"),

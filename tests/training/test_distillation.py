@@ -400,7 +400,7 @@ def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, t
     assert np.abs(projection_of(gone_on_from(kept, "other")) - projection_of(first)).max() > 0.01
     (first / "sha256.json").unlink()
     (first / "teacher_projection.npy").write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match=r"teacher_projection.npy must be whole"):
+    with pytest.raises(CheckpointError, match=r"teacher_projection.npy is damaged"):
         gone_on_from(first, "damaged")
 
 

@@ -457,13 +457,13 @@ def test_the_scale_is_that_of_the_checkpoint(tmp_path):
 
 
 def test_damaged_checkpoints_are_named(trunk, files, tmp_path):
-    with pytest.raises(CheckpointError, match="must hold the folder of a ranker"):
+    with pytest.raises(CheckpointError, match="Pass the run of a ranker"):
         load_ranker(trunk)
     run = _run(trunk, files, tmp_path / "run", RUNS["bi"], steps=1)
     with pytest.raises(CheckpointError):
         checkpoint.load_checkpoint(run)
     (run / "vocab.txt").write_text("other\n")
-    with pytest.raises(CheckpointError, match="another one"):
+    with pytest.raises(CheckpointError, match="is not the vocabulary"):
         load_ranker(run)
     (run / "vocab.txt").unlink()
     with pytest.raises(CheckpointError, match="missing"):

@@ -203,7 +203,7 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(
 ):
     with pytest.raises(ValueError, match=r"and no init_from. Give --init_from a model of"):
         _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
-    with pytest.raises(ValueError, match=r"history_only must not.*\(0.0, 1.0, 0.0\)"):
+    with pytest.raises(ValueError, match=r"history_only cannot be combined.*\(0.0, 1.0, 0.0\)"):
         EncoderTraining(history_only=True, distillation=1.0)
 
 

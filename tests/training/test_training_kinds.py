@@ -93,9 +93,9 @@ def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"at least 30 examples\. Received: 20 with .*Raise"):
         run(corpus.arrays, tmp_path / "run", shares=("forum=0", "chat=0.0"))
     for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
-        with pytest.raises(ValueError, match=r"numbers from 0 to 1, as forum=0\.5"):
+        with pytest.raises(ValueError, match=r"numbers from 0 to 1, like forum=0\.5"):
             EncoderTraining(source_shares=(wrong,))
-    with pytest.raises(ValueError, match=r"name a source once"):
+    with pytest.raises(ValueError, match=r"source_shares contains 'forum' twice"):
         EncoderTraining(source_shares=("forum=0.5", "forum=0.1"))
 
 
