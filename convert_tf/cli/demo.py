@@ -1,11 +1,11 @@
-"""Serves a page in which a model runs: ranking, intents and duplicates, as you type.
+"""Serve a page that runs a model in the browser: ranking, intents and duplicates as you type.
 
 ```
 convert-tf demo --port 8001
 ```
 
-The page is what `make web` writes into `web/dist` of a clone, else that of the release, which is
-downloaded once. Everything in it is computed by the browser.
+In a clone, `make web` writes the page into `web/dist`. Without a clone, the page of the release is
+downloaded once. The browser computes everything; no text is sent to a server.
 """
 
 from pathlib import Path
@@ -16,13 +16,13 @@ from convert_tf.service.page import page_folder, page_server
 
 
 def define_flags(define: Define) -> None:
-    define("folder", None, "The page; that of the clone or of the release by default.")
+    define("folder", None, "Folder of the page. Default: that of the clone or the release.")
     define("host", "127.0.0.1", "Address to listen at.")
-    define("port", 8001, "0 for one that is free.", lower_bound=0, upper_bound=65_535)
+    define("port", 8001, "Port; 0 for a free one.", lower_bound=0, upper_bound=65_535)
 
 
 def run(values: Any) -> None:
     folder = Path(values.folder) if values.folder else page_folder()
     with page_server(folder, host=values.host, port=values.port) as server:
-        print(f"http://{values.host}:{server.server_address[1]} (Ctrl-C ends it)", flush=True)
+        print(f"http://{values.host}:{server.server_address[1]} (Ctrl-C to stop)", flush=True)
         server.serve_forever()

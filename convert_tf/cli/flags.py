@@ -1,4 +1,4 @@
-"""What the commands' flags share: a flag for each field of a dataclass, and refusals."""
+"""Definition of flags, flags from the fields of configurations, and checks of flags."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -7,10 +7,10 @@ from typing import Any
 from absl import flags
 
 DEFAULT_ENCODER = "convert_small"
-FLAGS = "Flags"  # heading of those that have no other
-NEEDED = object()  # the default of a flag that must be given
+FLAGS = "Flags"  # default heading in help pages
+NEEDED = object()  # default of required flags
 
-# What `define_flags` of a command is given: `define_flag` with the command's flags.
+# Type of the argument of `define_flags` in commands: `define_flag` without `values`.
 Define = Callable[..., None]
 
 _DEFINE: dict[type, Callable[..., Any]] = {
@@ -24,7 +24,7 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 
 
 class UsageError(Exception):
-    """A command was not called as its help says; the exit status is 2."""
+    """Error in the command line. The exit status is 2."""
 
 
 def define_flag(
@@ -40,18 +40,18 @@ def define_flag(
     is_common: bool = False,
     **bounds: float,
 ) -> None:
-    """Defines one flag.
+    """Define a flag.
 
     Args:
-      values: where it is defined.
-      name: without dashes.
-      default: its value where it is not given; `NEEDED` where it must be.
-      text: its line of help.
-      kind: type of its values; by default that of `default`, and `str` where that tells none.
-      choices: the values that it may have.
-      repeats: whether it may be given several times, for a list of strings.
-      group: heading under which the help lists it.
-      is_common: whether `--help` lists it where a command has too many flags for one screen.
+      values: the flags of the command.
+      name: name without dashes.
+      default: default value; `NEEDED` for a required flag.
+      text: help text.
+      kind: type of the value; by default the type of `default`, or `str` if that is None.
+      choices: allowed values.
+      repeats: whether the flag may be given several times, for a list of strings.
+      group: heading in the help.
+      is_common: whether the short help lists the flag.
       **bounds: `lower_bound` and `upper_bound` of a number.
     """
     is_needed = default is NEEDED
@@ -68,14 +68,12 @@ def define_flag(
 
 
 def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:
-    """Defines a flag for each field of dataclasses whose fields are `config.base.option`s.
-
-    The flags are None where they are not given.
+    """Define a flag for each field of configurations. Flags that are not given are None.
 
     Args:
       define: see `Define`.
-      *configs: dataclasses; a field that several have is one flag.
-      leave_out: fields that get no flag.
+      *configs: configurations. A field that several of them have becomes one flag.
+      leave_out: fields without a flag.
     """
     fields: dict[str, list[dataclasses.Field]] = {}
     headings: dict[str, str] = {}
@@ -86,10 +84,13 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
                 headings.setdefault(field.name, getattr(config, "heading", FLAGS))
     for name, (field, *others) in fields.items():
         text = field.metadata["text"]
-        # 0 and "" say that another flag decides, or the model.
-        later = [other.default for other in others if other.default not in (0, "", field.default)]
-        if field.default or later:
-            text += f" Default: {' or '.join(map(_as_flag, (field.default, *later)))}."
+        # Defaults of 0 and "" mean that another flag or the model decides, so they are not shown.
+        other_defaults = [
+            other.default for other in others if other.default not in (0, "", field.default)
+        ]
+        if field.default or other_defaults:
+            defaults = map(_as_flag, (field.default, *other_defaults))
+            text += f" Default: {' or '.join(defaults)}."
         define(
             name,
             None,
@@ -108,10 +109,10 @@ def _as_flag(value: Any) -> str:
 def given_fields(
     values: flags.FlagValues, config: Any, *, leave_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The fields of a dataclass whose flags were given, with lists as tuples of the field's type.
+    """Return the fields of a configuration whose flags were given. Lists become tuples.
 
     Raises:
-      ValueError: an item of a list is not of that type.
+      ValueError: if an item of a list has the wrong type.
     """
     given = {}
     for field in dataclasses.fields(config):
@@ -125,22 +126,22 @@ def given_fields(
     return given
 
 
-# Flags whose values are models; each may be the name of a released one.
+# Flags that take a model, which may be the name of a released one.
 MODEL_FLAGS = ("encoder", "init_from", "rerank_checkpoint", "mined_with")
 
 
 def resolve_names(values: flags.FlagValues) -> None:
-    """Puts paths in the place of the names of released modules.
+    """Replace names of released modules by their paths.
 
     Raises:
-      ValueError: a module is not here and could not be downloaded.
+      ValueError: if a module cannot be downloaded.
     """
     from convert_tf.checkpoints.released import model_path
 
     for name in set(values) & {*MODEL_FLAGS}:
         flag = values[name]
         if isinstance(flag.value, list):
-            flag.value = [model_path(each) for each in flag.value]
+            flag.value = [model_path(model) for model in flag.value]
         elif flag.value:
             flag.value = model_path(flag.value)
 
@@ -152,20 +153,20 @@ def define_encoder(
     text: str = "a released name, the folder of a run or of a module, or an .onnx file.",
     repeats: bool = False,
 ) -> None:
-    """Defines `--encoder`, the model that a command uses.
+    """Define `--encoder`, the model that a command uses.
 
     Args:
       define: see `Define`.
-      default: of the flag.
-      text: what it may be.
-      repeats: whether there may be several.
+      default: default of the flag.
+      text: allowed values, for the help.
+      repeats: whether several encoders may be given.
     """
     text = f"Encoder: {text}"
     define("encoder", default, text, repeats=repeats)
 
 
 def define_search_kind(define: Define) -> None:
-    """Defines `--kind` of an index."""
+    """Define `--kind` of an index."""
     define(
         "kind",
         "response",
@@ -189,24 +190,24 @@ def check_queries(values: Any) -> None:
 
 
 def define_model(define: Define) -> None:
-    """Defines the flags of `loaded_classifier`."""
+    """Define the flags of `loaded_classifier`."""
     define(
         "model",
         NEEDED,
-        "Classifier: folder that convert-tf intent train wrote, or x.onnx that convert-tf intent "
-        "export wrote.",
+        "Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf "
+        "intent export.",
     )
-    define("encoder", [], "Where the classifier's encoder is now, if it was moved.", repeats=True)
+    define("encoder", [], "New path of the classifier's encoder, if it was moved.", repeats=True)
 
 
 def loaded_classifier(values: Any) -> Any:
-    """The `IntentClassifier`, the `MultiIntentClassifier` or the `IntentFile` of `--model`."""
+    """Load `--model`: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`."""
     encoders = list(values.encoder)
     if values.model.endswith(".onnx"):
         from convert_tf.intents.one_file import IntentFile
 
         if encoders:
-            raise UsageError(f"{values.model} holds its encoder. Leave --encoder out.")
+            raise UsageError(f"{values.model} contains its encoder. Remove --encoder.")
         return IntentFile(values.model)
     from convert_tf.intents.loading import load_classifier
 
@@ -214,28 +215,28 @@ def loaded_classifier(values: Any) -> Any:
 
 
 def one_or_list(encoders: Sequence[str]) -> str | list[str]:
-    """The encoder, or several whose vectors are joined."""
+    """Return a single encoder as a string, and several encoders as a list."""
     return encoders[0] if len(encoders) == 1 else list(encoders)
 
 
 def same(values: Any, names: str) -> dict[str, Any]:
-    """The values of flags, for arguments of the same names, which spaces separate."""
+    """Return the values of flags by name. `names` is separated by spaces."""
     return {name: values[name].value for name in names.split()}
 
 
 def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:
-    """Refuses flags that were given and would change nothing.
+    """Check that no flag was given that has no effect.
 
     Args:
       values: the flags.
-      unread: under each reason, as `"with --candidates"`, the flags that nothing reads for it.
+      unread: reasons, such as `"with --candidates"`, and the flags that then have no effect.
 
     Raises:
-      ValueError: there is one.
+      ValueError: if such a flag was given.
     """
     for reason, names in unread.items():
-        if found := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):
+        if given := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):
             raise ValueError(
-                f"Each flag must have an effect. Received: {', '.join(found)} {reason}. Leave "
-                f"{'it' if len(found) == 1 else 'them'} out."
+                f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect {reason}. "
+                f"Remove {'it' if len(given) == 1 else 'them'}."
             )

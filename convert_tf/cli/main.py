@@ -1,8 +1,8 @@
-"""The command `convert-tf`, which is `python -m convert_tf`, too.
+"""The command line `convert-tf`, also `python -m convert_tf`.
 
-A command is a module of this package with `define_flags(define)` and `run(values)`; its docstring,
-the example first, is its help. Here are what all share: the list, the parsing, and what becomes of
-errors.
+Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
+docstring is its help page and contains an example. This module lists the commands, parses flags and
+prints errors.
 """
 
 import difflib
@@ -27,24 +27,24 @@ from convert_tf import __version__
 from convert_tf.cli.flags import FLAGS, UsageError, define_flag, resolve_names
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 
-# In the order of the road from dumps to answers; "index build" is in `convert_tf.cli.index.build`.
+# In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
 COMMANDS = {
-    "sample": "writes a small conversation dump, for trying the rest",
-    "prepare": "conversation dumps, pairs and dialogues to training data",
-    "vocabulary": "learns a vocabulary from prepared data or from text",
-    "tokenize": "records to token ids, from which a machine without TensorFlow trains",
-    "teach": "a teacher's vectors of the texts that are trained on",
-    "similarity": "a map to vectors for similarity, for a model that has none",
-    "mine": "hard negatives: wrong responses that a trained model ranks high",
-    "train": "trains or fine-tunes a dual encoder, or a ranker on top of it",
-    "pretrain": "pre-trains a BERT-shaped trunk on records of conversations",
+    "sample": "write a small conversation dump to try the other commands",
+    "prepare": "turn conversation dumps, pairs or dialogues into training data",
+    "vocabulary": "learn a vocabulary from training data or text",
+    "tokenize": "turn training data into token ids, for training without TensorFlow",
+    "teach": "encode training texts with a teacher model, for distillation",
+    "similarity": "add similarity vectors to a trained encoder",
+    "mine": "find hard negatives: wrong responses that an encoder ranks high",
+    "train": "train or fine-tune an encoder or a ranker",
+    "pretrain": "pre-train a BERT-like trunk on conversations",
     "evaluate": "ranks responses with checkpoints, modules and baselines",
     "export": "a checkpoint as a TF Hub module, or as one file for the light runtime",
     "embed": "encodes the lines of a file with an exported model",
     "nearest": "shows the responses that a module finds nearest to some contexts",
     "index build": "encodes candidates once, for many searches",
     "index search": "finds the best of many candidates for a context",
-    "demo": "a page in which a model runs, in the browser alone",
+    "demo": "serve a page that runs a model in the browser",
     "serve": "answers over HTTP: vectors, rankings, intents, OpenAI's embeddings",
     "intent inspect": "what overlaps, looks mislabelled or stands twice in labelled examples",
     "intent train": "trains an intent classifier on frozen encodings, or fine-tunes the encoder",
@@ -56,34 +56,34 @@ COMMANDS = {
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
-_FORMER = ("module", "checkpoint")  # flags that --encoder stands for
-_COLUMN = 26  # where a flag's text begins, if its form is shorter
-_BROKEN_PIPE = 141  # as shells say of SIGPIPE
+_FORMER = ("module", "checkpoint")  # earlier names of --encoder
+_COLUMN = 26  # column at which the texts of flags start
+_BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf") -> int:
-    """Runs a command and says in one line of standard error what went wrong.
+    """Run a command. Print errors as one line on standard error.
 
     Args:
-      arguments: the name of a command and its flags; those of this process by default.
-      program: how messages and help name this program. A script that is one command names itself
-        (`"train.py"`).
+      arguments: the name of a command and its flags; `sys.argv` by default.
+      program: name of this program in messages and help. A script for a single command passes its
+        file name, for example `"train.py"`.
 
     Returns:
-      The exit status: 0; 1 after an error; 2 where the command line is not as the help says.
+      The exit status: 0 for success, 1 for an error, 2 for an invalid command line.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     try:
         status = _main(arguments, program)
-    except BrokenPipeError:  # whoever read the output has ended, as `| head`
+    except BrokenPipeError:  # the reader of the output has ended, for example `| head`
         status = _BROKEN_PIPE
-    except OSError as error:  # of the list of commands
+    except OSError as error:  # while printing the list of commands
         status = _fail(program, error, 1)
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer would be tried again, and told, as Python ends.
+        # Otherwise Python would try to write the buffer again at exit and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return status or _BROKEN_PIPE
@@ -92,20 +92,20 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
 
 
 def _prepare_streams() -> None:
-    """Make standard streams that are closed empty, and have output take any text.
+    """Redirect closed standard streams to /dev/null, and let standard output take any text.
 
-    Of a closed stream Python has None, and the next file that is opened would get its number: what
-    TensorFlow logs to standard error would be written into that file.
+    Otherwise the next opened file would get the number of a closed stream, and TensorFlow's log
+    would be written into that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    # A code page of Windows has no emoji, and UTF-8 no half of one.
+    # Code pages of Windows have no emoji, and UTF-8 has no surrogates.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -119,19 +119,19 @@ def _main(arguments: list[str], program: str) -> int:
     called = program if program.endswith(".py") else f"{program} {name}"
     values = flags.FlagValues()
     define = functools.partial(define_flag, values)
-    define("verbosity", 0, "1 also shows where in the program an error happened.")
+    define("verbosity", 0, "1 also prints the traceback of an error.")
     interrupted = "interrupted"
     try:
         command = importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
         command.define_flags(define)
-        own = arguments[len(name.split()) :]
-        if {*own} & {*_HELP}:
-            print(_help(command, values, called, is_full="--helpfull" in own))
+        flag_arguments = arguments[len(name.split()) :]
+        if {*flag_arguments} & {*_HELP}:
+            print(_help(command, values, called, is_full="--helpfull" in flag_arguments))
             return 0
         with warnings.catch_warnings():
             _show_own_warnings()
-            _run(command, values, own)
+            _run(command, values, flag_arguments)
         return 0
     except (UsageError, flags.Error) as error:
         message = str(error).removeprefix("ERROR:: ")
@@ -148,7 +148,7 @@ def _main(arguments: list[str], program: str) -> int:
 
 
 def _show_own_warnings() -> None:
-    """Prints what the package warns of in one line, and nothing that libraries warn of."""
+    """Print warnings of this package in one line, and hide those of libraries."""
     for library in ("absl", "tensorflow"):
         logging.getLogger(library).setLevel(logging.ERROR)
     if not sys.warnoptions:
@@ -163,7 +163,7 @@ def _fail(called: str, message: object, status: int) -> int:
 
 
 def _list_or_refuse(arguments: list[str], program: str) -> int:
-    """For a command line that names no command."""
+    """Handle a command line without a valid command: list the commands, or print an error."""
     group = arguments[0] if arguments else ""
     if group == "--version":
         print(f"convert_tf {__version__}")
@@ -189,9 +189,9 @@ def _listing(names: Sequence[str], program: str) -> str:
             "",
             *lines,
             "",
-            f"{program} COMMAND --help shows an example and the flags, --helpfull all of them.",
-            "--flagfile=FILE reads flags from a file, a flag a line.",
-            f"{program} --version says which version this is.",
+            f"{program} COMMAND --help shows an example and common flags, --helpfull all flags.",
+            "--flagfile=FILE reads flags from a file, one per line.",
+            f"{program} --version prints the version.",
         ]
     )
 
@@ -203,7 +203,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
         _, *rest = values(["", *arguments], known_only=passes_on)
     except flags.UnrecognizedFlagError as error:
         if error.flagname in _FORMER and "encoder" in values:
-            raise UsageError(f"--{error.flagname} is --encoder now") from error
+            raise UsageError(f"--{error.flagname} is now called --encoder") from error
         near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
         tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
         raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error
@@ -211,22 +211,23 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     if missing := [
         f"--{name}" for name in values if (flag := values[name]).is_needed and flag.value is None
     ]:
-        raise UsageError(f"{' and '.join(missing)} must be given")
+        raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
     resolve_names(values)
     if passes_on:
         command.run(values, rest)
     elif rest:
         raise UsageError(
-            f"Flags are given as --name=value, patterns in quotes. Received: {' '.join(rest)!r}."
+            f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "
+            "as '*.txt' in quotes."
         )
     else:
         command.run(values)
 
 
 def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full: bool) -> str:
-    """The example, what the command does, and its flags.
+    """Return the help page of a command: its example, its docstring and its flags.
 
-    Without `is_full` a command that marks its common flags shows these and one paragraph.
+    If the command marks common flags, the short page has only these and the first paragraph.
     """
     before, example, after = (command.__doc__ or "").split("```", 2)
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
@@ -249,14 +250,14 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
 
 
 def _flag_help(flag: Any) -> list[str]:
-    """How a flag is written, with its default, and its text."""
+    """Return the lines about a flag: its name, default and text."""
     default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
     form = f"  --{flag.name}={'' if default is None else default}"
     if flag.boolean:
         form = f"  --[no]{flag.name}" + (", on by default" if flag.default else "")
-    # absl adds to the text what the form says.
-    added = r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z"
-    text = re.sub(added, "", flag.help)
+    # absl adds the choices, and that a flag repeats, to the text. Both are printed below.
+    absl_text = r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z"
+    text = re.sub(absl_text, "", flag.help)
     if isinstance(flag, flags.EnumFlag):
         text = f"{', '.join(flag.parser.enum_values)}. {text}"
     if isinstance(flag, flags.MultiFlag):

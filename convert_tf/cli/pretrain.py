@@ -1,14 +1,13 @@
-"""Pre-trains a BERT-shaped trunk on records of conversations.
+"""Pre-train a BERT-like trunk on conversations.
 
 ```
 convert-tf pretrain --data data/ --vocab vocab.txt --model bert_base --output runs/bert
 ```
 
-Batches of masked language modelling and of next-utterance prediction take turns. Running the same
-command again resumes a run that was stopped. The folder of the run is a model directory with the
-weights of the lowest loss on the evaluation split; `convert-tf train --init_from=runs/bert
---head=bi` fine-tunes a ranker from it. `--init_from` goes on from such a folder, or from a BERT in
-Hugging Face's format, with its vocabulary.
+Masked language modelling and next-utterance prediction take turns. Run the same command again to
+resume an interrupted run. The run keeps the weights with the lowest loss on the dev split.
+`convert-tf train --init_from=runs/bert --head=bi` fine-tunes a ranker from them. `--init_from`
+starts from such a run, or from a BERT in Hugging Face's format, and uses its vocabulary.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
@@ -20,7 +19,7 @@ from convert_tf.config.base import DATA, MODEL, OUTPUT
 from convert_tf.config.bert import BERT_PRESETS, BertConfig
 from convert_tf.config.pretrain import Pretraining
 
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields of BertConfig that come from the vocabulary, not from flags.
 FROM_VOCABULARY = (
     "vocab_size", "num_oov_buckets", "tokenizer", "start_id", "separator_id", "mask_id"
@@ -29,18 +28,16 @@ FROM_VOCABULARY = (
 
 def define_flags(define: Define) -> None:
     define_fields(define, Pretraining)
-    define("vocab", None, "Vocabulary file; token ids bring their own.", group=DATA, is_common=True)
+    define("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA, is_common=True)
     define(
         "model",
         None,
-        "Preset of the trunk.",
+        "Preset of a new trunk.",
         choices=sorted(BERT_PRESETS),
         group=MODEL,
         is_common=True,
     )
-    define(
-        "init_from", None, "BERT-shaped model directory to start from.", group=MODEL, is_common=True
-    )
+    define("init_from", None, "BERT-like trunk to start from.", group=MODEL, is_common=True)
     define("num_oov_buckets", 1_000, "Hash buckets for unknown tokens.", group=MODEL)
     define_fields(define, BertConfig, leave_out=FROM_VOCABULARY)
     define("output", NEEDED, "Folder of the run.", group=OUTPUT, is_common=True)
@@ -49,7 +46,7 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     config = Pretraining(**given_fields(values, Pretraining))
     if not config.data:
-        raise ValueError("--data must name a folder of records or of token ids. Received: none.")
+        raise ValueError("--data is required: a folder of records or of token ids.")
     from convert_tf.training.pretraining.run import pretrain
 
     pretrain(

@@ -1,12 +1,12 @@
-"""Writes a small conversation dump, made by a seeded generator.
+"""Write a small conversation dump to try the other commands.
 
 ```
 convert-tf sample --output dumps/ --seed 0
 ```
 
-`RC_sample.zst` (comments) and `RS_sample.zst` (submissions) are in the format of the monthly Reddit
-dumps. Most threads are a question (the title), one or two answers and the asker's reaction; a few
-comments break the rules of `convert-tf prepare`, as in real dumps.
+A random generator makes the texts. `RC_sample.zst` (comments) and `RS_sample.zst` (submissions)
+have the format of the monthly Reddit dumps. Most threads consist of a question (the title), one or
+two answers and the asker's reaction. As in real dumps, `convert-tf prepare` drops some comments.
 """
 
 import os
@@ -17,9 +17,9 @@ from convert_tf.corpora.sample import NUM_THREADS, write_sample
 
 
 def define_flags(define: Define) -> None:
-    define("output", NEEDED, "The folder to write.")
-    define("seed", 0, "The same seed gives the same files.")
-    define("num_threads", NUM_THREADS, "How many threads.", lower_bound=1)
+    define("output", NEEDED, "Folder to write.")
+    define("seed", 0, "Seed of the generator. The same seed gives the same files.")
+    define("num_threads", NUM_THREADS, "Number of threads.", lower_bound=1)
 
 
 def run(values: Any) -> None:

@@ -1,4 +1,4 @@
-r"""Fits a map to vectors for similarity, for a model that was trained without a teacher or lost it.
+r"""Add similarity vectors to an encoder that was trained without a teacher.
 
 ```
 convert-tf tokenize --utterances 'texts/*.jsonl.zst' \
@@ -9,9 +9,10 @@ convert-tf similarity --encoder convert --token_ids utterance_ids/ \
 convert-tf export --encoder runs/similar --network_bits=8 --output hub_modules/mine/1
 ```
 
-The map is a ridge regression of the teacher's vectors on r, turned so that the first 256, 128 and
-64 numbers are good shorter vectors. What is exported then has the signature `encode_similarity`.
-Every twentieth text is left out and measured on.
+A linear map from the reduced encoding r to the teacher's vectors is fitted by ridge regression. It
+is rotated so that the first 256, 128 or 64 numbers of a vector are good shorter vectors. Exported
+modules then have the signature `encode_similarity`. Every twentieth text is held out to measure the
+result.
 """
 
 from typing import Any
@@ -21,19 +22,15 @@ from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
-    define("token_ids", NEEDED, "Token ids of pairs or of single texts, of its vocabulary.")
-    define("teacher", NEEDED, "Vectors of these, which convert-tf teach wrote.")
-    define(
-        "output",
-        None,
-        "Folder of the model with its map; by default the map joins --encoder.",
-    )
-    define("split", "train", "Of the token ids.")
-    define("dim", 512, "Most numbers of a vector.", lower_bound=1, upper_bound=512)
+    define("token_ids", NEEDED, "Token ids of pairs or single texts in the encoder's vocabulary.")
+    define("teacher", NEEDED, "Folder of teacher vectors of these texts from convert-tf teach.")
+    define("output", None, "Folder of the new model. Default: add the map to --encoder.")
+    define("split", "train", "Split of the token ids.")
+    define("dim", 512, "Largest width of a vector.", lower_bound=1, upper_bound=512)
     define(
         "max_examples",
         None,
-        "Examples that are read; all that have vectors by default.",
+        "Number of examples to read. Default: all with teacher vectors.",
         kind=int,
         lower_bound=2,
     )
@@ -42,12 +39,12 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.training.similarity import fit_similarity, similarity_report
 
-    found = fit_similarity(
+    report = fit_similarity(
         values.encoder,
         values.token_ids,
         values.teacher,
         values.output,
         **same(values, "split dim max_examples"),
     )
-    print(similarity_report(found))
-    print(f"wrote {values.output or values.encoder}: vectors of {found['dim']} numbers")
+    print(similarity_report(report))
+    print(f"wrote {values.output or values.encoder}: vectors of {report['dim']} numbers")

@@ -1,13 +1,13 @@
-"""Records to token ids, from which a machine without TensorFlow trains.
+"""Turn training data into token ids, for training without TensorFlow.
 
 ```
 convert-tf tokenize --data data/ --vocab vocab.txt --output ids/
 convert-tf tokenize --utterances 'requests/*.jsonl.zst' --vocab vocab.txt --output utterance_ids/
 ```
 
-`convert-tf train --data ids/` then gives the same batches as with `--data data/ --vocab vocab.txt`.
-`convert_tf.data.token_arrays` says what is in the folder, `convert_tf.data.utterances` what
-`--utterances` are: single texts, which a teacher's vectors are learnt of.
+`convert-tf train --data ids/` uses the same batches as `--data data/ --vocab vocab.txt`.
+`--utterances` are single texts, for learning from a teacher or from intent labels. The module
+`convert_tf.data.token_arrays` describes the files, `convert_tf.data.utterances` single texts.
 """
 
 from typing import Any
@@ -16,29 +16,29 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
 
 def define_flags(define: Define) -> None:
-    define("data", None, "Folder of records.")
+    define("data", None, "Folder of records from convert-tf prepare.")
     define(
         "utterances",
         [],
-        "Files of single texts, JSON lines with text, source and label; instead of --data.",
+        "Files of single texts instead of --data: JSON lines with text, source and label.",
     )
     define(
         "dev_fraction",
         0.0,
-        "Of --utterances: the share of intents, and of texts without one, that are held out as "
-        "the split dev.",
+        "With --utterances: share of intents, and of texts without a label, to hold out as the "
+        "split dev.",
     )
-    define("ignored_labels", [], "Of --utterances: sources whose labels are no intents.")
+    define("ignored_labels", [], "With --utterances: sources whose labels are not intents.")
     define("vocab", NEEDED, "Vocabulary file.")
     define("output", NEEDED, "Folder of token ids to write.")
-    define("max_tokens", 60, "Longer texts are cut to this many tokens.")
-    define("num_oov_buckets", 1000, "Ids that unknown tokens share.")
-    define("overwrite", False, "Replace token ids that are in --output.")
+    define("max_tokens", 60, "Texts are cut to this many tokens.")
+    define("num_oov_buckets", 1000, "Number of ids for unknown tokens.")
+    define("overwrite", False, "Replace existing token ids in --output.")
 
 
 def run(values: Any) -> None:
     if (values.data is None) == (not values.utterances):
-        raise UsageError("Texts come from --data or from --utterances: pass one of them.")
+        raise UsageError("Pass either --data or --utterances.")
     options = same(values, "max_tokens num_oov_buckets overwrite")
     if values.utterances:
         from convert_tf.data.utterance_writer import tokenize_utterances, utterance_summary

@@ -136,12 +136,12 @@ def test_notes_go_to_standard_error(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "--data and --output must be given"),
+        (["train"], "--data and --output are required"),
         (["train", "--data=D", "--output=O", "--top_k=3"], "There is no flag --top_k"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
-        (["train", "--data=D", "--output=O", "--module=M"], "--module is --encoder now"),
-        (["train", "--data=D", "--output=O", "--checkpoint=M"], "--checkpoint is --encoder now"),
+        (["train", "--data=D", "--output=O", "--module=M"], "--module is now called --encoder"),
+        (["train", "--data=D", "--output=O", "--checkpoint=M"], "--checkpoint is now called --encoder"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
          "--finetune trains one encoder"),
         (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),

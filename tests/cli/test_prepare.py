@@ -72,8 +72,14 @@ def test_the_engine_may_come_from_a_file(engines, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine=beam", "--memory_limit=1GB"], "--memory_limit with --engine=beam. Leave it"),
-        (["--engine=beam", "--tokenize", "--temp_dir=x"], "--temp_dir, --tokenize with --engine"),
+        (
+            ["--engine=beam", "--memory_limit=1GB"],
+            "--memory_limit has no effect with --engine=beam",
+        ),
+        (
+            ["--engine=beam", "--tokenize", "--temp_dir=x"],
+            "--temp_dir, --tokenize have no effect with --engine",
+        ),
         (["--engine=beam", "--input=a", "b"], "Unexpected argument 'b': quote patterns"),
         (["--runner=FnApiRunner"], "There is no flag --runner."),
         (["--engine=spark"], "should be one of <duckdb|beam>"),

@@ -90,7 +90,7 @@ def test_the_commands_write_and_read_it(made, tmp_path, capsys):
     data = write_csv(tmp_path / "test.csv")
     call_command("intent", "evaluate", f"--model={output}", f"--data={data}")
     assert "accuracy" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="holds its encoder"):
+    with pytest.raises(SystemExit, match="contains its encoder"):
         call_command("intent", "evaluate", f"--model={output}", f"--data={data}", "--encoder=x")
 
 

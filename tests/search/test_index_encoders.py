@@ -203,8 +203,8 @@ def test_command_errors_are_one_line(folders, tmp_path, monkeypatch, arguments, 
     ("arguments", "message"),
     [
         (["make"], "no command 'index make'"),
-        (["build", "--encoder=c", "--input=i"], "--output must be given"),
-        (["search", "--module=m", "--cache=c", "--queries=q"], "--module is --encoder now"),
+        (["build", "--encoder=c", "--input=i"], "--output is required"),
+        (["search", "--module=m", "--cache=c", "--queries=q"], "--module is now called --encoder"),
         (["search", "--encoder=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "goes with"),
     ],
 )

@@ -245,8 +245,8 @@ def test_a_cross_encoders_negatives_come_from_its_data(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--poly_codes=3", "--data=x"], "--poly_codes without --head"),
-        (["--head=bi", "--model=tiny", "--data=x"], "--model with --head"),
+        (["--poly_codes=3", "--data=x"], "--poly_codes has no effect without --head"),
+        (["--head=bi", "--model=tiny", "--data=x"], "--model has no effect with --head"),
         (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),
         (
             ["--head=bi", "--poly_codes=3", "--data=x", "--dev_data=x", "--init_from=x"],

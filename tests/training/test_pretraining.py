@@ -426,7 +426,7 @@ def test_values_out_of_range_are_named(values):
 
 
 def test_without_data_there_is_an_error(monkeypatch, data, tmp_path):
-    with pytest.raises(SystemExit, match="--data must name a folder"):
+    with pytest.raises(SystemExit, match="--data is required"):
         _pretrain(monkeypatch, data, tmp_path, data=None)
     with pytest.raises(SystemExit, match="needs a vocabulary"):
         _pretrain(monkeypatch, data, tmp_path, vocab=None)
