@@ -1,4 +1,4 @@
-"""Draws the picture of docs/results.md: accuracy against speed, and size as the area of a circle.
+"""Draw the picture of docs/results.md: accuracy against speed, with size as the area of a circle.
 
 ```
 pip install -e '.[plots]'

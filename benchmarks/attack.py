@@ -1,23 +1,22 @@
-"""Attacks the programs: a large dump with damaged lines, training that is killed, fuzzed input.
+"""Attack the programs: large dumps with damaged lines, killed training runs, fuzzed input.
 
 ```
 python benchmarks/attack.py --folder /tmp/attack --gigabytes 2 --minutes 60 --kills 20
 ```
 
-prints what was tried and found and ends with status 1 where a rule was broken:
+It prints what was tried. The exit status is 1 if one of these rules was broken:
 
-- of a dump of that size all good lines are read, each damaged one is counted, and memory stays
-  below `--memory_gib`;
-- training that is killed (SIGKILL) at random moments ends with the weights of a run that was
-  never killed, bit for bit, and leaves no temporary file;
-- `export`, `intent train` and `index build` with `--overwrite` that are killed leave what was there
-  or what is new, and the same command then writes it;
-- no text and no bytes make a module or an 8-bit `.onnx` file raise, or give a vector that is no
-  finite number or depends on the batch; tokens are put together to the text that they are of, and
-  both tokenizers cut it alike;
-- a file with flipped, lost or added bytes, one with other content or none is refused in one
-  sentence, or read as if nothing were; half the time its checksum is taken away or made anew, and
-  then what is read may be something else.
+- `prepare` reads all good lines of a dump of that size, counts each damaged one, and uses less
+  memory than `--memory_gib`.
+- Training that is killed (SIGKILL) at random moments gives the same weights, bit for bit, as a run
+  that is never killed, and leaves no temporary file.
+- `export`, `intent train` and `index build` with `--overwrite`, when killed, leave either the old or
+  the new files. The same command then writes the new ones.
+- Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not depend
+  on the batch. Tokens give the text back, and both tokenizers give the same tokens.
+- A file with flipped, lost or added bytes, or with other content, is refused in one sentence, or
+  read correctly. In half of the cases its checksum is removed or updated; then the content may
+  differ.
 """
 
 import functools

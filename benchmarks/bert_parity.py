@@ -1,4 +1,4 @@
-"""Sentence embeddings of a BERT-shaped model against the sentence-transformers package.
+"""Compare sentence embeddings of a BERT-like model with the sentence-transformers package.
 
 ```
 python -m venv /tmp/reference

@@ -1,4 +1,4 @@
-"""Milliseconds to rank cached candidates for one context: bi-, poly- and cross-encoder.
+"""Time to rank cached candidates for a context with bi-, poly- and cross-encoders.
 
 ```
 python benchmarks/candidates.py --output candidates.json

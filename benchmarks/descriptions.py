@@ -1,4 +1,4 @@
-"""Intents without examples: accuracy where what trains are the intents' names in plain words.
+"""Intents without examples: accuracy when the training texts are the names of the intents.
 
 ```
 python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/1
@@ -6,9 +6,9 @@ python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_module
     --train banking77.train_5shot.csv
 ```
 
-`IntentClassifier.from_descriptions` with either kind of encoding, head, and words or none; with
-`--train` its examples refine it, and beside it stands what they reach alone. `nearest` is the
-description of the highest cosine, without training.
+The rows are `IntentClassifier.from_descriptions` with each kind of encoding and head, with and
+without words. With `--train`, these examples refine the classifier, and further rows use only them.
+`nearest` takes the description with the highest cosine, without training.
 """
 
 import csv
@@ -20,9 +20,9 @@ from absl import app, flags
 from convert_tf import IntentClassifier, SentenceEncoder
 
 _TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
-_TRAIN = flags.DEFINE_string("train", None, "CSV of examples that refine; none by default.")
+_TRAIN = flags.DEFINE_string("train", None, "CSV of examples to refine the classifier.")
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds of the network, of which the mean is printed.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds; the mean is printed.")
 
 KINDS = {"sentence": SentenceEncoder.encode, "similarity": SentenceEncoder.encode_similarity}
 

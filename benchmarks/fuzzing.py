@@ -1,4 +1,4 @@
-"""Texts that nobody writes, files that were damaged, and what is wrong with how they are taken."""
+"""Random texts and damaged files, and checks of how programs handle them."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.text import runs
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 
-# Of the length of an encoding: kernels round differently in other batches, and bytes then, too.
+# Tolerance relative to the length of an encoding. Kernels round differently in other batches.
 _CLOSE = {"module": 2e-3, "onnx": 1e-2}
 
 
 def fuzzed_texts(rng: random.Random) -> Iterator[str]:
-    """Texts that nobody writes, endlessly."""
+    """Yield random texts without end."""
     words = [
         "refund",
         "ﬁne",

@@ -1,4 +1,4 @@
-"""Where the time of a training step on JAX goes: kernels by time, from JAX's own trace.
+"""Profile of a training step on JAX: kernels by time, from JAX's trace.
 
     KERAS_BACKEND=jax python benchmarks/gpu_profile.py --output /tmp/profiled --data work/ids \
         --flagfile=hub_modules/recipes/convert.flags --utterances work/text_ids \

@@ -1,4 +1,4 @@
-"""Bi-, poly- and cross-encoder fine-tuned from one trunk, seed by seed.
+"""Compare bi-, poly- and cross-encoders fine-tuned from one trunk, for several seeds.
 
 ```
 python benchmarks/heads.py --task given --trunk runs/small --data train.jsonl.gz \

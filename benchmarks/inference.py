@@ -1,4 +1,4 @@
-"""Sentences a second, strings in and vectors out: modules, the light runtime, all-MiniLM-L6-v2.
+"""Sentences per second, from strings to vectors: modules, .onnx files and all-MiniLM-L6-v2.
 
 ```
 pip install -e '.[onnx]'

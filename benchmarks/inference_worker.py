@@ -1,4 +1,4 @@
-"""One form of one model in a process of its own, for `benchmarks/inference.py`.
+"""One model in a separate process, for `benchmarks/inference.py`.
 
 Started as `python inference_worker.py KIND PATH SENTENCES`; SENTENCES is a JSON list. When it has
 loaded the model and encoded one sentence it prints `{"ready": true}`; then it answers each line

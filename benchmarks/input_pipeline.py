@@ -1,4 +1,4 @@
-"""How fast training batches are made from records and from token ids, and how soon after a resume.
+"""Speed of reading training batches from records and token ids, and the delay after a resume.
 
 ```
 python benchmarks/input_pipeline.py --data data/ --vocab vocab.txt --token_ids ids/

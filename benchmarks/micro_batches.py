@@ -1,4 +1,4 @@
-"""Memory and time of a training step, with the batch encoded at once and in micro-batches.
+"""Memory and time of a training step with and without micro-batches.
 
 ```
 python benchmarks/micro_batches.py --batch_size 2048 --micro_batch 0,512,128

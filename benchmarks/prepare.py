@@ -1,4 +1,4 @@
-"""How time and memory of `convert-tf prepare` grow with the dump.
+"""Time and memory of `convert-tf prepare` for dumps of growing size.
 
 ```
 python benchmarks/prepare.py --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' \

@@ -1,4 +1,4 @@
-"""Optimizers, learning rates and batch sizes at equal CPU time.
+"""Compare optimizers, learning rates and batch sizes at equal CPU time.
 
 ```
 python benchmarks/recipe.py --data ids/ --output runs/recipe --cpu_minutes 5

@@ -1,4 +1,4 @@
-"""Texts without an intent, where there are no examples of them: by confidence or by distance.
+"""Out-of-scope detection without out-of-scope examples: by confidence or by distance.
 
 ```
 python benchmarks/scope.py --train clinc150.train.csv --test clinc150.test.csv \

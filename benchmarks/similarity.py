@@ -1,4 +1,4 @@
-"""How far cosines of encodings are in the order of a sentence encoder's, by what a module gives.
+"""Rank correlation of an encoder's cosines with those of a sentence encoder.
 
 ```
 pip install '.[teach]'

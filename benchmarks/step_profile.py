@@ -1,4 +1,4 @@
-"""What the ops of a training step cost, from TensorFlow's own trace."""
+"""Profile of a training step on TensorFlow: ops by time, from TensorFlow's trace."""
 
 import collections
 import glob

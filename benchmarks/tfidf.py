@@ -1,4 +1,4 @@
-"""R100@1 of TF-IDF over a vocabulary's subwords: what a trained encoder has to beat.
+"""R100@1 of TF-IDF over subwords, a baseline for trained encoders.
 
 ```
 python benchmarks/tfidf.py --data data/ --vocab vocab.txt --max_examples 3100

@@ -1,4 +1,4 @@
-"""How many texts a second the tokenizers turn into ids: the graph's and the light runtime's.
+"""Texts per second of the tokenizers with and without TensorFlow.
 
 ```
 python benchmarks/tokenizer.py --data data/ --vocab vocab.txt

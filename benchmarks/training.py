@@ -1,4 +1,4 @@
-"""Pairs a second of training: the `convert` preset, and all-MiniLM-L6-v2 with in-batch negatives.
+"""Training speed in pairs per second: the `convert` preset and all-MiniLM-L6-v2.
 
 ```
 pip install -e '.[bench]'

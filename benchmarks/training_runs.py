@@ -1,4 +1,4 @@
-"""Runs of train.py, each in a process and a folder of its own, for scripts that compare them."""
+"""Runs of train.py in separate processes and folders, for scripts that compare them."""
 
 import ctypes
 import json

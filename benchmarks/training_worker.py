@@ -1,4 +1,4 @@
-"""One model in training in a process of its own, for `benchmarks/training.py`.
+"""One model in training in a separate process, for `benchmarks/training.py`.
 
 Started as `python training_worker.py KIND FOLDER`. FOLDER holds what is trained on. When it is
 warm it prints `{"ready": true}`; then it answers each line that it reads (`steps N`, `profile N`)

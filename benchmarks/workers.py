@@ -1,4 +1,4 @@
-"""Processes that answer a line with a line, for benchmarks that take turns between programs."""
+"""Worker processes that answer each line with a line, for benchmarks that alternate programs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Derives `convert_tf.text.unicode_tables` from TensorFlow's own lower-casing and classes.
+"""Derive `convert_tf.text.unicode_tables` from TensorFlow's lower-casing and character classes.
 
 ```
 python -m scripts.derive_unicode_tables > convert_tf/text/unicode_tables.py

@@ -1,4 +1,4 @@
-"""Writes which ops and attributes the oldest TensorFlow knows that modules are made for.
+"""List the ops and attributes of the oldest TensorFlow that modules support.
 
 Run by that version, without this package; `convert_tf/export/hub/portable.py` reads the file:
 

@@ -1,4 +1,4 @@
-"""Writes a release: convert_tf, its modules as archives and .onnx files, a wheel of them, the page.
+"""Write a release: wheels, modules as archives and .onnx files, and the page for the browser.
 
 `make release`, or for the files alone:
 

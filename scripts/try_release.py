@@ -1,4 +1,4 @@
-"""Installs a release in empty environments outside the repository, and uses it there.
+"""Install a release in empty environments outside the repository and try it.
 
     python scripts/try_release.py --release release/
 

@@ -1,4 +1,4 @@
-"""Writes what the page in `web/` reads of a module: the 8-bit model and the tokenizer, compressed.
+"""Write the files that the page in `web/` loads: an 8-bit model and its tokenizer, compressed.
 
     python scripts/web_assets.py --encoder hub_modules/convert/1 --output web/dist
 

@@ -1,4 +1,4 @@
-"""Writes texts with the ids, and a few with the vectors, that the page's tests must find.
+"""Write test cases for the page: texts with their token ids, and some with their vectors.
 
     python scripts/web_cases.py --encoder hub_modules/convert/1 --output web/build --texts 100000
 
