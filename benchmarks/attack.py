@@ -10,10 +10,10 @@ It prints what was tried. The exit status is 1 if one of these rules was broken:
   memory than `--memory_gib`.
 - Training that is killed (SIGKILL) at random moments gives the same weights, bit for bit, as a run
   that is never killed, and leaves no temporary file.
-- `export`, `intent train` and `index build` with `--overwrite`, when killed, leave either the old or
-  the new files. The same command then writes the new ones.
-- Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not depend
-  on the batch. Tokens give the text back, and both tokenizers give the same tokens.
+- `export`, `intent train` and `index build` with `--overwrite`, when killed, leave either the old
+  or the new files. The same command then writes the new ones.
+- Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not
+  depend on the batch. Tokens give the text back, and both tokenizers give the same tokens.
 - A file with flipped, lost or added bytes, or with other content, is refused in one sentence, or
   read correctly. In half of the cases its checksum is removed or updated; then the content may
   differ.

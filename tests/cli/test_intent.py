@@ -141,7 +141,7 @@ def test_notes_go_to_standard_error(files, capsys):
         (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
         (["train", "--data=D", "--output=O", "--module=M"], "--module is now called --encoder"),
-        (["train", "--data=D", "--output=O", "--checkpoint=M"], "--checkpoint is now called --encoder"),
+        (["train", "--data=D", "--output=O", "--checkpoint=M"], "--checkpoint is now called"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
          "--finetune trains one encoder"),
         (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),
