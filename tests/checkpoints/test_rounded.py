@@ -41,7 +41,7 @@ def test_matrices_have_8_bits_and_all_else_stays(tmp_path):
     np.testing.assert_array_equal(found["a.narrow"], arrays["a.narrow"])
     np.testing.assert_array_equal(found["count"], arrays["count"])
     np.testing.assert_array_equal(found["table"], [[-1.5, 62.25], [-0.75, 0.25]])
-    with pytest.raises(ValueError, match="kernel has values that are not finite"):
+    with pytest.raises(ValueError, match="kernel cannot be rounded"):
         rounded_archive({"kernel": np.full((64, 64), np.nan)})
 
 
