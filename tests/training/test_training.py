@@ -327,7 +327,7 @@ def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path, share
     before = (folder / checkpoint.WEIGHTS_FILE).read_bytes()
     with (
         room_for(int(share * len(before))),
-        pytest.raises(checkpoint.CheckpointError, match="Received: File too large at "),
+        pytest.raises(checkpoint.CheckpointError, match=r"could not be written \(File too large"),
     ):
         checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
     assert (folder / checkpoint.WEIGHTS_FILE).read_bytes() == before
@@ -336,7 +336,7 @@ def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path, share
 
 
 def test_damaged_or_missing_checkpoints_are_refused(finished, tmp_path):
-    with pytest.raises(checkpoint.CheckpointError, match="' does not exist"):
+    with pytest.raises(checkpoint.CheckpointError, match="is not a file or folder that convert-tf writes"):
         checkpoint.load_checkpoint(tmp_path)
     folder = tmp_path / "copy"
     folder.mkdir()
