@@ -336,7 +336,9 @@ def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path, share
 
 
 def test_damaged_or_missing_checkpoints_are_refused(finished, tmp_path):
-    with pytest.raises(checkpoint.CheckpointError, match="is not a file or folder that convert-tf writes"):
+    with pytest.raises(
+        checkpoint.CheckpointError, match="is not a file or folder that convert-tf writes"
+    ):
         checkpoint.load_checkpoint(tmp_path)
     folder = tmp_path / "copy"
     folder.mkdir()
