@@ -88,17 +88,16 @@ class EncoderClient:
     ):
         if not all(number == 0 or is_count(number) for number in (cache_size, max_extra_contexts)):
             raise ValueError(
-                "cache_size and max_extra_contexts are 0, for none, or more. Received: "
-                f"cache_size={cache_size!r}, max_extra_contexts={max_extra_contexts!r}. Pass whole "
-                "numbers."
+                "cache_size and max_extra_contexts must be whole numbers of at least 0. Received: "
+                f"cache_size={cache_size!r}, max_extra_contexts={max_extra_contexts!r}."
             )
         self._encoder = encoder = SentenceEncoder(
             uri, batch_size=internal_batch_size, compute_dtype=compute_dtype
         )
         if use_extra_context and not encoder.reads_history:
             raise ValueError(
-                "Extra contexts are read by multi-context models. Received: use_extra_context with "
-                f"{uri!r}, which is none. Leave it out, or pass a multi-context model."
+                f"use_extra_context needs a multi-context encoder, and {uri!r} is not one. Omit "
+                "it, or pass a multi-context encoder."
             )
         self._use_extra_context = use_extra_context
         self._use_extra_context_prefixes = use_extra_context_prefixes or encoder.numbers_turns
@@ -134,8 +133,8 @@ class EncoderClient:
             return self._contexts([(text, b"") for text in texts])
         if not self._use_extra_context:
             raise ValueError(
-                "Extra contexts need a client that uses them. Received: extra contexts without "
-                "use_extra_context. Pass use_extra_context=True, with a multi-context model."
+                "This client does not use extra contexts. Create it with use_extra_context=True "
+                "and a multi-context encoder."
             )
         history = [self._joined(turns) for turns in extra_contexts]
         return self._contexts([*rows_of([iter(texts), iter(history)])])

@@ -34,7 +34,7 @@ class ConvertEmbeddings(Embeddings):
         self, model: str | os.PathLike[str] | SentenceEncoder, *, documents: str = "texts"
     ):
         if documents not in ("texts", "responses"):
-            raise ValueError(f"documents is texts or responses. Received: {documents!r}.")
+            raise ValueError(f"documents must be 'texts' or 'responses'. Received: {documents!r}.")
         encoder = model if isinstance(model, SentenceEncoder) else SentenceEncoder(model)
         self._encode_documents: Callable[[list[str]], np.ndarray] = encoder.encode
         self._encode_queries: Callable[[list[str]], np.ndarray] = encoder.encode

@@ -37,7 +37,7 @@ OUTPUTS = {
 }
 # What is said where a model has no `encode_similarity`.
 SIMILARITY_REMEDY = (
-    "Fit what it lacks with `convert-tf similarity` and export it again, or use another model."
+    "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
 )
 
 Texts = Iterable[str] | Iterable[bytes]
@@ -89,8 +89,8 @@ class SentenceEncoder(SentenceTransformerMethods):
     ):
         if compute_dtype not in COMPUTE_DTYPES:
             raise ValueError(
-                f"compute_dtype is one of {', '.join(COMPUTE_DTYPES)}. "
-                f"Received: {compute_dtype!r}. float16 is slow on CPUs; use auto."
+                f"compute_dtype must be one of {', '.join(COMPUTE_DTYPES)}. "
+                f"Received: {compute_dtype!r}. Use auto if in doubt."
             )
         self.batch_size = _checked_batch_size(batch_size)
         if isinstance(model, str | os.PathLike):
@@ -98,14 +98,15 @@ class SentenceEncoder(SentenceTransformerMethods):
             model = open_backend(path, compute_dtype=compute_dtype)
             if not {*model.outputs} & {*OUTPUTS.values()}:
                 raise ValueError(
-                    f"A model that encodes has one of {', '.join(OUTPUTS.values())}. "
-                    f"Received: {path!r}, with {', '.join(sorted(model.outputs)) or 'none'}. Name "
-                    "a module that convert-tf export wrote."
+                    f"{path!r} is not an encoder. An encoder has one of "
+                    f"{', '.join(OUTPUTS.values())}. Received: a model with "
+                    f"{', '.join(sorted(model.outputs)) or 'none'}. Pass a module that convert-tf "
+                    "export wrote."
                 )
         elif not callable(getattr(model, "run", None)):
             raise ValueError(
-                f"A model is a path, a name or a Backend. Received: {model!r}. Pass the folder of "
-                "a module or a run, or an .onnx file."
+                f"An encoder must be a path, a name or a Backend. Received: {model!r}. Pass the "
+                "folder of a module or a run, or an .onnx file."
             )
         self._model = model
         self.path: str | None = getattr(model, "weights_path", None)
@@ -224,16 +225,16 @@ class SentenceEncoder(SentenceTransformerMethods):
         """
         if dim is not None and not is_count(dim):
             raise ValueError(
-                f"A vector has a number or more. Received: dim={dim!r}. Pass 256, 128 or 64; None "
-                "for all."
+                f"dim must be at least 1. Received: dim={dim!r}. Pass 256, 128 or 64, or None for "
+                "all."
             )
         vectors = self._encode("similarity", texts, None, batch_size, show_progress)
         if dim is None:
             return vectors
         if dim > vectors.shape[-1]:
             raise ValueError(
-                "A shorter vector is cut from the whole one. Received: dim="
-                f"{dim} of vectors of {vectors.shape[-1]}. Pass at most that."
+                "dim must not exceed the length of the vectors. Received: dim="
+                f"{dim} of vectors of {vectors.shape[-1]}."
             )
         return unit_rows(vectors, dim)
 
@@ -310,19 +311,19 @@ class SentenceEncoder(SentenceTransformerMethods):
         """
         if is_text(responses) or not isinstance(responses, Iterable):
             raise ValueError(
-                f"Responses are several texts. Received: {responses!r}. Put it in a list."
+                f"responses must be a list of strings. Received: {responses!r}. Pass "
+                f"[{responses!r}] for a single text."
             )
         if not isinstance(context, Iterable):
             raise ValueError(
-                "A context is a text, or a text and the turns before it. "
+                "A context must be a text, or a tuple of a text and the turns before it. "
                 f"Received: {context!r}. Pass a text, or a list of contexts."
             )
         candidates = responses if isinstance(responses, list) else [*responses]
         if not candidates or (top_k is not None and not is_count(top_k)):
             raise ValueError(
-                "There must be a response, and top_k must be at least 1. "
-                f"Received: {len(candidates)} responses, top_k={top_k!r}. Pass a whole number, or "
-                "None for all."
+                "Pass at least one response, and a top_k of at least 1 or None for all. "
+                f"Received: {len(candidates)} responses, top_k={top_k!r}."
             )
         is_one = is_text(context) or isinstance(context, tuple)
         contexts: list[Any] = [context] if is_one else [*context]
@@ -331,7 +332,7 @@ class SentenceEncoder(SentenceTransformerMethods):
         ]
         if wrong := [each for each in parts if len(each) != 2]:
             raise ValueError(
-                "A context is a text, or a text and the turns before it, joined. "
+                "A context must be a text, or a tuple of a text and the turns before it, joined. "
                 f"Received: {wrong[0]!r}. Pass several contexts as a list."
             )
         has_history = any(extra for _, extra in parts)
@@ -369,20 +370,20 @@ class SentenceEncoder(SentenceTransformerMethods):
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
         """What is encoded, checked as it is read."""
         if kind not in OUTPUTS:
-            raise ValueError(f"kind is one of {', '.join(OUTPUTS)}. Received: {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(OUTPUTS)}. Received: {kind!r}.")
         if OUTPUTS[kind] not in self._model.outputs:
             raise ValueError(
-                f"A {kind} is encoded by the signature {OUTPUTS[kind]}. Received: a model without "
-                f"it, with {', '.join(sorted(self._model.outputs))}. "
-                f"{SIMILARITY_REMEDY if kind == 'similarity' else 'Use a model that has it.'}"
+                f"This encoder does not have the signature {OUTPUTS[kind]}, only "
+                f"{', '.join(sorted(self._model.outputs))}. "
+                f"{SIMILARITY_REMEDY if kind == 'similarity' else 'Use an encoder that has it.'}"
             )
         columns = [text_bytes(texts)]
         if extra_contexts is not None:
             if kind != "context" or not self.reads_history:
                 raise ValueError(
-                    "Extra contexts are read by contexts of multi-context models. Received: "
-                    f"extra contexts for a {kind} of a model that "
-                    f"{'reads' if self.reads_history else 'does not read'} them. Leave them out."
+                    "Only the kind context of multi-context encoders reads extra contexts. "
+                    f"Received: extra contexts for the kind {kind} of an encoder that "
+                    f"{'reads' if self.reads_history else 'does not read'} them. Omit them."
                 )
             extra_contexts = history_texts(extra_contexts, numbered=self.numbers_turns)
             columns.append(text_bytes(extra_contexts, what="Extra contexts"))
@@ -429,7 +430,7 @@ def _number(texts: Any) -> int:
 def _checked_batch_size(batch_size: int) -> int:
     if not is_count(batch_size):
         raise ValueError(
-            f"A batch has a text or more. Received: batch_size={batch_size!r}. Pass 1 or more; the "
-            f"default is {BATCH_SIZE}."
+            f"batch_size must be at least 1. Received: batch_size={batch_size!r}. The default is "
+            f"{BATCH_SIZE}."
         )
     return batch_size

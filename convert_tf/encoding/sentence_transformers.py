@@ -138,8 +138,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     """
     if unknown := sorted(options.keys() - _WITHOUT_EFFECT.keys()):
         raise TypeError(
-            "encode takes batch_size, show_progress and keywords of sentence-transformers. "
-            f"Received: {', '.join(unknown)}. Leave them out."
+            "encode accepts batch_size, show_progress and the keywords of sentence-transformers. "
+            f"Received: {', '.join(unknown)}."
         )
     for name, value in options.items():
         allowed = _WITHOUT_EFFECT[name]
@@ -151,8 +151,8 @@ def check_options(options: Mapping[str, Any]) -> None:
                 else "these models have no prompts, and give whole float32 vectors of texts"
             )
             raise ValueError(
-                f"{name} is {' or '.join(map(repr, allowed))}: {reason}. Received: "
-                f"{name}={value!r}. Leave it out."
+                f"{name} must be {' or '.join(map(repr, allowed))}: {reason}. Received: "
+                f"{name}={value!r}. Omit it."
             )
 
 
@@ -166,8 +166,8 @@ def _arrays(*embeddings: Any) -> tuple[list[np.ndarray], Callable[[np.ndarray], 
         arrays = [np.atleast_2d(_array(part)) for part in parts]
         if not arrays:
             raise ValueError(
-                "Vectors are compared. Received: an empty list. Pass what `encode` returns, which "
-                "has a width also for no text."
+                "There are no vectors to compare. Received: an empty list. Pass the array that "
+                "`encode` returns, which has a width even for no texts."
             )
         rows.append(unit_rows(np.concatenate(arrays)))
     if has_tensors:

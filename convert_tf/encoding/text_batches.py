@@ -55,15 +55,15 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
     """
     if is_text(texts) or isinstance(texts, Mapping | Set) or not _is_iterable(texts):
         raise ValueError(
-            f"{what} are a list of str, or anything that yields them in order. "
-            f"Received: {type(texts).__name__}. Pass a list."
+            f"{what} must be a list, or another iterable, of strings. Received: "
+            f"{type(texts).__name__}."
         )
     if hasattr(texts, "__array__"):  # numpy, pandas, and what else becomes an array
         array = np.asarray(texts)
         if array.ndim != 1:
             raise ValueError(
-                f"{what} are one column. Received: an array of shape {array.shape}. Pass one of "
-                "its columns."
+                f"{what} must be one column. Received: an array of shape {array.shape}. Pass one "
+                "of its columns."
             )
         texts = array.tolist()
     for position, text in enumerate(texts):
@@ -73,8 +73,8 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
             yield bytes(text)
         else:
             raise ValueError(
-                f"{what} are str or bytes. Received: {text!r} ({type(text).__name__}) at position "
-                f"{position}. Remove it, or put '' in its place."
+                f"{what} must be str or bytes. Received: {text!r} ({type(text).__name__}) at "
+                f"position {position}. Remove it, or replace it by ''."
             )
 
 
@@ -157,8 +157,8 @@ def encode_columns(
 def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
     if vectors.ndim != 2 or len(vectors) != number:
         raise ValueError(
-            "An encoding is one vector for each text. "
-            f"Received: shape {vectors.shape} for {number} texts. Use another signature."
+            f"The signature returned shape {vectors.shape} for {number} texts, not one vector for "
+            "each text. Use another signature."
         )
     return vectors
 
@@ -212,8 +212,8 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
     for number, row in enumerate(zip_longest(*columns)):
         if None in row:
             raise ValueError(
-                "Each text has one extra context, which may be ''. Received: one of the two ends "
-                f"after {number}, the other goes on. Pass as many as there are texts."
+                f"Texts and extra contexts differ in number: one of them ends after {number}. Pass "
+                "one extra context for each text; it may be ''."
             )
         yield row
 

@@ -44,7 +44,8 @@ def compare(
     names = [ranker.name for ranker in rankers]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"Rows must have different names. Received: {', '.join(names)}. Name each model once."
+            f"Two rows have the same name: {', '.join(names)}. Pass each model once; rows need "
+            "different names."
         )
     ranks: list[dict[str, list[int]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}
@@ -65,7 +66,7 @@ def compare(
                         ranks[index].setdefault(group, []).append(rank)
             progress.add(len(chunk))
     if not lengths:
-        raise ValueError("There must be an example to rank. Received: none. Use other data.")
+        raise ValueError("The data hold no example to rank. Use other data.")
     ks = list(ks)
     return {
         "task": {**task, "k": ks, "examples_sha256": digest.hexdigest()},

@@ -120,9 +120,9 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
     scores = ranker.candidate_scores([example.turns for example in examples], lists)
     if [np.shape(row) for row in scores] != [(len(unique),) for unique in lists]:
         raise ValueError(
-            "A ranker gives one score for each candidate of each context. Received: from "
-            f"{ranker.name} scores of shape {[np.shape(row) for row in scores[:3]]}, …, for "
-            f"{len(lists)} lists. Repair its candidate_scores."
+            f"{ranker.name} returned scores of shape {[np.shape(row) for row in scores[:3]]}, …, "
+            f"for {len(lists)} lists. Its candidate_scores must return one score for each "
+            "candidate of each context."
         )
     return np.array(
         [

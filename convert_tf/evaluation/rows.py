@@ -123,11 +123,13 @@ def model_rankers(
       ValueError: a precision that is none, or that nothing has; a damaged folder.
     """
     if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(PRECISIONS)}. Received: {precision!r}.")
+        raise ValueError(
+            f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}."
+        )
     if precision != "float32" and not {*map(kind_of, models)} & {Kind.DUAL_ENCODER, Kind.RANKER}:
         raise ValueError(
-            f"A module computes in its own precision. Received: precision={precision} without a "
-            "checkpoint. Leave it out, or name a checkpoint."
+            f"precision={precision} has no effect on modules, which compute in their own "
+            "precision. Omit it, or pass a checkpoint."
         )
     return [open_ranker(path, precision=precision, joins_turns=joins_turns) for path in models]
 
@@ -157,22 +159,17 @@ def baseline_rankers(
     joins_turns = history == "joined"
     if unknown := [name for name in names if name not in BASELINES]:
         raise ValueError(
-            f"Baselines are {', '.join(BASELINES)}. Received: {', '.join(unknown)}. "
-            "Pass some of those."
+            f"Unknown baselines: {', '.join(unknown)}. Choose from {', '.join(BASELINES)}."
         )
     if any(name in VECTOR for name in names) != bool(vectors):
         raise ValueError(
-            "sim and map compare the vectors of an encoder. Received: "
-            f"baselines {', '.join(names) or 'none'} with vectors {', '.join(vectors) or 'none'}. "
-            "Pass --baselines sim,map together with --vectors."
+            "--vectors and the baselines that use them (sim, map, map_dot) go together. Received: "
+            f"baselines {', '.join(names) or 'none'}, vectors {', '.join(vectors) or 'none'}."
         )
     pairs = None
     if {*names} - {"sim"}:
         if train_data is None:
-            raise ValueError(
-                "tfidf, bm25 and map are fitted on training examples. Received: none. "
-                "Pass --train_data."
-            )
+            raise ValueError("tfidf, bm25 and map need training examples. Pass --train_data.")
         pairs = read_training_pairs(train_data, train_examples, history=history)
     settings = {"train_data": train_data, "train_examples": len(pairs[0]) if pairs else 0}
     rankers: list[TextRanker] = []

@@ -108,9 +108,9 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
         there = _read(path)
         if any(there["task"].get(key) != report["task"][key] for key in _SAME_TASK):
             raise ValueError(
-                "A folder holds the results on one set of examples, by the same metrics. "
-                f"Received: {str(folder)!r}, whose results are of {there['task']}. "
-                "Choose another --output, or remove the folder."
+                f"{str(folder)!r} holds results on one set of examples: {there['task']}. They "
+                "cannot be mixed with results on others, or with other metrics. Choose another "
+                "--output, or remove the folder."
             )
         new = {row["name"]: row for row in report["rows"]}
         kept = [new.pop(row["name"], row) for row in there["rows"]]
@@ -130,6 +130,5 @@ def _read(path: Path) -> Report:
     except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(
-        f"{JSON_FILE} must be what an evaluation wrote. Received: {str(path)!r}, which is not. "
-        "Remove it, or choose another --output."
+        f"{str(path)!r} was not written by an evaluation. Remove it, or choose another --output."
     )

@@ -25,8 +25,8 @@ def check_ks(ks: Sequence[int], num_candidates: int) -> None:
     """Raises `ValueError` unless each k is a place among the candidates."""
     if not ks or not all(1 <= k <= num_candidates for k in ks):
         raise ValueError(
-            "Each k must be from 1 to the number of candidates. "
-            f"Received: k {list(ks)}, {num_candidates} candidates. Pass other --k."
+            f"--k must be from 1 to the number of candidates, {num_candidates}. Received: "
+            f"k {list(ks)}."
         )
 
 
@@ -183,8 +183,7 @@ def evaluate(
     """
     if (data is None) == (candidates is None):
         raise ValueError(
-            "Examples come from records or from given candidates. Received: "
-            f"{'neither' if data is None else 'both'}. Pass data or candidates."
+            f"Pass either data or candidates. Received: {'neither' if data is None else 'both'}."
         )
     given = None if ks is None else list(ks)
     if data is not None:

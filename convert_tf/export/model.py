@@ -44,8 +44,8 @@ def export_model(
     name = os.fspath(output)
     if name.rstrip(os.sep).endswith(".onnx") and (name.endswith(os.sep) or os.path.isdir(name)):
         raise ValueError(
-            f"An .onnx file is a file. Received: {name!r}, a folder. Leave the "
-            f"{os.sep!r} out for a file, or name the folder of a module otherwise."
+            f"{name!r} names a folder, but .onnx means a file. Omit the {os.sep!r} to write a "
+            "file, or choose another name for the folder of a module."
         )
     if name.endswith(".onnx"):
         from convert_tf.export.onnx.writing import export_onnx as export

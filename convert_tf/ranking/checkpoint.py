@@ -231,7 +231,7 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
         is_right = np.zeros(len(own), bool)
         is_right[labels] = True
         if not np.isfinite(own).all():
-            raise ValueError("Scores must be finite. Received: NaN or ∞. Lower the learning rate.")
+            raise ValueError("Scores are NaN or infinite. Lower the learning rate.")
         ranks.append(1 + int((own[~is_right] >= own[is_right].max()).sum()))
         shifted = own.astype(np.float64) - own.max()
         losses.append(np.log(np.exp(shifted).sum()) - np.log(np.exp(shifted[is_right]).sum()))

@@ -96,15 +96,14 @@ def open_encoder(
         backend = open_backend(path, compute_dtype="auto" if kind is Kind.ONNX else "float32")
     if signature == "encode_similarity" and signature not in backend.outputs:
         raise ValueError(
-            f"Texts are compared by the signature {signature}. Received: {path!r}, without it. "
+            f"{path!r} does not have the signature {signature}, which compares texts. "
             f"{SIMILARITY_REMEDY}"
         )
     needed = {"encode_context", "encode_response"} if signature is None else {signature}
     if missing := sorted(needed - {*backend.outputs}):
         raise ValueError(
-            "A model must encode contexts and responses. "
-            f"Received: {path!r}, without {', '.join(missing)}. "
-            "Name a module that convert-tf export wrote, or a signature that it has "
+            f"{path!r} cannot encode contexts and responses: it is without {', '.join(missing)}. "
+            "Pass a module that convert-tf export wrote, or a signature it has "
             f"({', '.join(sorted(backend.outputs)) or 'it has none'})."
         )
     return SentenceEncoder(backend if signature is None else _OneSignature(backend, signature))

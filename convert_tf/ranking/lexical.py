@@ -134,8 +134,8 @@ class LexicalRanker:
         self.settings: dict[str, Any] = {"fitted_on_texts": len(texts)}
         if not len(self.words.counts.rows):
             raise ValueError(
-                f"{name} is fitted on texts with words. Received: {len(texts)} texts without any. "
-                "Pass training examples."
+                f"{name} needs training texts with words. Received: {len(texts)} texts without "
+                "any. Pass other training examples."
             )
 
     def vectors(self, texts: Sequence[str]) -> SparseRows:

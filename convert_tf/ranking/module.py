@@ -49,8 +49,8 @@ class ExportedRanker:
             self._score_ragged = self._module.signatures["score_ragged"]
         except Exception as error:  # its reader meets damage with errors of any kind
             raise ValueError(
-                "A ranker's module is a folder that convert-tf export wrote of a ranker. "
-                f"Received: {self.name!r} ({error}). Name such a folder, or export it again."
+                f"{self.name!r} is not the module of a ranker ({error}). Pass a folder that "
+                "convert-tf export wrote of a ranker, or export it again."
             ) from error
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:

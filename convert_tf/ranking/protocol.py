@@ -24,8 +24,8 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
     for each in turns:
         if not are_texts(each):
             raise ValueError(
-                "A context is a text or a list of its turns, the oldest first. "
-                f"Received: {each!r}. Pass str."
+                "A context must be a text, or a list of turns, the oldest first. "
+                f"Received: {each!r}."
             )
     return turns
 

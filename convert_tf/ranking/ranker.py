@@ -64,9 +64,8 @@ class Ranker:
         candidates = checked_candidates(candidates)
         if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
             raise ValueError(
-                "There must be a candidate, and top_k must be at least 1. "
-                f"Received: {len(candidates)} candidates, top_k={top_k!r}. Pass a whole number, or "
-                "None for all."
+                "Pass at least one candidate, and a top_k of at least 1 or None for all. "
+                f"Received: {len(candidates)} candidates, top_k={top_k!r}."
             )
         scores = self.scores([context], candidates)[0]
         best = np.argsort(-scores, kind="stable")[:top_k]
@@ -126,8 +125,8 @@ def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | Exported
         return TrainedRanker(path, precision=precision)
     if precision != "float32":
         raise ValueError(
-            f"A module computes in its own precision. Received: precision={precision!r} for "
-            f"{path!r}. Leave it out, or name a run's folder."
+            f"precision={precision!r} has no effect on the module {path!r}, which computes in its "
+            "own precision. Omit it, or pass the folder of a run."
         )
     from convert_tf.ranking.module import ExportedRanker
 

@@ -131,18 +131,18 @@ def fit_mapping(
     """
     if score not in MAP_SCORES:
         raise ValueError(
-            f"MAP scores by {' or '.join(MAP_SCORES)}. Received: {score!r}. Choose one of them."
+            f"The score of MAP must be {' or '.join(MAP_SCORES)}. Received: {score!r}."
         )
     if contexts.shape != responses.shape or contexts.ndim != 2:
         raise ValueError(
-            "A mapping is learnt from vectors [examples, dim] of contexts and responses. "
+            "MAP needs context and response vectors of the same shape [examples, dim]. "
             f"Received: shapes {contexts.shape} and {responses.shape}. Encode both sides alike."
         )
     num_dev = int(len(contexts) * _DEV_SHARE)
     if num_dev < metrics.BLOCK_SIZE:
         raise ValueError(
-            f"A mapping needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, a fifth of "
-            f"which choose the hyper-parameters. Received: {len(contexts)}. Pass more."
+            f"MAP needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, because it "
+            f"chooses its hyper-parameters on a fifth of them. Received: {len(contexts)}."
         )
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(contexts))

@@ -99,9 +99,9 @@ class CandidateCache:
         """Raises `ValueError` unless the vectors are of the encoder with this fingerprint."""
         if fingerprint != self.encoder:
             raise ValueError(
-                "Candidates must be searched with the encoder that encoded them. Received: "
-                f"{str(self.folder)!r}, encoded by {self.encoder}, and the encoder {fingerprint}. "
-                "Name the model of the cache, or build a cache with this one."
+                f"The cache {str(self.folder)!r} was encoded by {self.encoder}, not by this "
+                f"encoder ({fingerprint}). Pass the encoder of the cache, or build a cache with "
+                "this one."
             )
 
     def _check_texts(self) -> None:
@@ -110,8 +110,7 @@ class CandidateCache:
         own = (self._texts[a:b].tobytes() for a, b in itertools.pairwise(ends))
         if not is_whole or checksum(text_pieces(own)) != self.texts_hash:
             raise ValueError(
-                "A candidate cache must be whole. Received: "
-                f"{str(self.folder)!r}, whose texts are not those that were encoded. {_AGAIN}"
+                f"The texts in {str(self.folder)!r} are not the ones that were encoded. {_AGAIN}"
             )
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -128,7 +127,8 @@ class CandidateCache:
         """The text of a candidate."""
         if not 0 <= candidate_id < self.count:
             raise ValueError(
-                f"Candidates are numbered from 0. Received: {candidate_id} of {self.count}."
+                f"There is no candidate {candidate_id}: the cache has numbers 0 to "
+                f"{self.count - 1}."
             )
         start, stop = self._offsets[candidate_id : candidate_id + 2]
         return self._texts[start:stop].tobytes().decode("utf-8")
@@ -145,8 +145,7 @@ class CandidateCache:
             if array.dtype == dtype and array.shape == (size,):
                 return np.asarray(array)
         raise ValueError(
-            f"A candidate cache must be whole. Received: {path}, which is not {size} values of "
-            f"{dtype}. {_AGAIN}"
+            f"{path} does not hold {size} values of {dtype}: the cache is incomplete. {_AGAIN}"
         )
 
 

@@ -57,9 +57,9 @@ class RankerIndexEncoder:
         self._ranker = TrainedRanker(folder)
         if self._ranker.model.is_joint:
             raise ValueError(
-                "Candidates are encoded by a dual encoder, or a bi or poly head. Received: "
-                f"{os.fspath(folder)!r}, a cross-encoder, which reads them with the context. Build "
-                "the cache with another one and pass this one as --rerank_checkpoint."
+                f"{os.fspath(folder)!r} is a cross-encoder, which reads candidates with the "
+                "context and cannot encode them alone. Build the cache with a dual encoder, or a "
+                "bi or poly head, and pass this one as --rerank_checkpoint."
             )
         head = self._ranker.model.head
         self._factor = np.float32(head.scale * np.exp(np.asarray(head.log_scale)))
@@ -89,13 +89,13 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     names = ((file.name, file) for file in files_that_count(path))
     own = fingerprint(names)[:_FINGERPRINT_LENGTH]
     if kind not in SEARCH_SIGNATURES:
-        raise ValueError(f"kind is one of {', '.join(SEARCH_SIGNATURES)}. Received: {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(SEARCH_SIGNATURES)}. Received: {kind!r}.")
     signature = SEARCH_SIGNATURES[kind]
     if kind_of(path) is Kind.RANKER:
         if signature is not None:
             raise ValueError(
-                "Texts like others are found with a dual encoder. Received: kind='similarity' for "
-                f"{path!r}, a ranker. Pass a dual encoder's folder or module."
+                f"kind='similarity' needs a dual encoder, and {path!r} is a ranker. Pass the "
+                "folder or module of a dual encoder."
             )
         return RankerIndexEncoder(path, fingerprint=own)
     encoder = open_encoder(path, signature=signature)

@@ -61,7 +61,7 @@ class FaissIndex:
     ):
         cache.check_encoder(encoder.fingerprint)
         if kind not in KINDS:
-            raise ValueError(f"kind is one of {', '.join(KINDS)}. Received: {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
         with needs("faiss", "Search with FAISS"):
             import faiss
         self.cache = cache
@@ -101,9 +101,9 @@ class FaissIndex:
         vectors, _ = self.encoder.encode_contexts(contexts)
         if vectors.shape[1] != 1:
             raise ValueError(
-                "FAISS finds the nearest of one vector. Received: an encoder with "
-                f"{vectors.shape[1]} for a context. Find candidates with a bi-encoder and rank "
-                "them anew with this one (RerankedIndex)."
+                f"FAISS needs one vector for each context. Received: an encoder with "
+                f"{vectors.shape[1]}. Find candidates with a bi-encoder, and rerank them with this "
+                "one (RerankedIndex)."
             )
         vectors = np.ascontiguousarray(vectors, np.float32)
         _, ids = self._index.search(vectors[:, 0], k)
@@ -122,8 +122,8 @@ class FaissIndex:
                 return self._faiss.read_index(str(path))
             except (RuntimeError, ValueError) as error:
                 raise ValueError(
-                    f"A FAISS index must be whole. Received: {path} ({error}). Delete the file; "
-                    "the next search makes it anew."
+                    f"The FAISS index {path} is damaged ({error}). Delete the file; the next "
+                    "search builds it again."
                 ) from error
         index = self._make()
         with whole_file(path) as temporary:

@@ -46,7 +46,9 @@ class CandidateIndex:
     ):
         cache.check_encoder(encoder.fingerprint)
         if buffer_bytes < 1:
-            raise ValueError(f"Buffers have a size. Received: buffer_bytes={buffer_bytes}.")
+            raise ValueError(
+                f"buffer_bytes must be at least 1. Received: buffer_bytes={buffer_bytes}."
+            )
         self.cache = cache
         self.encoder = encoder
         self.buffer_bytes = buffer_bytes

@@ -42,10 +42,7 @@ def checked_top_k(top_k: int, cache: CandidateCache) -> int:
       ValueError: `top_k` is no positive whole number.
     """
     if not is_count(top_k):
-        raise ValueError(
-            f"A candidate or more is returned. Received: top_k={top_k!r}. Pass a whole number from "
-            "1."
-        )
+        raise ValueError(f"top_k must be a whole number of at least 1. Received: top_k={top_k!r}.")
     return min(top_k, cache.count)
 
 

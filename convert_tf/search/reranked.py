@@ -29,12 +29,11 @@ class RerankedIndex:
             second.cache.texts_hash != first.cache.texts_hash
         ):
             raise ValueError(
-                "Candidates are ranked anew from a cache of the same texts. Received: "
-                f"{str(first.cache.folder)!r} and {str(second.cache.folder)!r}, whose texts "
-                "differ. Build both from one file."
+                f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "
+                "different texts. Build both from the same file."
             )
         if top_n < 1:
-            raise ValueError(f"A candidate or more is ranked anew. Received: top_n={top_n}.")
+            raise ValueError(f"top_n must be at least 1. Received: top_n={top_n}.")
         self.cache = first.cache
         self.first = first
         self.second = second

@@ -62,8 +62,7 @@ def real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarra
     ]
     if not all(np.isfinite(each).all() for each in own):
         raise ValueError(
-            "Context vectors must be numbers. Received: NaN or infinite ones. Use another "
-            "checkpoint."
+            "The encoder returned NaN or infinite context vectors. Use another checkpoint."
         )
     return own
 
@@ -92,8 +91,8 @@ def _checked(cache: CandidateCache, scores: np.ndarray) -> np.ndarray:
     """The scores; NaN would be above and below all others, and its candidate vanish."""
     if np.isnan(scores).any():
         raise ValueError(
-            f"Vectors of candidates must be numbers. Received: others, in {str(cache.folder)!r}. "
-            "Build the cache again with `convert-tf index build`."
+            f"Candidates in {str(cache.folder)!r} have NaN or infinite vectors. Build the cache "
+            "again with `convert-tf index build`."
         )
     return scores
 

@@ -68,9 +68,9 @@ def write_cache(
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is one of {', '.join(DTYPES)}. Received: {dtype!r}.")
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}. Received: {dtype!r}.")
     if batch_size < 1:
-        raise ValueError(f"A batch has a text or more. Received: batch_size={batch_size}.")
+        raise ValueError(f"batch_size must be at least 1. Received: batch_size={batch_size}.")
     output = OutputFolder(folder, data_files=cache_files, is_own=True, overwrite=overwrite)
     with output.open() as place:
         with contextlib.ExitStack() as arrays, Progress("candidates") as progress:
@@ -102,9 +102,9 @@ class _CacheWriter:
         self._dim = self._dim or vectors.shape[-1]
         if vectors.shape != (len(texts), self._dim):
             raise ValueError(
-                "Encoding texts gives a vector for each, all equally long. Received: shape "
-                f"{vectors.shape} for {len(texts)} texts, after vectors of {self._dim}. Use an "
-                "encoder of candidates."
+                f"The encoder returned an array of shape {vectors.shape} for {len(texts)} texts, "
+                f"after vectors of {self._dim} numbers. It must return one vector for each text, "
+                "all of the same length."
             )
         stored, scales = stored_vectors(vectors, self._dtype)
         self._arrays["vectors"].append(stored.reshape(-1))
@@ -122,10 +122,7 @@ class _CacheWriter:
     def finish(self, fingerprint: str) -> None:
         count = self._arrays["offsets"].size - 1
         if not count:
-            raise ValueError(
-                "There must be a candidate. Received: no text that is not empty. Name another "
-                "--input."
-            )
+            raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
         facts = {
             "version": FORMAT_VERSION,
             "count": count,
@@ -166,6 +163,6 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
         if np.isfinite(values).all():
             return values, None
     raise ValueError(
-        f"Vectors must be numbers that {dtype} holds. Received: others. Use another checkpoint, or "
-        "float32."
+        f"Some vectors are NaN, infinite or too large for {dtype}. Use another checkpoint, or "
+        "--dtype=float32."
     )

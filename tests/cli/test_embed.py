@@ -195,7 +195,7 @@ def test_errors_in_the_middle_leave_nothing(tmp_path):
     with pytest.raises(OSError, match=r"Input/output error: 'texts\.txt'") as caught:
         write_vectors(tmp_path / "v.npy", pieces())
     assert not isinstance(caught.value, FileWriteError)
-    with pytest.raises(ValueError, match="numbers that float16 holds"):
+    with pytest.raises(ValueError, match="too large for float16"):
         write_vectors(tmp_path / "v.npy", [np.full((1, 2), 1e6)], dtype="float16")
     assert not [*tmp_path.iterdir()]
 

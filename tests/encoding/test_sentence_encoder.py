@@ -158,7 +158,7 @@ def test_extra_contexts():
     without = encoder.encode_contexts(["a", "bcd"])
     np.testing.assert_array_equal(without, encoder.encode_contexts(["a", "bcd"], ["", ""]))
     for few in (extra[:3], [*extra, "z"], iter(extra[:3])):
-        with pytest.raises(ValueError, match="has one extra context"):
+        with pytest.raises(ValueError, match="differ in number"):
             encoder.encode_contexts(texts, few)
 
 
@@ -243,7 +243,7 @@ def test_a_missing_value_in_a_table():
 
 def test_arguments_that_are_wrong():
     encoder = SentenceEncoder(Stub(outputs=["encode_context"]))
-    with pytest.raises(ValueError, match=r"signature default\. Received: a model without it, with"):
+    with pytest.raises(ValueError, match=r"not have the signature default, only"):
         encoder.encode(["a"])
     with pytest.raises(ValueError, match="does not read them"):
         encoder.encode_contexts(["a"], ["b"])
@@ -261,7 +261,7 @@ def test_arguments_that_are_wrong():
 
 def test_onnx_files_have_their_own_precision():
     for dtype in ("float32", "bfloat16"):
-        with pytest.raises(ValueError, match=f"as it was exported.*'{dtype}' for 'model.onnx'"):
+        with pytest.raises(ValueError, match=f"'{dtype}' has no effect on 'model.onnx'"):
             SentenceEncoder("model.onnx", compute_dtype=dtype)
 
 
@@ -285,7 +285,7 @@ class Words(Stub):
 
 @pytest.mark.parametrize("model", [None, 5, object()])
 def test_what_is_no_model(model):
-    with pytest.raises(ValueError, match=r"A model is a path, a name or a Backend\. Received: "):
+    with pytest.raises(ValueError, match=r"must be a path, a name or a Backend\. Received: "):
         SentenceEncoder(model)
 
 
@@ -304,13 +304,13 @@ class _OtherArguments(tf.Module):
 def test_signatures_with_other_arguments(tmp_path):
     module = _OtherArguments()
     tf.saved_model.save(module, str(tmp_path / "two"), signatures={"default": module.two})
-    with pytest.raises(ValueError, match="A model that encodes has one of"):
+    with pytest.raises(ValueError, match="is not an encoder"):
         SentenceEncoder(tmp_path / "two")
     module.__call__ = module.two
     signatures = {"default": module.two, "encode_response": module.number}
     tf.saved_model.save(module, str(tmp_path / "numbers"), signatures=signatures)
     encoder = SentenceEncoder(tmp_path / "numbers")
-    with pytest.raises(ValueError, match="with encode_response"):
+    with pytest.raises(ValueError, match="only encode_response"):
         encoder.encode(["a"])
     with pytest.raises(ValueError, match="A module is a folder") as caught:
         encoder.encode_responses(["a"])
@@ -330,13 +330,13 @@ def test_rank():
     assert several == [[("cat", 1.0)], [("dog", 1.0)]]
     assert encoder.rank("cat", responses, top_k=np.int64(2)) == best[:2]
     for responses, top_k in (([], None), (["a"], 0), (["a"], 1.5), (["a"], "1"), (["a"], True)):
-        with pytest.raises(ValueError, match="There must be a response"):
+        with pytest.raises(ValueError, match="Pass at least one response"):
             encoder.rank("cat", responses, top_k=top_k)
     for context in (None, 5, [None], ("cat", 5)):
         with pytest.raises(ValueError, match=r"Received: (None|5)"):
             encoder.rank(context, ["a"])
     for responses in (None, 5):
-        with pytest.raises(ValueError, match=r"Responses are several texts\. Received: "):
+        with pytest.raises(ValueError, match=r"responses must be a list of strings\. Received: "):
             encoder.rank("cat", responses)
     with pytest.raises(ValueError, match="does not read them"):
         SentenceEncoder(Words()).rank(("cat", "dog"), ["a"])
@@ -456,7 +456,7 @@ def test_encoder_client_reads_turns(options, extra):
     np.testing.assert_array_equal(encodings, want)
     np.testing.assert_array_equal(client.encode_contexts(["yo"])[0], want[2])
     assert len(stub.texts) == 3  # the last one was in the cache
-    with pytest.raises(ValueError, match="has one extra context"):
+    with pytest.raises(ValueError, match="differ in number"):
         client.encode_contexts(["a", "b"], [["c"]])
 
 
@@ -636,7 +636,7 @@ def test_folders_that_hold_no_encoder(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "other"), signatures={"score": module.score})
     with pytest.raises(
         ValueError,
-        match=r"of default, encode_context, encode_response, encode_similarity\. .*, with score",
+        match=r"of default, encode_context, encode_response, encode_similarity\. .* with score",
     ):
         SentenceEncoder(tmp_path / "other")
 

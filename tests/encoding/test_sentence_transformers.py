@@ -63,7 +63,7 @@ def test_vectors_of_length_1(encoder):
 )  # fmt: skip
 def test_keywords_that_ask_for_what_there_is_not(encoder, option):
     (name,) = option
-    with pytest.raises(ValueError, match=f"^{name} is .* Received: {name}="):
+    with pytest.raises(ValueError, match=f"^{name} must be .* Received: {name}="):
         encoder.encode_query(TEXTS, **option)
 
 

@@ -135,7 +135,7 @@ def test_the_digest_tells_examples_apart():
 def test_names_must_differ_and_examples_exist():
     with pytest.raises(ValueError, match="different names"):
         report(rankers=[HIGH, HIGH])
-    with pytest.raises(ValueError, match="Received: none"):
+    with pytest.raises(ValueError, match="no example to rank"):
         report(examples=[])
 
 
@@ -192,7 +192,7 @@ def test_rows_of_several_runs_join(tmp_path):
 def test_what_no_evaluation_wrote_is_left(tmp_path, content):
     path = tmp_path / "evaluation.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"evaluation\.json must be what an evaluation wrote"):
+    with pytest.raises(ValueError, match=r"evaluation\.json' was not written by an evaluation"):
         write_report(report(), tmp_path)
     assert path.read_text() == content
 

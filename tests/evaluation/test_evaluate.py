@@ -492,17 +492,17 @@ def test_vectors_of_one_signature(paths, tmp_path):
     [
         (["--encoder=m"], "from --data or from --candidates. Received: neither"),
         (["--data=d", "--candidates=c", "--encoder=m"], "Received: both"),
-        (["--data=d"], "Nothing to evaluate. Pass --encoder"),
-        (["--data=d", "--baselines=tf"], "are tfidf, bm25, sim, map, map_dot. Received: tf."),
-        (["--data=d", "--baselines=sim"], "sim and map compare the vectors"),
-        (["--data=d", "--baselines=tfidf", "--vectors=m"], "sim and map compare the vectors"),
-        (["--candidates=c", "--baselines=tfidf"], "fitted on training examples. Received: none"),
-        (["--candidates=c", "--encoder=m", "--split=dev"], "--split has no effect"),
-        (["--candidates=c", "--encoder=m", "--by_source"], "--by_source has no effect"),
-        (["--candidates=c", "--encoder=m", "--block_size=9"], "--block_size has no effect"),
-        (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature has no effect"),
-        (["--data=d", "--encoder=m", "--train_data=t"], "--train_data has no effect"),
-        (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples has no effect"),
+        (["--data=d"], "Something must rank"),
+        (["--data=d", "--baselines=tf"], "Choose from tfidf, bm25, sim, map, map_dot."),
+        (["--data=d", "--baselines=sim"], "(sim, map, map_dot) go together"),
+        (["--data=d", "--baselines=tfidf", "--vectors=m"], "(sim, map, map_dot) go together"),
+        (["--candidates=c", "--baselines=tfidf"], "need training examples. Pass --train_data"),
+        (["--candidates=c", "--encoder=m", "--split=dev"], "--split with --candidates"),
+        (["--candidates=c", "--encoder=m", "--by_source"], "--by_source with --candidates"),
+        (["--candidates=c", "--encoder=m", "--block_size=9"], "--block_size with --candidates"),
+        (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature without"),
+        (["--data=d", "--encoder=m", "--train_data=t"], "--train_data without a baseline"),
+        (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples without a baseline"),
         (["--data=d", "--encoder=m", "--k=101"], "k [101], 100 candidates"),
         (["--data=d", "--encoder=m", "--encoder=n", "--output=a.json"], "for one model on --data"),
         (["--data=d", "--encoder=m", "--precision=mixed_bfloat16"], "its own precision"),
@@ -604,5 +604,5 @@ def test_results_are_printed_before_they_cannot_be_written(given, tmp_path, monk
     arguments = (f"--candidates={given}", "--baselines=bm25", f"--train_data={given}")
     (tmp_path / "evaluation.json").write_text("{}")
     message = error_line("evaluate", *arguments, f"--output={tmp_path}")
-    assert "must be what an evaluation wrote" in message
+    assert "was not written by an evaluation" in message
     assert "BM25" in capsys.readouterr().out

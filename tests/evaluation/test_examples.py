@@ -204,5 +204,5 @@ def test_scores_that_are_not_one_for_each_candidate(scores):
         def candidate_scores(self, contexts, candidate_lists):
             return scores
 
-    with pytest.raises(ValueError, match="one score for each candidate of each context"):
+    with pytest.raises(ValueError, match="one score for each candidate"):
         best_ranks(Wrong(), [CandidateExample(("a",), ("x", "y"), (0,))])

@@ -381,7 +381,7 @@ def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):
             for got, row in zip(module.candidate_scores(contexts, given), want, strict=True):
                 check_close(got, row, tolerance=2e-3)  # of few scores, none of them large
     assert kind_of(tiny_modules["single"][1]) is Kind.ENCODER_MODULE
-    with pytest.raises(ValueError, match="A ranker's module is a folder"):
+    with pytest.raises(ValueError, match="is not the module of a ranker"):
         Ranker(tiny_modules["single"][1])
 
 

@@ -78,17 +78,17 @@ def test_ranking_anew_what_was_found(cache):
 def test_errors(cache):
     with pytest.raises(ValueError, match="Received: 'pq'"):
         FaissIndex(cache, StubEncoder(), kind="pq")
-    with pytest.raises(ValueError, match="an encoder with 3 for a context"):
+    with pytest.raises(ValueError, match="an encoder with 3"):
         FaissIndex(cache, StubEncoder(3)).search(CONTEXTS)
     with pytest.raises(ValueError, match="Received: top_k=0"):
         FaissIndex(cache, StubEncoder()).search(CONTEXTS, top_k=0)
     other = StubEncoder()
     other.fingerprint = "another"
-    with pytest.raises(ValueError, match="and the encoder another"):
+    with pytest.raises(ValueError, match=r"this encoder \(another"):
         FaissIndex(cache, other)
     path = cache.folder / "faiss-flat.index"
     os.truncate(path, 100)
-    with pytest.raises(ValueError, match="A FAISS index must be whole"):
+    with pytest.raises(ValueError, match="is damaged"):
         FaissIndex(cache, StubEncoder())
     path.unlink()
     CandidateCache(cache.folder)  # though the checksum of the index is there

@@ -85,8 +85,8 @@ class ModuleBackend(OpenedFromPath):
         use_bfloat16 = getattr(self._module, "use_bfloat16", None)
         if use_bfloat16 is None and compute_dtype == "bfloat16":
             raise ValueError(
-                f"Some modules compute in float32 only. Received: compute_dtype='bfloat16' for "
-                f"{self.uri!r}, which is one of them. Pass 'auto', or export the module again."
+                f"{self.uri!r} computes in float32 only. Received: compute_dtype='bfloat16'. Pass "
+                "'auto', or export the module again."
             )
         if compute_dtype == "auto":
             can = use_bfloat16 is not None

@@ -83,8 +83,7 @@ class OnnxBackend(OpenedFromPath):
             import onnxruntime  # noqa: F401
         except ImportError as error:
             raise OnnxError(
-                f"Reading .onnx files needs onnxruntime. Received: {error}. "
-                "Run pip install onnxruntime."
+                f"Reading .onnx files needs onnxruntime ({error}). Run pip install onnxruntime."
             ) from error
         if not os.path.isfile(self.path):
             raise self._unusable("there is no such file")

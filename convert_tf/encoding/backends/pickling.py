@@ -63,13 +63,13 @@ def _open_again(
     """
     if expected is not None and not os.path.exists(path):
         raise ValueError(
-            f"A pickled encoder holds the path of its model. Received: {path!r}, which does not "
-            "exist. Put the model there, or build the encoder again from its new path."
+            f"The pickle was made of an encoder at {path!r}, which does not exist. Put the encoder "
+            "there, or create it again from its new path."
         )
     if _fingerprint(path) != expected:
         raise ValueError(
-            f"A pickled encoder needs the model that it had. Received: {path!r}, whose weights or "
-            "vocabulary differ. Put the old model there, or build the encoder again."
+            f"The weights or the vocabulary of {path!r} differ from those of the pickled encoder. "
+            "Put the old encoder there, or create the pickle again."
         )
     return _open(kind, path, tuple(sorted(options.items())), expected)
 

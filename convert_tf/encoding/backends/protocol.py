@@ -66,8 +66,8 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
     if kind is Kind.ONNX:
         if compute_dtype != "auto":
             raise ValueError(
-                "An .onnx file computes as it was exported. "
-                f"Received: compute_dtype={compute_dtype!r} for {path!r}. Leave it out."
+                f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it "
+                "was exported. Omit it."
             )
         from convert_tf.encoding.backends.onnx import OnnxBackend
 

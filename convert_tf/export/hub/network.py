@@ -30,13 +30,13 @@ def check_exportable(model: keras.Model, max_tokens: int) -> None:
     """Raises `ValueError` unless a model computes in float32 and texts have room for a token."""
     if max_tokens < 1:
         raise ValueError(
-            f"A text must have room for a token. Received: max_tokens={max_tokens}. "
-            f"Pass 1 or more; the default is {MAX_TOKENS}."
+            f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
+            f"The default is {MAX_TOKENS}."
         )
     if model.compute_dtype != "float32":
         raise ValueError(
-            f"A module computes in float32. Received: a model in {model.compute_dtype}. "
-            "Load the checkpoint with dtype='float32'."
+            f"Modules compute in float32. Received: a model in {model.compute_dtype}. Load the "
+            "checkpoint with dtype='float32'."
         )
 
 

@@ -76,10 +76,7 @@ class StoredWeights(tf.Module):
         super().__init__(name="stored_weights")
         quieten_float16()
         if bits not in NETWORK_BITS:
-            raise ValueError(
-                f"Weights are stored in 16, 8 or 32 bits. Received: bits={bits!r}. Pass one of "
-                "these."
-            )
+            raise ValueError(f"Weights can have 8, 16 or 32 bits. Received: bits={bits!r}.")
         self._sources = lambda: list(variables)
         is_packed = bits < 32
         self._stored = [_stored(variable, bits) for variable in variables] if is_packed else []
@@ -264,7 +261,7 @@ def float16_values(variable: Any) -> np.ndarray:
         values = keras.ops.convert_to_numpy(variable).astype(np.float16)
     if not np.isfinite(values).all():
         raise WeightsError(
-            "The weights of a module must be numbers that 16 bits hold, up to 65,504. "
-            f"Received: others in {variable.path}. Export an earlier checkpoint of the run."
+            f"{variable.path} holds NaN, or numbers beyond 65,504, the largest of 16 bits. Export "
+            "an earlier checkpoint of the run."
         )
     return values

@@ -189,8 +189,8 @@ def _write_module(
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
         raise ExportError(
-            f"A module must be written whole. Received: {reason}, at {os.fspath(output)!r}. "
-            "Nothing new was left under that name; free some space or choose another folder."
+            f"The module could not be written to {os.fspath(output)!r}: {reason}. Nothing was left "
+            "under that name. Free some space, or choose another folder."
         ) from error
     return Path(os.path.abspath(output))
 

@@ -70,13 +70,13 @@ def export_onnx(
     output = checked_output(output, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
         raise OnnxError(
-            f"The network of an .onnx file has {' or '.join(map(str, NETWORK_BITS))} bits. "
+            f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
             f"Received: network_bits={network_bits}. 8 is smaller and faster."
         )
     if max_tokens < 1:
         raise OnnxError(
-            f"A text must have room for a token. Received: max_tokens={max_tokens}. "
-            f"Pass 1 or more; the default is {MAX_TOKENS}."
+            f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
+            f"The default is {MAX_TOKENS}."
         )
     with only_writer(output):
         content = _file_content(
@@ -96,7 +96,7 @@ def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
         import onnx  # noqa: F401 (with which graphs are built)
     except ImportError as error:
         raise OnnxError(
-            f"Writing .onnx files needs the extra [onnx]. Received: {error}. "
+            f"Writing .onnx files needs the extra [onnx] ({error}). "
             "Run pip install 'convert_tf[onnx]'."
         ) from error
     check_replaceable(output, is_exported, overwrite=overwrite, error=OnnxError)
@@ -112,16 +112,15 @@ def _file_content(
     config = encoder.config
     if config.tokenizer != "subword":
         raise CheckpointError(
-            "The light runtime reads texts with subword vocabularies. "
-            f"Received: {os.fspath(checkpoint)!r}, whose tokenizer is {config.tokenizer}. "
-            "Export a module instead: name a folder as --output."
+            f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
+            "support only subword vocabularies. Export a module instead: pass a folder as --output."
         )
     _check_finite(encoder)
     subwords = read_vocabulary(vocabulary)
     if len(subwords) != config.vocab_size:
         raise CheckpointError(
-            f"The vocabulary must have the {config.vocab_size} entries that the model was made "
-            f"for. Received: {vocabulary}, of {len(subwords)}. Use the one of the checkpoint."
+            f"The model has {config.vocab_size} subwords, but {vocabulary} has {len(subwords)}. "
+            "Use the vocabulary of the checkpoint."
         )
     ranges = _calibrated(encoder, max_tokens) if network_bits == 8 else None
     similarity_map = load_similarity_map(checkpoint)
@@ -165,8 +164,8 @@ def _check_finite(encoder: DualEncoder) -> None:
     for variable in encoder.trainable_variables:
         if not np.isfinite(as_array(variable)).all():
             raise CheckpointError(
-                f"Weights must be finite numbers. Received: others in {variable.path}. "
-                "Export an earlier checkpoint of the run."
+                f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
+                "the run."
             )
 
 
