@@ -96,6 +96,6 @@ def test_errors(cache):
     content = bytearray(path.read_bytes())
     content[-40] ^= 1  # of a vector
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"whole.*damaged or changed"):
+    with pytest.raises(ValueError, match=r"damaged or changed"):
         FaissIndex(cache, StubEncoder())
     path.unlink()

@@ -284,9 +284,9 @@ def test_batches_texts_and_facts(tmp_path):
         ([], {}, "There is no candidate"),
         (["a"], {"dtype": "float64"}, "Received: 'float64'"),
         (["a"], {"batch_size": 0}, "Received: batch_size=0"),
-        (["nan"], {}, "Vectors must be numbers that float32 holds"),
-        (["nan"], {"dtype": "int8"}, "Vectors must be numbers that int8 holds"),
-        (["large"], {"dtype": "float16"}, "Vectors must be numbers that float16 holds"),
+        (["nan"], {}, "too large for float32"),
+        (["nan"], {"dtype": "int8"}, "too large for int8"),
+        (["large"], {"dtype": "float16"}, "too large for float16"),
         (["a", "flat"], {"batch_size": 1}, r"shape \(24,\) for 1 texts"),
     ],
 )
@@ -408,7 +408,7 @@ def edit(folder, **changes):
 def test_damaged_caches(tmp_path, damage):
     make_cache(tmp_path / "cache", dtype="int8")
     DAMAGES[damage](tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"not the ones that were encoded.*convert-tf index build"):
+    with pytest.raises(ValueError, match=r"convert-tf index build"):
         CandidateCache(tmp_path / "cache")
 
 
