@@ -37,15 +37,15 @@ demo: $(READY)
 	    --eval_every 200 --checkpoint_every 200 --eval_examples 400
 	$(CLI) evaluate --encoder $(DEMO)/runs/tiny --data $(DEMO)/data
 	$(CLI) export --encoder $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
-	$(CLI) nearest --encoder $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data \
+	$(CLI) index search --encoder $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data --top_k 3 \
 	    --queries "How do I reset my password for gmail?"
-	$(CLI) nearest --encoder hub_modules/convert/1 \
+	$(CLI) index search --encoder hub_modules/convert_small/1 \
 	    --candidates benchmarks/responses.txt --top_k 1 \
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
 
-# The page in web/dist, of npm's packages and the module convert; convert-tf demo serves it.
-WEB_MODULE := hub_modules/convert/1
+# The page in web/dist, of npm's packages and the module convert_small; convert-tf demo serves it.
+WEB_MODULE := hub_modules/convert_small/1
 web: $(READY) web/dist/model.onnx.gz
 	cd web && npm ci --no-audit --no-fund && npm run build
 

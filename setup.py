@@ -57,6 +57,7 @@ setup(
     package_data={
         "convert_tf": ["py.typed"],
         "convert_tf.corpora": ["sample_topics.txt"],
+        "convert_tf.export": ["card.md"],
         "convert_tf.export.hub": ["ops_of_tensorflow_2_6.txt"],
     },
     entry_points={"console_scripts": ["convert-tf=convert_tf.cli.main:main"]},

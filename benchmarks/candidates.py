@@ -10,9 +10,7 @@ matters. The rows take turns, so that what else the machine does falls on all of
 are printed, and ratios to the bi-encoder of the same turn. A cross-encoder is timed with 1,000
 candidates, the rest follows from them. What the machine can do at most, the bytes of the vectors
 over the rate at which memory is read and the multiplications over the rate of a large matrix
-product, is measured in the same turns. That floor is of multiplying all vectors: rows of learned
-codes go below it where their vectors lie in few directions (`convert_tf.search.scoring`), as
-those of codes that were never trained do; the `first_m` rows are without that.
+product, is measured in the same turns.
 """
 
 import json

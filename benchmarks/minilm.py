@@ -11,16 +11,15 @@ that is, with the same --data (or --candidates), --max_examples, --k, --history,
 --by_history.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from absl import app, flags
 
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.evaluation.compare import compare
 from convert_tf.evaluation.rows import HISTORY, read_training_pairs, vector_rankers
 from convert_tf.evaluation.tables import ranking_table, write_report
-from convert_tf.evaluation.tasks import KS, compare_on_candidates, compare_on_records
-from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.evaluation.tasks import make_task
 
 _NAME = "all-MiniLM-L6-v2"
 
@@ -39,10 +38,10 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder of results.")
 
 
 class MiniLM:
-    """Mean-pooled, normalised vectors of contexts and responses alike."""
+    """A `Backend`: mean-pooled, normalised vectors of contexts and responses alike."""
 
+    outputs = ("encode_context", "encode_response")
     reads_history = False
-    numbers_turns = False
 
     def __init__(self) -> None:
         from minilm_package import minilm_folder
@@ -50,11 +49,10 @@ class MiniLM:
 
         self._model = SentenceTransformer(str(minilm_folder()), device="cpu")
 
-    def encode_contexts(self, texts: Sequence[str], extra_contexts: Any = None) -> np.ndarray:
-        """float32 `[len(texts), 384]`."""
-        return np.asarray(self._model.encode(list(texts), normalize_embeddings=True))
-
-    encode_responses = encode_contexts
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """float32 `[texts, 384]`."""
+        texts = [text.decode() for text in columns[0]]
+        return np.asarray(self._model.encode(texts, normalize_embeddings=True)).reshape(-1, 384)
 
 
 def main(argv: list[str]) -> None:
@@ -67,29 +65,22 @@ def main(argv: list[str]) -> None:
     rankers = vector_rankers(
         _BASELINES.value,
         _NAME,
-        MiniLM(),
+        SentenceEncoder(MiniLM()),
         pairs,
         joins_turns=_HISTORY.value == "joined",
         settings=settings,
     )
-    ks = [int(k) for k in _K.value] if _K.value else None
-    common: dict[str, Any] = {
-        "max_examples": _MAX_EXAMPLES.value,
-        "history": _HISTORY.value,
-        "by_history": _BY_HISTORY.value,
-    }
-    if _CANDIDATES.value is not None:
-        report = compare_on_candidates(rankers, _CANDIDATES.value, ks=ks, **common)
-    else:
-        report = compare_on_records(
-            rankers,
-            _DATA.value,
-            split=_SPLIT.value,
-            ks=ks or KS,
-            block_size=BLOCK_SIZE,
-            by_source=_BY_SOURCE.value,
-            **common,
-        )
+    task = make_task(
+        data=None if _CANDIDATES.value else _DATA.value,
+        candidates=_CANDIDATES.value,
+        split=_SPLIT.value,
+        ks=[int(k) for k in _K.value] if _K.value else None,
+        max_examples=_MAX_EXAMPLES.value,
+        history=_HISTORY.value,
+        by_source=_BY_SOURCE.value,
+        by_history=_BY_HISTORY.value,
+    )
+    report = compare(rankers, task)
     print(ranking_table(report), flush=True)
     if _OUTPUT.value:
         write_report(report, _OUTPUT.value)

@@ -19,7 +19,8 @@ import numpy as np
 
 from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
-from convert_tf.encoding.sentence_encoder import BATCH_SIZE, OUTPUTS, SentenceEncoder
+from convert_tf.encoding.sentence_encoder import BATCH_SIZE, SentenceEncoder
+from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.search.writing import stored_vectors
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
 from convert_tf.storage.lines import TextLines
@@ -78,7 +79,7 @@ def embed(
       encoder: folder of a run or of a module, or an `.onnx` file.
       lines: the texts.
       output: the file.
-      kind: `"sentence"`, `"context"`, `"response"` or `"similarity"`.
+      kind: one of `SIGNATURES`.
       batch_size: most texts of a batch.
       compute_dtype: as in `SentenceEncoder`.
       dtype: of the vectors in the file, `"float32"` or `"float16"`.
@@ -115,7 +116,7 @@ def define_flags(define: Define) -> None:
         "sentence",
         "sentence: for classifiers; context, response: h; similarity: of length 1, both texts in "
         "one space.",
-        choices=[*OUTPUTS],
+        choices=[*SIGNATURES],
     )
     define("batch_size", BATCH_SIZE, "Most texts of a batch.", lower_bound=1)
     define(

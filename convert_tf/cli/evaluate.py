@@ -24,16 +24,16 @@ from typing import Any
 
 from convert_tf import metrics
 from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
-from convert_tf.evaluation.compare import Report
-from convert_tf.evaluation.rows import BASELINES, HISTORY, baseline_rankers, model_rankers
-from convert_tf.evaluation.tables import ranking_table, write_report
-from convert_tf.evaluation.tasks import (
-    KS,
-    check_ks,
-    compare_on_candidates,
-    compare_on_records,
-    flat_report,
+from convert_tf.evaluation.compare import Report, compare
+from convert_tf.evaluation.rows import (
+    BASELINES,
+    HISTORY,
+    baseline_rankers,
+    check_baselines,
+    model_rankers,
 )
+from convert_tf.evaluation.tables import ranking_table, write_report
+from convert_tf.evaluation.tasks import flat_report, make_task
 from convert_tf.ranking.encoders import PRECISIONS
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
@@ -105,11 +105,6 @@ def run(values: Any) -> None:
 
 
 def _report(values: Any) -> Report:
-    if (values.data is None) == (values.candidates is None):
-        raise ValueError(
-            "Examples come from --data or from --candidates. Received: "
-            f"{'neither' if values.data is None else 'both'}. Pass one of them."
-        )
     is_file_of_pairs = os.path.isfile(values.data or "")
     check_read(
         values,
@@ -128,35 +123,26 @@ def _report(values: Any) -> Report:
             "A .json file is written for one model on --data. Received: "
             f"{values.output!r} for more. Name a folder with --output."
         )
+    train_data = values.train_data or (None if is_file_of_pairs else values.data)
+    check_baselines(values.baselines, values.vectors, train_data=train_data)
+    task = make_task(
+        ks=None if values.k is None else [int(k) for k in values.k],
+        **same(values, "data candidates split block_size max_examples history"),
+        **same(values, "by_source by_history"),
+    )
     if not (values.encoder or values.baselines):
         raise ValueError(
             "Nothing to evaluate. Pass --encoder, for example --encoder=convert_small, or "
             "--baselines."
         )
-    ks = None if values.k is None else [int(k) for k in values.k]
-    if values.data is not None:
-        check_ks(ks := ks or [k for k in KS if k <= values.block_size], values.block_size)
     rankers = model_rankers(
-        values.encoder,
-        precision=values.precision,
-        joins_turns=values.history == "joined",
+        values.encoder, precision=values.precision, joins_turns=values.history == "joined"
     )
     rankers += baseline_rankers(
         values.baselines,
         values.vectors,
-        train_data=values.train_data or (None if is_file_of_pairs else values.data),
-        train_examples=values.train_examples,
+        train_data=train_data,
         signature=values.vector_signature,
-        history=values.history,
+        **same(values, "train_examples history"),
     )
-    common = same(values, "max_examples history by_history")
-    if values.candidates is not None:
-        return compare_on_candidates(rankers, values.candidates, ks=ks, **common)
-    return compare_on_records(
-        rankers,
-        values.data,
-        split=values.split,
-        ks=ks or [],
-        **same(values, "block_size by_source"),
-        **common,
-    )
+    return compare(rankers, task)

@@ -167,26 +167,15 @@ def define_encoder(
 
 def define_search_kind(define: Define) -> None:
     """Define `--kind` of an index."""
+    from convert_tf.search.encoders import SEARCH_KINDS
+
     define(
         "kind",
         "response",
         "response: candidates are answers to queries; similarity: texts like them. That of the "
         "cache.",
-        choices=["response", "similarity"],
+        choices=SEARCH_KINDS,
     )
-
-
-def check_queries(values: Any) -> None:
-    """Refuse queries that ask for nothing.
-
-    Raises:
-      UsageError: one of `--queries` has nothing but white space.
-    """
-    if empty := [query for query in values.queries if not query.strip()]:
-        raise UsageError(
-            f"--queries must hold more than white space. Received: {empty[0]!r}. Leave it out, or "
-            "ask for something."
-        )
 
 
 def define_model(define: Define) -> None:

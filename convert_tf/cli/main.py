@@ -41,9 +41,8 @@ COMMANDS = {
     "evaluate": "ranks responses with checkpoints, modules and baselines",
     "export": "a checkpoint as a TF Hub module, or as one file for the light runtime",
     "embed": "encodes the lines of a file with an exported model",
-    "nearest": "shows the responses that a module finds nearest to some contexts",
     "index build": "encodes candidates once, for many searches",
-    "index search": "finds the best of many candidates for a context",
+    "index search": "finds the best of many candidates for a context, with an index or without",
     "demo": "serve a page that runs a model in the browser",
     "serve": "answers over HTTP: vectors, rankings, intents, OpenAI's embeddings",
     "intent inspect": "what overlaps, looks mislabelled or stands twice in labelled examples",
@@ -57,6 +56,7 @@ _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
+_FORMER_COMMANDS = {"nearest": "index search --candidates FILE"}
 _COLUMN = 26  # column at which the texts of flags start
 _BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
 
@@ -168,6 +168,8 @@ def _list_or_refuse(arguments: list[str], program: str) -> int:
     if group == "--version":
         print(f"convert_tf {__version__}")
         return 0
+    if group in _FORMER_COMMANDS:
+        return _fail(program, f"{group} is {program} {_FORMER_COMMANDS[group]} now.", 2)
     within = [name for name in COMMANDS if name.startswith(f"{group} ")]
     first = arguments[1] if within and arguments[1:] else "" if within else group
     if first in ("", *_HELP):

@@ -42,7 +42,7 @@ def run(values: Any) -> None:
     with needs("serve", "convert-tf serve"):
         import uvicorn
 
-        from convert_tf.service.application import Model, make_application
+        from convert_tf.service.application import Model, make_application, served_classifier
         from convert_tf.service.requests import Limits
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
@@ -56,8 +56,6 @@ def run(values: Any) -> None:
     encoder = SentenceEncoder(values.encoder, compute_dtype=values.compute_dtype)
     classifier = None
     if values.intents is not None:
-        from convert_tf.service.intents import served_classifier
-
         classifier = served_classifier(
             values.intents,
             module=values.encoder,

@@ -13,6 +13,7 @@ from convert_tf.encoding.sentence_transformers import (
     check_options,
     converted,
 )
+from convert_tf.encoding.signatures import SIGNATURES, signature_name
 from convert_tf.encoding.text_batches import (
     Columns,
     encode_columns,
@@ -29,12 +30,6 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
 BATCH_SIZE = 256
-OUTPUTS = {
-    "sentence": "default",
-    "context": "encode_context",
-    "response": "encode_response",
-    "similarity": "encode_similarity",
-}
 # What is said where a model has no `encode_similarity`.
 SIMILARITY_REMEDY = (
     "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
@@ -96,12 +91,12 @@ class SentenceEncoder(SentenceTransformerMethods):
         if isinstance(model, str | os.PathLike):
             path = os.fspath(model)
             model = open_backend(path, compute_dtype=compute_dtype)
-            if not {*model.outputs} & {*OUTPUTS.values()}:
+            names = [signature.name for signature in SIGNATURES.values()]
+            if not {*model.outputs} & {*names}:
                 raise ValueError(
-                    f"{path!r} is not an encoder. An encoder has one of "
-                    f"{', '.join(OUTPUTS.values())}. Received: a model with "
-                    f"{', '.join(sorted(model.outputs)) or 'none'}. Pass a module that convert-tf "
-                    "export wrote."
+                    f"{path!r} is not an encoder. An encoder has one of {', '.join(names)}. "
+                    f"Received: a model with {', '.join(sorted(model.outputs)) or 'none'}. Pass a "
+                    "module that convert-tf export wrote."
                 )
         elif not callable(getattr(model, "run", None)):
             raise ValueError(
@@ -115,10 +110,16 @@ class SentenceEncoder(SentenceTransformerMethods):
             numbers_turns = getattr(model, "numbers_turns", False)
         self.numbers_turns = numbers_turns
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of encodings that the model has: `"sentence"`, `"context"` and so on."""
+        return [s.kind for s in SIGNATURES.values() if s.name in self._model.outputs]
+
     def encode(
         self,
         texts: Texts | str | bytes,
         *,
+        kind: str = "sentence",
         batch_size: int | None = None,
         show_progress: bool = False,
         show_progress_bar: bool | None = None,
@@ -127,13 +128,15 @@ class SentenceEncoder(SentenceTransformerMethods):
         convert_to_tensor: bool = False,
         **others: Any,
     ) -> Any:
-        """Encodings of sentences, for classifiers and search, not normalised.
+        """Encodings of texts; by default of sentences, for classifiers, not normalised.
 
-        They are r, the reduced sequence, or `convert_tf.models.distillation.sentence_encodings` of
-        it, where the model has vectors for similarity.
+        Encodings of sentences are r, the reduced sequence, or
+        `convert_tf.models.distillation.sentence_encodings` of it, where the model has vectors for
+        similarity.
 
         Args:
           texts: of any container; or one text.
+          kind: one of `kinds`, or the name of another signature of a module.
           batch_size: of this call.
           show_progress: whether sentences per second and the time left go to standard error.
           show_progress_bar: the same, by its name in sentence-transformers.
@@ -145,17 +148,17 @@ class SentenceEncoder(SentenceTransformerMethods):
             as `prompt_name=None`.
 
         Returns:
-          float32 `[texts, reduced_dim]`; `[reduced_dim]` for one text that is not in a list.
+          float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: one of them is no text, and it says which; or a keyword of others asks for
-            what there is not.
+          ValueError: one of them is no text, and it says which; the model has no such encodings; or
+            a keyword of others asks for what there is not.
           TypeError: a keyword is unknown.
         """
         check_options(others)
         shows = show_progress or bool(show_progress_bar)
         return converted(
-            self._encode("sentence", texts, None, batch_size, shows),
+            self._encode(kind, texts, None, batch_size, shows),
             normalize_embeddings=normalize_embeddings,
             convert_to_numpy=convert_to_numpy,
             convert_to_tensor=convert_to_tensor,
@@ -270,7 +273,7 @@ class SentenceEncoder(SentenceTransformerMethods):
         Args:
           texts: any number of them.
           extra_contexts: as in `encode_contexts`.
-          kind: `"sentence"`, `"context"`, `"response"` or `"similarity"`.
+          kind: as in `encode`.
           batch_size: of this call. Texts are sorted, and equal ones encoded once, among some
             thousand that follow one another.
           show_progress: as in `encode`.
@@ -369,11 +372,14 @@ class SentenceEncoder(SentenceTransformerMethods):
 
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
         """What is encoded, checked as it is read."""
-        if kind not in OUTPUTS:
-            raise ValueError(f"kind must be one of {', '.join(OUTPUTS)}. Received: {kind!r}.")
-        if OUTPUTS[kind] not in self._model.outputs:
+        name = signature_name(kind)
+        if name not in self._model.outputs:
+            if name == kind:
+                raise ValueError(
+                    f"kind must be one of {', '.join(SIGNATURES)}. Received: {kind!r}."
+                )
             raise ValueError(
-                f"This encoder does not have the signature {OUTPUTS[kind]}, only "
+                f"This encoder does not have the signature {name}, only "
                 f"{', '.join(sorted(self._model.outputs))}. "
                 f"{SIMILARITY_REMEDY if kind == 'similarity' else 'Use an encoder that has it.'}"
             )
@@ -417,9 +423,10 @@ class SentenceEncoder(SentenceTransformerMethods):
             yield np.require(self._run(kind, [[]]), requirements="W")
 
     def _run(self, kind: str, columns: Columns) -> np.ndarray:
-        if kind == "context" and self.reads_history and len(columns) == 1:
+        name = signature_name(kind)
+        if name == "encode_context" and self.reads_history and len(columns) == 1:
             columns = [columns[0], [b""] * len(columns[0])]
-        return np.asarray(self._model.run(OUTPUTS[kind], columns), np.float32)
+        return np.asarray(self._model.run(name, columns), np.float32)
 
 
 def _number(texts: Any) -> int:

@@ -1,42 +1,172 @@
-"""Several rankers on the same examples."""
+"""Several rankers on the same examples.
+
+Whatever the data, an example is a context with its candidates and the places of the right ones.
+Records become examples in blocks: the responses of a block are the candidates of each of its
+contexts (the other 99 of 100 are the negatives). A file of given candidates has its own.
+"""
 
 import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf import metrics
-from convert_tf.evaluation.examples import ALL, GroupedExample, best_ranks
+from convert_tf.data.candidates import CandidateExample
+from convert_tf.data.schema import TurnExample
 from convert_tf.ranking.protocol import TextRanker
 from convert_tf.storage.progress import Progress
+
+ALL = "all"
+WITH_HISTORY = "with history"
+WITHOUT_HISTORY = "without history"
+
+
+class GroupedExample(NamedTuple):
+    """An example and the groups in whose scores it counts."""
+
+    groups: tuple[str, ...]
+    example: CandidateExample
+
+
+def in_batch_examples(
+    conversations: Iterable[TurnExample],
+    *,
+    block_size: int = metrics.BLOCK_SIZE,
+    by_source: bool = False,
+    by_history: bool = False,
+    seed: int = 0,
+) -> Iterator[GroupedExample]:
+    """Ranks each response among the responses of its block; partial blocks at the end are dropped.
+
+    Candidates are shuffled, so that no scorer gains from their order.
+
+    Args:
+      conversations: in the order in which they make blocks.
+      block_size: N, examples of a block.
+      by_source: whether there are also blocks within each source, in groups `source …`.
+      by_history: whether `all` is divided into contexts of one turn and of several.
+      seed: seed of the shuffles.
+    """
+    rng = np.random.default_rng(seed)
+    pending: dict[str, list[TurnExample]] = {}
+    for conversation in conversations:
+        groups = [ALL]
+        if by_source:
+            groups.append(f"source {conversation.source or 'unknown'}")
+        for group in groups:
+            block = pending.setdefault(group, [])
+            block.append(conversation)
+            if len(block) == block_size:
+                for example in _block(pending.pop(group), rng):
+                    is_divided = by_history and group == ALL
+                    yield GroupedExample(_groups(group, example, is_divided), example)
+
+
+def _block(block: Sequence[TurnExample], rng: np.random.Generator) -> Iterator[CandidateExample]:
+    order = rng.permutation(len(block))
+    candidates = tuple(block[i].response for i in order)
+    for conversation, place in zip(block, np.argsort(order).tolist(), strict=True):
+        yield CandidateExample(conversation.turns, candidates, (place,))
+
+
+def given_examples(
+    examples: Iterable[CandidateExample], *, by_history: bool = False, seed: int = 0
+) -> Iterator[GroupedExample]:
+    """Given candidates in an order that is shuffled, so that no scorer gains from it.
+
+    Args:
+      examples: as `convert_tf.data.candidates.read_candidates` gives them.
+      by_history: whether `all` is divided into contexts of one turn and of several.
+      seed: seed of the shuffles.
+    """
+    rng = np.random.default_rng(seed)
+    for turns, candidates, labels in examples:
+        order = rng.permutation(len(candidates))
+        places = np.argsort(order)[list(labels)]
+        shuffled = CandidateExample(
+            turns, tuple(candidates[i] for i in order), tuple(sorted(places.tolist()))
+        )
+        yield GroupedExample(_groups(ALL, shuffled, by_history), shuffled)
+
+
+def _groups(group: str, example: CandidateExample, is_divided: bool) -> tuple[str, ...]:
+    if not is_divided:
+        return (group,)
+    return (group, WITH_HISTORY if len(example.turns) > 1 else WITHOUT_HISTORY)
+
+
+def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.ndarray:
+    """The rank of the best of the right candidates of each example, from 1; int64 `[examples]`.
+
+    Each text is scored once for a context, so that equal candidates are tied whatever a ranker's
+    rounding; `metrics.best_rank` says what ties are worth.
+
+    Args:
+      ranker: what scores.
+      examples: neighbours that share candidates have the same tuple.
+
+    Raises:
+      ValueError: the ranker's scores are not one for each candidate, or not numbers.
+    """
+    lists: list[list[str]] = []
+    places: list[list[int]] = []
+    previous: CandidateExample | None = None
+    for example in examples:
+        if previous is None or example.candidates is not previous.candidates:
+            place = {text: i for i, text in enumerate(dict.fromkeys(example.candidates))}
+            unique, own = list(place), [place[text] for text in example.candidates]
+        lists.append(unique)
+        places.append(own)
+        previous = example
+    scores = ranker.candidate_scores([example.turns for example in examples], lists)
+    if [np.shape(row) for row in scores] != [(len(unique),) for unique in lists]:
+        raise ValueError(
+            f"{ranker.name} returned scores of shape {[np.shape(row) for row in scores[:3]]}, …, "
+            f"for {len(lists)} lists. Its candidate_scores must return one score for each "
+            "candidate of each context."
+        )
+    return np.array(
+        [
+            metrics.best_rank(np.asarray(row)[own], example.labels)
+            for row, own, example in zip(scores, places, examples, strict=True)
+        ],
+        np.int64,
+    )
+
 
 _CHUNK = 2000  # examples that a ranker gets at a time
 
 Report = dict[str, Any]
 
 
-def compare(
-    rankers: Sequence[TextRanker],
-    examples: Iterable[GroupedExample],
-    *,
-    ks: Iterable[int],
-    task: Mapping[str, Any],
-) -> Report:
+class Task(NamedTuple):
+    """What is ranked.
+
+    Attributes:
+      examples: read once.
+      ks: the k of R_N@k.
+      facts: what the examples are, JSON values by name, for the report.
+    """
+
+    examples: Iterable[GroupedExample]
+    ks: Sequence[int]
+    facts: Mapping[str, Any]
+
+
+def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
     """Ranks the same examples with each ranker; memory holds some thousand of them.
 
     Args:
       rankers: with different names. An attribute `settings`, a dict, goes into the row.
-      examples: what is ranked.
-      ks: the k of R_N@k.
-      task: what the examples are, JSON values by name, for the report.
+      task: what is ranked.
 
     Returns:
-      `task`, with `k` and `examples_sha256`, of all texts, groups and right candidates, whatever
-      the order of candidates; and `rows`, each with `name`, `settings`, `seconds` and `groups`: for
-      each group its `examples` and `metrics`.
+      `task`, its facts with `k` and `examples_sha256`, of all texts, groups and right candidates,
+      whatever the order of candidates; and `rows`, each with `name`, `settings`, `seconds` and
+      `groups`: for each group its `examples` and `metrics`.
 
     Raises:
       ValueError: two rankers have one name, there is no example, or scores are not numbers.
@@ -52,7 +182,7 @@ def compare(
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
     with Progress("contexts ranked") as progress:
-        for chunk in _chunks(examples, _CHUNK):
+        for chunk in _chunks(task.examples, _CHUNK):
             _update(digest, chunk)
             for groups, example in chunk:
                 for group in groups:
@@ -67,9 +197,9 @@ def compare(
             progress.add(len(chunk))
     if not lengths:
         raise ValueError("The data hold no example to rank. Use other data.")
-    ks = list(ks)
+    ks = list(task.ks)
     return {
-        "task": {**task, "k": ks, "examples_sha256": digest.hexdigest()},
+        "task": {**task.facts, "k": ks, "examples_sha256": digest.hexdigest()},
         "rows": [
             {
                 "name": ranker.name,

@@ -7,9 +7,10 @@ from typing import Any
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.candidates import joined_context, last_turn, read_candidates
-from convert_tf.ranking.encoders import PRECISIONS, TextEncoder, encoder_ranker, open_encoder
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.ranking.encoders import KINDS, PRECISIONS, EncoderRanker, open_encoder
 from convert_tf.ranking.lexical import Bm25Ranker, LexicalRanker, TfIdfRanker
-from convert_tf.ranking.protocol import EncodingRanker, TextRanker, Turns
+from convert_tf.ranking.protocol import TextRanker, Turns
 from convert_tf.ranking.ranker import open_ranker
 from convert_tf.ranking.vectors import MapRanker, SimRanker, fit_mapping
 
@@ -71,12 +72,12 @@ def lexical_rankers(
 def vector_rankers(
     names: Sequence[str],
     vectors: str,
-    encoder: TextEncoder,
+    encoder: SentenceEncoder,
     pairs: Pairs | None,
     *,
-    joins_turns: bool = False,
     settings: dict[str, Any] | None = None,
-) -> list[EncodingRanker]:
+    **options: Any,
+) -> list[EncoderRanker]:
     """Rows of `sim` and `map` over one encoder's vectors.
 
     Args:
@@ -84,23 +85,23 @@ def vector_rankers(
       vectors: the encoder's name, for those of the rows.
       encoder: what encodes.
       pairs: what MAP learns from.
-      joins_turns: whether an encoder of one text gets all turns, joined.
       settings: what the rows say of the vectors.
+      **options: of `EncoderRanker`.
     """
-    plain = encoder_ranker(vectors, encoder, joins_turns=joins_turns)
-    rankers: list[EncodingRanker] = []
+    rankers: list[EncoderRanker] = []
     if "sim" in names:
-        rankers.append(SimRanker(f"SIM {vectors}", plain.encode_contexts, plain.encode_candidates))
-    if wanted := [own for name, own in MAPS.items() if name in names]:
+        rankers.append(SimRanker(encoder, f"SIM {vectors}", **options))
+    if wanted := [MAPS[name] for name in MAPS if name in names]:
         assert pairs is not None
         contexts, responses = pairs
+        plain = EncoderRanker(encoder, **options)
         encoded = plain.encode_contexts(contexts), plain.encode_candidates(responses)
         rankers += [
             MapRanker(
+                encoder,
                 f"{called} {vectors}",
-                plain.encode_contexts,
-                plain.encode_candidates,
                 mapping=fit_mapping(*encoded, score=score),
+                **options,
             )
             for score, called in wanted
         ]
@@ -134,6 +135,27 @@ def model_rankers(
     return [open_ranker(path, precision=precision, joins_turns=joins_turns) for path in models]
 
 
+def check_baselines(
+    names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
+) -> None:
+    """Refuse baselines that cannot be made; arguments as of `baseline_rankers`.
+
+    Raises:
+      ValueError: an unknown name, a baseline without what it needs, or vectors without a baseline.
+    """
+    if unknown := [name for name in names if name not in BASELINES]:
+        raise ValueError(
+            f"Unknown baselines: {', '.join(unknown)}. Choose from {', '.join(BASELINES)}."
+        )
+    if any(name in VECTOR for name in names) != bool(vectors):
+        raise ValueError(
+            "--vectors and the baselines that use them (sim, map, map_dot) go together. Received: "
+            f"baselines {', '.join(names) or 'none'}, vectors {', '.join(vectors) or 'none'}."
+        )
+    if {*names} - {"sim"} and train_data is None:
+        raise ValueError("tfidf, bm25 and map need training examples. Pass --train_data.")
+
+
 def baseline_rankers(
     names: Sequence[str],
     vectors: Sequence[str],
@@ -150,26 +172,16 @@ def baseline_rankers(
       vectors: modules or model directories, for `sim` and `map`.
       train_data: see `read_training_pairs`; None where nothing is fitted.
       train_examples: how many of them, at most.
-      signature: see `open_encoder`.
+      signature: of `vectors` that encodes contexts and responses alike; None for those of each.
       history: one of `HISTORY`.
 
     Raises:
       ValueError: an unknown name, a baseline without what it needs, or vectors without a baseline.
     """
+    check_baselines(names, vectors, train_data=train_data)
     joins_turns = history == "joined"
-    if unknown := [name for name in names if name not in BASELINES]:
-        raise ValueError(
-            f"Unknown baselines: {', '.join(unknown)}. Choose from {', '.join(BASELINES)}."
-        )
-    if any(name in VECTOR for name in names) != bool(vectors):
-        raise ValueError(
-            "--vectors and the baselines that use them (sim, map, map_dot) go together. Received: "
-            f"baselines {', '.join(names) or 'none'}, vectors {', '.join(vectors) or 'none'}."
-        )
     pairs = None
-    if {*names} - {"sim"}:
-        if train_data is None:
-            raise ValueError("tfidf, bm25 and map need training examples. Pass --train_data.")
+    if train_data is not None and {*names} - {"sim"}:
         pairs = read_training_pairs(train_data, train_examples, history=history)
     settings = {"train_data": train_data, "train_examples": len(pairs[0]) if pairs else 0}
     rankers: list[TextRanker] = []
@@ -177,11 +189,11 @@ def baseline_rankers(
         ranker.settings |= settings
         rankers.append(ranker)
     for folder in vectors:
-        encoder = open_encoder(folder, signature=signature, keeps_newest=joins_turns)
+        kinds = KINDS if signature is None else (signature, signature)
+        encoder = open_encoder(folder, kinds=kinds, keeps_newest=joins_turns)
         own = {"vectors": folder, "signature": signature}
-        for row in vector_rankers(
-            names, folder, encoder, pairs, joins_turns=joins_turns, settings=own
-        ):
+        options = {"kinds": kinds, "joins_turns": joins_turns}
+        for row in vector_rankers(names, folder, encoder, pairs, settings=own, **options):
             if isinstance(row, MapRanker):
                 row.settings |= settings
             rankers.append(row)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.evaluation.compare import Report
-from convert_tf.evaluation.examples import ALL
+from convert_tf.evaluation.compare import ALL, Report
 from convert_tf.figures import BLUE, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json

@@ -1,9 +1,9 @@
-"""The examples of an evaluation, from records or from a file, ranked by all its rows."""
+"""The examples of an evaluation, from records or from a file, and `evaluate`, which ranks them."""
 
 import itertools
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from convert_tf import metrics
@@ -11,77 +11,97 @@ from convert_tf.corpora import pairs
 from convert_tf.corpora.dumps import DumpStats
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.schema import TurnExample
-from convert_tf.evaluation.compare import Report, compare
-from convert_tf.evaluation.examples import ALL, GroupedExample, given_examples, in_batch_examples
+from convert_tf.evaluation.compare import (
+    ALL,
+    GroupedExample,
+    Report,
+    Task,
+    compare,
+    given_examples,
+    in_batch_examples,
+)
 from convert_tf.evaluation.rows import model_rankers, visible_turns
-from convert_tf.ranking.protocol import TextRanker
 
 KS = (1, 3, 10)
 CANDIDATE_KS = (1, 2, 5, 10)
 _SHOWN = ("data", "candidates", "split", "block_size")
 
 
-def check_ks(ks: Sequence[int], num_candidates: int) -> None:
-    """Raises `ValueError` unless each k is a place among the candidates."""
-    if not ks or not all(1 <= k <= num_candidates for k in ks):
-        raise ValueError(
-            f"--k must be from 1 to the number of candidates, {num_candidates}. Received: "
-            f"k {list(ks)}."
-        )
-
-
-def compare_on_records(
-    rankers: Sequence[TextRanker],
-    data: str,
+def make_task(
     *,
-    split: str,
-    ks: Sequence[int],
-    block_size: int,
-    max_examples: int | None,
+    data: str | None = None,
+    candidates: str | None = None,
+    split: str = "test",
+    ks: Iterable[int] | None = None,
+    block_size: int = metrics.BLOCK_SIZE,
+    max_examples: int | None = None,
     history: str = "own",
     by_source: bool = False,
     by_history: bool = False,
-) -> Report:
-    """Each response among the responses of its block.
+) -> Task:
+    """What is ranked: each response among those of its block, or each context's own candidates.
 
     Args:
-      rankers: the rows.
-      data: folder of records, or a file of pairs or dialogues (`convert_tf.corpora.pairs`).
+      data: folder of records, or a file of pairs or dialogues (`convert_tf.corpora.pairs`); this
+        or `candidates`.
+      candidates: file of given candidates.
       split: which records; a file is read as a whole.
-      ks: the k of R_N@k.
-      block_size: N, examples of a block; the last partial block is dropped.
+      ks: the k of R_N@k; None for 1, 3 and 10 on records, and for those of 1, 2, 5 and 10 below
+        the largest N of given candidates.
+      block_size: N of records, examples of a block; the last partial block is dropped.
       max_examples: read at most this many, from the first on.
       history: see `evaluation.rows.HISTORY`.
       by_source, by_history: groups that have scores of their own, see `in_batch_examples`.
 
     Raises:
-      ValueError: no such split, too few examples, scores that are no numbers.
+      ValueError: neither or both of `data` and `candidates`, a k that is no place among the
+        candidates, or a line that is no example. While records are ranked: no such split, or too
+        few examples.
     """
-    num_read = 0
+    if (data is None) == (candidates is None):
+        raise ValueError(
+            "Examples come from data or from candidates: pass one of them. Received: "
+            f"{'neither' if data is None else 'both'}."
+        )
+    facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
+    if candidates is not None:
+        given = list(itertools.islice(read_candidates(candidates), max_examples))
+        number = max(len(example.candidates) for example in given)
+        default = [k for k in CANDIDATE_KS if k < number] or [1]
+        examples = given_examples(given, by_history=by_history)
+        facts = {"candidates": candidates, **facts}
+    else:
+        assert data is not None
+        number, default = block_size, [k for k in KS if k <= block_size]
+        examples = in_batch_examples(
+            _conversations(data, split, max_examples, block_size),
+            block_size=block_size,
+            by_source=by_source,
+            by_history=by_history,
+        )
+        shown_split = None if os.path.isfile(data) else split
+        facts = {"data": data, "split": shown_split, "block_size": block_size, **facts}
+    chosen = default if ks is None else [*ks]
+    if not chosen or not all(1 <= k <= number for k in chosen):
+        raise ValueError(
+            f"--k must be from 1 to the number of candidates, {number}. Received: k {chosen}."
+        )
+    return Task(_with_history(examples, history), chosen, facts)
 
-    def conversations() -> Iterator[Any]:
-        nonlocal num_read
-        for example in _turns_of(data, split, max_examples):
-            num_read += 1
-            yield example
-        if num_read < block_size:
-            part = "" if os.path.isfile(data) else f" of the split {split!r}"
-            raise ValueError(
-                f"Ranking among {block_size} needs at least {block_size} examples. Received: "
-                f"{num_read}{part} in {data!r}. Use more data or a smaller --block_size."
-            )
 
-    examples = in_batch_examples(
-        conversations(), block_size=block_size, by_source=by_source, by_history=by_history
-    )
-    task = {
-        "data": data,
-        "split": None if os.path.isfile(data) else split,
-        "block_size": block_size,
-        "max_examples": max_examples,
-        "history": history,
-    }
-    return compare(rankers, _with_history(examples, history), ks=ks, task=task)
+def _conversations(
+    data: str, split: str, max_examples: int | None, block_size: int
+) -> Iterator[TurnExample]:
+    number = 0
+    for example in _turns_of(data, split, max_examples):
+        number += 1
+        yield example
+    if number < block_size:
+        part = "" if os.path.isfile(data) else f" of the split {split!r}"
+        raise ValueError(
+            f"Ranking among {block_size} needs at least {block_size} examples. Received: "
+            f"{number}{part} in {data!r}. Use more data or a smaller --block_size."
+        )
 
 
 def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
@@ -109,38 +129,6 @@ def _turns_of_file(path: str) -> Iterator[TurnExample]:
         print(f"{path}: not used: {reasons}")
 
 
-def compare_on_candidates(
-    rankers: Sequence[TextRanker],
-    path: str,
-    *,
-    ks: Sequence[int] | None,
-    max_examples: int | None,
-    history: str = "own",
-    by_history: bool = False,
-) -> Report:
-    """Each context's own candidates.
-
-    Args:
-      rankers: the rows.
-      path: file of given candidates.
-      ks: the k of R_N@k; None for those of 1, 2, 5 and 10 below the largest N.
-      max_examples: read at most this many, from the first on.
-      history: see `evaluation.rows.HISTORY`.
-      by_history: whether contexts of one turn and of several have scores of their own.
-
-    Raises:
-      ValueError: a line is no example, a k is larger than every N, scores that are no numbers.
-    """
-    given = list(itertools.islice(read_candidates(path), max_examples))
-    most = max(len(example.candidates) for example in given)
-    if ks is None:
-        ks = [k for k in CANDIDATE_KS if k < most] or [1]
-    check_ks(ks, most)
-    task = {"candidates": path, "max_examples": max_examples, "history": history}
-    examples = given_examples(given, by_history=by_history)
-    return compare(rankers, _with_history(examples, history), ks=ks, task=task)
-
-
 def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[GroupedExample]:
     for groups, example in examples:
         turns = tuple(visible_turns(example.turns, history))
@@ -148,60 +136,27 @@ def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[
 
 
 def evaluate(
-    model: str | os.PathLike[str],
-    *,
-    data: str | None = None,
-    candidates: str | None = None,
-    split: str = "test",
-    ks: Iterable[int] | None = None,
-    block_size: int = metrics.BLOCK_SIZE,
-    max_examples: int | None = None,
-    precision: str = "float32",
+    model: str | os.PathLike[str], *, precision: str = "float32", **task: Any
 ) -> dict[str, Any]:
     """R_N@k and MRR of a model, on records or on given candidates.
 
     Args:
       model: a run's folder, a module, or an `.onnx` file.
-      data: folder of records, or a file of pairs or dialogues; this or `candidates`.
-      candidates: file of given candidates.
-      split: which records; a file is read as a whole.
-      ks: the k of R_N@k; None for 1, 3 and 10 on records, and for those of 1, 2, 5 and 10 below
-        the largest N of given candidates.
-      block_size: N of records, examples of a block; the last partial block is dropped.
-      max_examples: read at most this many, from the first on.
       precision: policy of a checkpoint's computations; any other model has its own.
+      **task: arguments of `make_task`: `data` or `candidates`, `split`, `ks`, `block_size`,
+        `max_examples`.
 
     Returns:
       What was given, by name, and `seconds`, `examples` (scored) and `metrics`.
 
     Raises:
-      ValueError: neither or both of `data` and `candidates`, no such split, too few examples, a
-        number out of range, or a model that is none.
+      ValueError: as of `make_task`, or the model is none.
 
     Example:
       evaluate("runs/convert", data="data/")["metrics"]["R100@1"]
     """
-    if (data is None) == (candidates is None):
-        raise ValueError(
-            f"Pass either data or candidates. Received: {'neither' if data is None else 'both'}."
-        )
-    given = None if ks is None else list(ks)
-    if data is not None:
-        given = [k for k in KS if k <= block_size] if given is None else given
-        check_ks(given, block_size)
-    rankers = model_rankers([os.fspath(model)], precision=precision)
-    if candidates is not None:
-        report = compare_on_candidates(rankers, candidates, ks=given, max_examples=max_examples)
-    else:
-        report = compare_on_records(
-            rankers,
-            str(data),
-            split=split,
-            ks=given or (),
-            block_size=block_size,
-            max_examples=max_examples,
-        )
-    return flat_report(report)
+    examples = make_task(**task)
+    return flat_report(compare(model_rankers([os.fspath(model)], precision=precision), examples))
 
 
 def flat_report(report: Report) -> dict[str, Any]:

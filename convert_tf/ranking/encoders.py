@@ -1,8 +1,8 @@
-"""Encoders as rankers: by the dot products of what they make of contexts and responses."""
+"""Encoders as rankers: by the dot products of what they make of contexts and candidates."""
 
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -10,82 +10,103 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.data.candidates import extra_context, joined_context, last_turn
 from convert_tf.encoding.backends.protocol import Backend, open_backend
-from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY, SentenceEncoder, Texts
-from convert_tf.encoding.text_batches import Columns
-from convert_tf.ranking.protocol import EncodingRanker, Turns
+from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY, SentenceEncoder
+from convert_tf.encoding.signatures import signature_name
+from convert_tf.ranking.protocol import Turns, runs_of_lists
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
-
-# By what candidates are found: as responses to a context, or as texts like it.
-SEARCH_SIGNATURES = {"response": None, "similarity": "encode_similarity"}
-
-
-class TextEncoder(Protocol):
-    """Encodes the two sides of a conversation.
-
-    Attributes:
-      reads_history: whether contexts have a second text, the turns before (`extra_context`).
-      numbers_turns: whether these turns are numbered.
-    """
-
-    reads_history: bool
-    numbers_turns: bool
-
-    def encode_contexts(self, texts: Texts, extra_contexts: Texts | None = None) -> np.ndarray:
-        """float32 `[len(texts), dim]`."""
-        ...
-
-    def encode_responses(self, texts: Texts) -> np.ndarray:
-        """float32 `[len(texts), dim]`."""
-        ...
+# Of contexts, and of the responses to them.
+KINDS = ("context", "response")
 
 
-def encoder_ranker(name: str, encoder: TextEncoder, *, joins_turns: bool = False) -> EncodingRanker:
-    """Ranks by the dot product of an encoder's encodings.
+class EncoderRanker:
+    """Ranks by the dot product of an encoder's encodings; a `TextRanker`.
 
     An encoder that reads history gets the last turn and the turns before it; any other the last
     turn alone.
 
     Args:
-      name: of its row.
       encoder: what encodes.
+      name: of the row of a report.
+      kinds: of the encodings of contexts and of candidates, as in `SentenceEncoder.encode`.
       joins_turns: whether an encoder of one text gets all turns, joined.
+
+    Attributes:
+      settings: what a report says of the row, JSON values by name.
+
+    Example:
+      ranker = EncoderRanker(SentenceEncoder("convert_small"))
+      ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
     """
 
-    def encode_contexts(contexts: Sequence[Turns]) -> np.ndarray:
-        if encoder.reads_history:
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        name: str = "",
+        *,
+        kinds: tuple[str, str] = KINDS,
+        joins_turns: bool = False,
+    ):
+        self.name = name
+        self.settings: dict[str, Any] = {}
+        self._encoder = encoder
+        self._context_kind, self._candidate_kind = kinds
+        self._read = joined_context if joins_turns else last_turn
+
+    def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
+        """float32 `[len(contexts), dim]`."""
+        encoder = self._encoder
+        is_context = signature_name(self._context_kind) == "encode_context"
+        if is_context and encoder.reads_history:
             newest = [last_turn(turns) for turns in contexts]
             numbered = encoder.numbers_turns
             earlier = [extra_context(turns, numbered=numbered) for turns in contexts]
             return encoder.encode_contexts(newest, earlier)
-        read = joined_context if joins_turns else last_turn
-        return encoder.encode_contexts([read(turns) for turns in contexts])
+        return encoder.encode(list(map(self._read, contexts)), kind=self._context_kind)
 
-    return EncodingRanker(name, encode_contexts, encoder.encode_responses)
+    def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 `[len(texts), dim]`."""
+        return self._encoder.encode(texts, kind=self._candidate_kind)
+
+    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
+        return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T
+
+    def candidate_scores(
+        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
+        context_vectors = self.encode_contexts(contexts)
+        places: dict[str, int] = {}
+        runs = [
+            (run, [places.setdefault(text, len(places)) for text in candidate_lists[run.start]])
+            for run in runs_of_lists(candidate_lists)
+        ]
+        vectors = self.encode_candidates(list(places))
+        return [row for run, rows in runs for row in context_vectors[run] @ vectors[rows].T]
 
 
 def open_encoder(
-    folder: str | os.PathLike[str],
+    model: str | os.PathLike[str],
     *,
+    kinds: tuple[str, str] = KINDS,
     precision: str = "float32",
-    signature: str | None = None,
     keeps_newest: bool = False,
 ) -> SentenceEncoder:
     """The encoder of a model as it is measured: of a module in float32, whatever this machine is
     faster in.
 
     Args:
-      folder: a module, its name, an `.onnx` file, or a model directory.
+      model: a module, its name, an `.onnx` file, or a model directory.
+      kinds: of the encodings that are needed.
       precision: policy of a checkpoint's computations; any other model has its own.
-      signature: encodes contexts and responses alike; None for `encode_context` and
-        `encode_response`.
       keeps_newest: whether contexts that are too long for a checkpoint lose tokens at their start.
 
     Raises:
       ValueError: the folder is none of these, a damaged one, or one without the signatures.
     """
-    path = model_path(folder)
+    path = model_path(model)
     backend: Backend
     kind = kind_of(path)
     if kind is Kind.DUAL_ENCODER:
@@ -94,31 +115,14 @@ def open_encoder(
         backend = CheckpointBackend(path, precision=precision, keeps_newest=keeps_newest)
     else:
         backend = open_backend(path, compute_dtype="auto" if kind is Kind.ONNX else "float32")
-    if signature == "encode_similarity" and signature not in backend.outputs:
-        raise ValueError(
-            f"{path!r} does not have the signature {signature}, which compares texts. "
-            f"{SIMILARITY_REMEDY}"
-        )
-    needed = {"encode_context", "encode_response"} if signature is None else {signature}
-    if missing := sorted(needed - {*backend.outputs}):
-        raise ValueError(
-            f"{path!r} cannot encode contexts and responses: it is without {', '.join(missing)}. "
-            "Pass a module that convert-tf export wrote, or a signature it has "
+    if missing := sorted({*map(signature_name, kinds)} - {*backend.outputs}):
+        remedy = (
+            SIMILARITY_REMEDY
+            if missing == ["encode_similarity"]
+            else "Pass a module that convert-tf export wrote, or a signature it has "
             f"({', '.join(sorted(backend.outputs)) or 'it has none'})."
         )
-    return SentenceEncoder(backend if signature is None else _OneSignature(backend, signature))
-
-
-class _OneSignature:
-    """A backend whose contexts and responses are encoded alike."""
-
-    outputs = ("encode_context", "encode_response")
-
-    def __init__(self, backend: Backend, signature: str):
-        self._backend = backend
-        self._signature = signature
-        self.reads_history = backend.reads_history and signature == "encode_context"
-        self.numbers_turns = getattr(backend, "numbers_turns", False)
-
-    def run(self, output: str, columns: Columns) -> np.ndarray:
-        return self._backend.run(self._signature, columns)
+        raise ValueError(
+            f"{path!r} cannot encode such texts: it is without {', '.join(missing)}. {remedy}"
+        )
+    return SentenceEncoder(backend)

@@ -4,7 +4,7 @@ A context is a sequence of turns, the oldest first (`convert_tf.data.candidates`
 become one text). Whoever ranks may read all turns or only the newest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -95,46 +95,3 @@ def runs_of_lists(candidate_lists: Sequence[Sequence[str]]) -> Iterator[slice]:
         if i == len(candidate_lists) or candidate_lists[i] is not candidate_lists[start]:
             yield slice(start, i)
             start = i
-
-
-class EncodingRanker:
-    """Ranks by the dot product of two encodings.
-
-    Args:
-      name: of its row.
-      encode_contexts: contexts → float `[B, dim]`.
-      encode_candidates: texts → float `[C, dim]`.
-
-    Attributes:
-      settings: what a report says of the row, JSON values by name.
-
-    Example:
-      ranker = EncodingRanker("mine", encode_contexts, encode_candidates)
-      ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
-    """
-
-    def __init__(
-        self,
-        name: str,
-        encode_contexts: Callable[[Sequence[Turns]], np.ndarray],
-        encode_candidates: Callable[[Sequence[str]], np.ndarray],
-    ):
-        self.name = name
-        self.encode_contexts = encode_contexts
-        self.encode_candidates = encode_candidates
-        self.settings: dict[str, Any] = {}
-
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T
-
-    def candidate_scores(
-        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
-    ) -> list[np.ndarray]:
-        encoded_contexts = self.encode_contexts(contexts)
-        places: dict[str, int] = {}
-        runs = [
-            (run, [places.setdefault(text, len(places)) for text in candidate_lists[run.start]])
-            for run in runs_of_lists(candidate_lists)
-        ]
-        candidates = self.encode_candidates(list(places))
-        return [row for run, own in runs for row in encoded_contexts[run] @ candidates[own].T]

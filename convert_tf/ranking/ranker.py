@@ -8,7 +8,7 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.encoding.text_batches import is_count
-from convert_tf.ranking.encoders import encoder_ranker, open_encoder
+from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_candidates, checked_contexts
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def open_ranker(
     if kind in (Kind.RANKER, Kind.RANKER_MODULE):
         return Ranker(path, precision=precision if kind is Kind.RANKER else "float32")
     encoder = open_encoder(path, precision=precision, keeps_newest=joins_turns)
-    ranker = encoder_ranker(path, encoder, joins_turns=joins_turns)
+    ranker = EncoderRanker(encoder, path, joins_turns=joins_turns)
     is_trained = kind is Kind.DUAL_ENCODER
     ranker.settings = (
         {"checkpoint": path, "precision": precision} if is_trained else {"module": path}

@@ -4,14 +4,15 @@ Reference: arXiv 1904.06472 §4.2; arXiv 1911.03688 §3.1.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf import metrics
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.ranking.protocol import EncodingRanker, Turns
+from convert_tf.ranking.encoders import EncoderRanker
+from convert_tf.ranking.protocol import Turns
 
 LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
 MAP_SCORES = ("cosine", "dot")
@@ -20,9 +21,6 @@ _LABEL_SMOOTHING = 0.2
 _BATCH_SIZE = 256
 _DEV_SHARE = 0.2
 _FIRST_ACCUMULATOR = 0.1  # of Adagrad
-
-Encode = Callable[[Sequence[Turns]], np.ndarray]
-EncodeTexts = Callable[[Sequence[str]], np.ndarray]
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
@@ -204,48 +202,29 @@ def _run(
     return best
 
 
-class SimRanker(EncodingRanker):
-    """Cosine of the vectors of context and candidate.
+class SimRanker(EncoderRanker):
+    """Cosine of the vectors of context and candidate; arguments as of `EncoderRanker`."""
 
-    Args:
-      name: of its row.
-      encode_contexts: contexts → float `[B, dim]`.
-      encode_candidates: texts → float `[C, dim]`.
-    """
+    def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
+        return normalized(super().encode_contexts(contexts))
 
-    def __init__(self, name: str, encode_contexts: Encode, encode_candidates: EncodeTexts):
-        super().__init__(
-            name,
-            lambda contexts: normalized(encode_contexts(contexts)),
-            lambda texts: normalized(encode_candidates(texts)),
-        )
+    def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
+        return normalized(super().encode_candidates(texts))
 
 
-class MapRanker(EncodingRanker):
+class MapRanker(SimRanker):
     """Cosine, or dot product, of the context's vector and the mapped vector of the candidate.
 
     Args:
-      name: of its row.
-      encode_contexts: contexts → float `[B, dim]`.
-      encode_candidates: texts → float `[C, dim]`.
+      *args: as of `EncoderRanker`.
       mapping: what `fit_mapping` found.
-
-    Attributes:
-      settings: what the row was made with.
+      **options: as of `EncoderRanker`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        encode_contexts: Encode,
-        encode_candidates: EncodeTexts,
-        *,
-        mapping: VectorMapping,
-    ):
-        super().__init__(
-            name,
-            lambda contexts: normalized(encode_contexts(contexts)),
-            lambda texts: mapping.candidates(normalized(encode_candidates(texts))),
-        )
-        found = mapping._asdict()
-        self.settings: dict[str, Any] = {k: v for k, v in found.items() if k != "weights"}
+    def __init__(self, *args: Any, mapping: VectorMapping, **options: Any):
+        super().__init__(*args, **options)
+        self._mapping = mapping
+        self.settings = {k: v for k, v in mapping._asdict().items() if k != "weights"}
+
+    def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
+        return self._mapping.candidates(super().encode_candidates(texts))

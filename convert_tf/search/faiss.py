@@ -13,8 +13,8 @@ import numpy as np
 from convert_tf.extras import needs
 from convert_tf.ranking.protocol import Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
-from convert_tf.search.protocol import BestCandidates, CandidateEncoder, checked_top_k
-from convert_tf.search.scoring import exact_scores
+from convert_tf.search.encoders import CandidateEncoder
+from convert_tf.search.scoring import BestCandidates, checked_top_k, exact_scores
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import whole_file
 

@@ -6,8 +6,14 @@ import numpy as np
 
 from convert_tf.ranking.protocol import Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
-from convert_tf.search.protocol import BestCandidates, CandidateEncoder, checked_top_k
-from convert_tf.search.scoring import best_candidates, exact_scores, real_vectors
+from convert_tf.search.encoders import CandidateEncoder
+from convert_tf.search.scoring import (
+    BestCandidates,
+    best_candidates,
+    checked_top_k,
+    exact_scores,
+    real_vectors,
+)
 
 # Chunks of candidates with their scores that stay in the processor's caches.
 BUFFER_BYTES = 4 * 2**20

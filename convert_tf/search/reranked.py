@@ -1,11 +1,33 @@
 """Search in two steps: an index finds candidates, a slower model ranks the first of them anew."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
-from convert_tf.search.protocol import BestCandidates, CandidateScorer, Index, checked_top_k
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.scoring import BestCandidates, checked_top_k
+
+
+class Index(Protocol):
+    """What finds the best candidates of a cache."""
+
+    cache: CandidateCache
+
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
+        """The best candidates of each context."""
+        ...
+
+
+class CandidateScorer(Protocol):
+    """What scores given candidates of a cache."""
+
+    cache: CandidateCache
+
+    def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
+        """int64 `[B, n]` → float32 `[B, n]`."""
+        ...
 
 
 class RerankedIndex:

@@ -6,22 +6,55 @@ the sizes of chunks nor on the other contexts, and equal candidates have equal s
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from convert_tf.encoding.text_batches import is_count
 from convert_tf.search.cache import CandidateCache, widen_float16
-from convert_tf.search.protocol import BestCandidates
 
 # Below e^60 times any number of vectors is no infinity in float32, nor is e^−60 zero.
 _SAFE_LOGIT = 60.0
 # Times √d: no less than d/2 roundings, the most that a dot product of d ≤ 1,024 numbers can be off
 # by; with more numbers still 16 times the √d that independent roundings add up to.
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
-# Directions that the vectors of a context may be approximated in, and by how much a score may then
-# be off, as a share of the largest dot product, without too many candidates being scored twice.
-_DIRECTIONS = (8, 16, 32)
-_MAX_SHARE = 0.03
 _MAX_KEPT = 65_536  # candidates that are held for one context before their ranks are settled
+
+
+class BestCandidates(NamedTuple):
+    """Candidates of each context, best first.
+
+    Attributes:
+      ids: int64 `[B, k]`; of equal scores the lower id comes first.
+      scores: float32 `[B, k]`.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+    def best(self, k: int) -> "BestCandidates":
+        """The first `k` of candidates in any order."""
+        order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
+        return BestCandidates(*(np.take_along_axis(each, order, axis=1) for each in self))
+
+    @staticmethod
+    def of_blocks(blocks: Sequence["BestCandidates"], k: int) -> "BestCandidates":
+        """The results of blocks of contexts as one, `[contexts, k]`."""
+        return BestCandidates(
+            np.concatenate([np.zeros((0, k), np.int64), *(block.ids for block in blocks)]),
+            np.concatenate([np.zeros((0, k), np.float32), *(block.scores for block in blocks)]),
+        )
+
+
+def checked_top_k(top_k: int, cache: CandidateCache) -> int:
+    """How many candidates of a cache can be returned.
+
+    Raises:
+      ValueError: `top_k` is no positive whole number.
+    """
+    if not is_count(top_k):
+        raise ValueError(f"top_k must be a whole number of at least 1. Received: top_k={top_k!r}.")
+    return min(top_k, cache.count)
 
 
 def attended_scores(products: np.ndarray) -> np.ndarray:
@@ -97,50 +130,12 @@ def _checked(cache: CandidateCache, scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def principal_directions(vectors: np.ndarray, number: int) -> np.ndarray:
-    """Directions in which the vectors of a context mostly lie.
-
-    Args:
-      vectors: float32 `[M, dim]`.
-      number: of directions; at most M.
-
-    Returns:
-      float32 `[dim, number]`, orthonormal columns: a randomized range finder with one power
-      iteration, always from the same random numbers.
-    """
-    random = np.random.default_rng(0).standard_normal((len(vectors), number))
-    wide = vectors.astype(np.float64)
-    return np.linalg.qr(wide.T @ (wide @ (wide.T @ random)))[0].astype(np.float32)
-
-
-def _approximated(
-    vectors: np.ndarray, max_share: float
-) -> tuple[np.ndarray, np.ndarray, float] | None:
-    """Directions `[dim, r]`, coordinates `[M, r]` in them, and the length of the largest remainder;
-    None where few directions do not do."""
-    length = float(np.linalg.norm(vectors, axis=1).max())
-    for number in _DIRECTIONS:
-        if 4 * number > len(vectors):
-            break
-        directions = principal_directions(vectors, number)
-        coordinates = vectors @ directions
-        rest = float(np.linalg.norm(vectors - coordinates @ directions.T, axis=1).max())
-        if rest * (1 + 2 * np.log(len(vectors))) <= max_share * length:
-            return directions, coordinates, rest
-    return None
-
-
 class _ChunkScorer:
     """Scores of chunks of candidates for some contexts, in buffers that are used again.
 
     The candidate's attention over the context vectors needs no more than its dot products with
     them (`attended_scores`), so a chunk costs one matrix product `[rows, dim] × [dim, all vectors]`
     and a softmax in place.
-
-    Where a context's vectors nearly lie in few directions, as those of learned codes that attend to
-    the same few tokens do, the product is made with the directions instead, and the small matrix of
-    the vectors' coordinates makes dot products of the result. What that leaves out is part of
-    `error_bounds`: no candidate is lost, a few more are scored twice.
 
     Args:
       cache: the candidates.
@@ -154,14 +149,8 @@ class _ChunkScorer:
         self._starts = np.cumsum(sizes) - sizes
         self._sizes = sizes
         vectors = np.concatenate(contexts)
-        approximated = [_approximated(own, _MAX_SHARE) for own in contexts]
-        known = [each for each in approximated if each is not None]
-        is_approximated = len(known) == len(contexts)
-        self._rests = np.array([rest for _, _, rest in known] if is_approximated else [0.0])
-        self._coordinates = [own for _, own, _ in known] if is_approximated else []
-        columns = np.concatenate([own for own, _, _ in known], 1) if is_approximated else vectors.T
         # BLAS is fastest with the vectors as columns of a row-major matrix.
-        self._columns = np.ascontiguousarray(columns)
+        self._columns = np.ascontiguousarray(vectors.T)
         width, count = len(vectors), len(contexts)
         self._is_single = width == count
         self._membership = np.repeat(np.eye(count, dtype=np.float32), sizes, axis=0)
@@ -169,13 +158,10 @@ class _ChunkScorer:
         self._bounds = np.maximum.reduceat(bounds, self._starts)
         is_copied = cache.dtype != "float32"
         row_bytes = 4 * (is_copied * cache.dim + width)
-        reduced = self._columns.shape[1] if is_approximated else 0
-        row_bytes += 4 * reduced
         if not self._is_single:
             row_bytes += 4 * (width + 2 * count)
         self.rows = min(max(1, buffer_bytes // row_bytes), cache.count)
         self._floats = np.empty((self.rows if is_copied else 0, cache.dim), np.float32)
-        self._reduced = np.empty((self.rows, reduced), np.float32)
         self._products = np.empty((self.rows, width), np.float32)
         self._exponentials = np.empty((0 if self._is_single else self.rows, width), np.float32)
 
@@ -187,21 +173,13 @@ class _ChunkScorer:
         """
         rounding = _ROUNDING * np.sqrt(self._columns.shape[0])
         entropies = 2 * np.log(self._sizes)
-        rest = self._rests * self._cache.max_norm * (1 + entropies)
-        return rounding * self._bounds * (2 + entropies) + rest
+        return rounding * self._bounds * (2 + entropies)
 
     def scores(self, start: int, stop: int) -> np.ndarray:
         """float32 `[stop - start, B]`; at most `rows` candidates, valid until the next call."""
         stored, scales = self._cache.stored(start, stop)
         products = self._products[: stop - start]
-        reduced = self._reduced[: stop - start] if self._coordinates else products
-        np.matmul(self._as_floats(stored), self._columns, out=reduced)
-        first = 0
-        for place, coordinates in zip(self._starts, self._coordinates, strict=False):
-            own = slice(first, first := first + coordinates.shape[1])
-            np.matmul(
-                reduced[:, own], coordinates.T, out=products[:, place : place + len(coordinates)]
-            )
+        np.matmul(self._as_floats(stored), self._columns, out=products)
         if scales is not None:
             products *= scales[:, None]
         if self._is_single:

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import functools
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,8 +17,7 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Answer, answers
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher
-from convert_tf.service.counters import Counters
-from convert_tf.service.middleware import BodyLimit, Counted, LeftWithClient
+from convert_tf.service.middleware import BodyLimit, Counted, Counters, LeftWithClient
 from convert_tf.service.refusals import REFUSALS, RefusedError, add_refusals
 from convert_tf.service.requests import (
     ClassifyRequest,
@@ -27,6 +28,39 @@ from convert_tf.service.requests import (
 )
 
 _RANKED = 10  # responses of a context, unless another number is asked for
+
+
+def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
+    """Reads a classifier; its memory does not grow with what it is asked.
+
+    Args:
+      path: folder of `convert-tf intent train`, or `.onnx` file of `convert-tf intent export`.
+      module: path of the module that is served.
+      encoder: which is loaded already, for a classifier that was trained with it.
+      max_texts: whose encodings are kept: most that are asked for at once, as both the intent and
+        its confidence read them.
+
+    Returns:
+      An `IntentClassifier` or an `IntentFile`.
+
+    Raises:
+      ValueError: there is no such classifier, or its encoder has changed.
+    """
+    from convert_tf.intents.classifier import IntentClassifier
+    from convert_tf.intents.encodings import IntentEncodings
+    from convert_tf.intents.one_file import IntentFile
+
+    if path.endswith(".onnx"):
+        return IntentFile(path, max_texts=max_texts)
+    classifier = IntentClassifier.load(path)
+    own = classifier.encoder
+    encoders = [
+        encoder if os.path.samefile(each, module) else each
+        for each in (own if isinstance(own, list) else [own])
+    ]
+    return classifier.set_params(
+        encoder=IntentEncodings(encoders, kind=classifier.kind_, max_texts=max_texts)
+    )
 
 
 class Model:
@@ -44,10 +78,9 @@ class Model:
     def functions(self) -> dict[str, Any]:
         """By what a batch is called."""
         own: dict[str, Any] = {
-            "sentence": self.encoder.encode,
-            "context": self._contexts,
-            "response": self.encoder.encode_responses,
+            kind: functools.partial(self.encoder.encode, kind=kind) for kind in self.encoder.kinds
         }
+        own["context"] = self._contexts
         if self.classifier is not None:
             own["classify"] = lambda texts: answers(self.classifier, texts)
         return own
@@ -119,6 +152,12 @@ class _Service:
 
     async def encode(self, request: EncodeRequest) -> Response:
         """Vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
+        if request.kind not in (kinds := self._model.encoder.kinds):
+            raise RefusedError(
+                422,
+                f"The model here encodes texts of the kinds {', '.join(kinds)}. Received: "
+                f"{request.kind}. Ask for one of these.",
+            )
         if request.kind == "context":
             vectors = await self._contexts(request.texts, request.extra_contexts)
         else:

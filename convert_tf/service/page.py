@@ -8,7 +8,7 @@ from convert_tf.checkpoints.released import URL_VARIABLE, release_file
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
 
 BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
-PAGE_ARCHIVE = f"page-1{ARCHIVE_SUFFIX}"  # of a release, whose files never change: count it up
+PAGE_ARCHIVE = f"page-2{ARCHIVE_SUFFIX}"  # of a release, whose files never change: count it up
 _FILES = (
     "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
     "model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz",

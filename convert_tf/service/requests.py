@@ -13,6 +13,8 @@ from pydantic import (
     model_validator,
 )
 
+from convert_tf.encoding.signatures import SIGNATURES
+
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
@@ -89,7 +91,7 @@ class EncodeRequest(_Request):
     """For `/encode`."""
 
     texts: Texts
-    kind: Literal["sentence", "context", "response"] = "sentence"
+    kind: Literal[tuple(SIGNATURES)] = "sentence"  # type: ignore[valid-type]
     extra_contexts: Turns | None = None
     format: Literal["float", "base64"] = "float"
 

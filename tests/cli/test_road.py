@@ -71,9 +71,6 @@ ROAD = {
     "embed": Step(
         "embed --encoder {road}/module --input {road}/texts --output {road}/vectors.npy", "3 × "
     ),
-    "nearest": Step(
-        "nearest --encoder {road}/module --candidates {road}/texts --queries hello", "hello\n  "
-    ),
     "index build": Step(
         "index build --encoder {road}/run --input {road}/texts --output {road}/cache",
         "3 candidates",

@@ -17,7 +17,7 @@ from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.checkpoints.folder import TRAINING_FILE, CheckpointError, load_checkpoint
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.model import export_model
-from convert_tf.ranking.encoders import encoder_ranker, open_encoder
+from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.text.loading import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp
     for path in (run, tmp_path / "module", tmp_path / "x.onnx"):
         encoder = open_encoder(path)
         assert encoder.numbers_turns
-        found = encoder_ranker("x", encoder).encode_contexts([turns])
+        found = EncoderRanker(encoder).encode_contexts([turns])
         expected = found if expected is None else expected
         np.testing.assert_allclose(found, expected, atol=0.01)
         as_list = encoder.encode_contexts([turns[-1]], [list(turns[:-1])])

@@ -134,7 +134,7 @@ def test_evaluation_and_search_read_it_too(light, checkpoint_and_file):
     cached = load_encoder(checkpoint_and_file[1]).encode_candidates(TEXTS)
     np.testing.assert_allclose(cached, light.encode_responses(TEXTS), atol=1e-5)
     with pytest.raises(ValueError, match="without other"):
-        open_encoder(checkpoint_and_file[1], signature="other")
+        open_encoder(checkpoint_and_file[1], kinds=("other", "other"))
 
 
 @pytest.mark.parametrize("form", ["light", "int8"])

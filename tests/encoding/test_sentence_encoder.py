@@ -142,9 +142,20 @@ def test_signatures_of_the_methods():
     encoder.encode(["a"]), encoder.encode_contexts(["a"]), encoder.encode_responses(["a"])
     assert [output for output, _ in stub.calls] == ["default", "encode_context", "encode_response"]
     kinds = ("sentence", "context", "response")
+    assert encoder.kinds == [*kinds]
+    encodings = [encoder.encode(["a"], kind=kind) for kind in kinds]
+    np.testing.assert_array_equal(encodings, [expected("a")] * 3)
     pieces = [*itertools.chain(*(encoder.iter_encode(["a"], kind=kind) for kind in kinds))]
-    assert [output for output, _ in stub.calls[3:]] == [output for output, _ in stub.calls[:3]]
+    assert [output for output, _ in stub.calls[3:]] == 2 * [output for output, _ in stub.calls[:3]]
     np.testing.assert_array_equal(np.concatenate(pieces), expected("aaa"))
+
+
+def test_further_signatures_of_a_module():
+    stub = Stub(outputs=["encode_title"])
+    encoder = SentenceEncoder(stub)
+    assert encoder.kinds == ["response"]
+    np.testing.assert_array_equal(encoder.encode(["a"], kind="encode_title"), expected("a"))
+    assert stub.calls[0][0] == "encode_title"
 
 
 def test_extra_contexts():
@@ -224,8 +235,8 @@ def test_streams_equal_lists(monkeypatch):
         (Column(["a", None]), "at position 1"),
         (np.array([1.5]), r"\(float\) at position 0"),
         (np.array([["a", "b"]]), r"one column. Received: an array of shape \(1, 2\)"),
-        ({"a", "b"}, "in order. Received: set"),
-        ({"a": 1}, "in order. Received: dict"),
+        ({"a", "b"}, "of strings. Received: set"),
+        ({"a": 1}, "of strings. Received: dict"),
         (None, "Received: NoneType"),
         (7, "Received: int"),
     ],
@@ -406,14 +417,6 @@ def test_vectors_may_be_changed(texts):
         np.testing.assert_array_equal(vectors, 2 * expected(texts).reshape(-1, 2))
 
 
-def test_a_cache_of_nothing_computes_again():
-    stub = Stub()
-    client = EncoderClient(stub, cache_size=0)
-    client.encode_sentences(["a"])
-    client.encode_sentences(["a"])
-    assert stub.texts == [b"a", b"a"]
-
-
 def test_encoder_client():
     stub = Stub()
     client = EncoderClient(stub, internal_batch_size=3)
@@ -425,7 +428,7 @@ def test_encoder_client():
     client.encode_contexts(["a"]), client.encode_responses(["a"]), client.encode_responses(["a"])
     assert [output for output, _ in stub.calls[4:]] == ["encode_context", "encode_response"]
     assert client.encode_responses([]).shape == (0, 2)
-    with pytest.raises(ValueError, match="Pass use_extra_context=True"):
+    with pytest.raises(ValueError, match="Create it with use_extra_context=True"):
         client.encode_contexts(["a"], [["b"]])
     with pytest.raises(ValueError, match="multi-context"):
         EncoderClient(stub, use_extra_context=True)
@@ -577,16 +580,6 @@ def test_threads_get_equal_results(encoders):
     with ThreadPoolExecutor(8) as pool:
         for one, other in zip(alone, pool.map(encode, texts), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def test_encoder_client_on_modules(modules, encoders):
-    client = EncoderClient(modules["multi"], use_extra_context=True, compute_dtype="float32")
-    turns = ["thanks", "what time is it"]
-    np.testing.assert_allclose(
-        client.encode_contexts(["yes"], [turns]),
-        encoders["multi"].encode_contexts(["yes"], ["what time is it thanks"]),
-        atol=1e-6,
-    )
 
 
 def cut(path, share=0.5):

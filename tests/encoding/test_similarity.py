@@ -15,7 +15,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encodes_similarity
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.ranking.encoders import open_encoder
+from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import CandidateIndex
@@ -98,11 +98,12 @@ def test_every_form_of_a_model_gives_the_same_sentence_encodings(folders, form):
 
 @pytest.mark.parametrize("form", ["checkpoint", *FORMS])
 def test_every_form_of_a_model_gives_the_same_vectors(folders, expected, form):
-    encoder = open_encoder(folders[form], signature="encode_similarity")
+    kinds = ("similarity", "similarity")
+    ranker = EncoderRanker(open_encoder(folders[form], kinds=kinds), kinds=kinds)
     own = SentenceEncoder(folders[form], compute_dtype="auto" if "onnx" in form else "float32")
     found = own.encode_similarity(TEXTS)
     np.testing.assert_allclose(found, expected, atol=FORMS.get(form, 1e-5))
-    np.testing.assert_allclose(encoder.encode_contexts(TEXTS), found, atol=1e-5)
+    np.testing.assert_allclose(ranker.encode_candidates(TEXTS), found, atol=1e-5)
     lengths = np.linalg.norm(found, axis=1)
     np.testing.assert_allclose(lengths, [float(bool(text)) for text in TEXTS], atol=1e-5)
 
@@ -144,7 +145,7 @@ def test_text_similarity_is_that_of_each_text_with_each(folders, expected):
 
 @pytest.mark.parametrize("form", ["plain checkpoint", "plain module", "plain onnx"])
 def test_a_model_without_the_map_gives_one_clear_error(folders, form):
-    message = r"without\s.*convert-tf similarity"
+    message = r"encode_similarity.*convert-tf similarity"
     encoder = SentenceEncoder(folders[form])
     with pytest.raises(ValueError, match=message):
         encoder.encode_similarity(TEXTS)
@@ -220,12 +221,12 @@ def test_another_map_is_another_encoder(tmp_path):
     assert load_encoder(folder, kind="similarity").fingerprint != before
 
 
-def test_nearest_shows_the_texts_most_like_a_query(folders, tmp_path, capsys):
+def test_a_search_shows_the_texts_most_like_a_query(folders, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[2:]) + "\n")
     options = ["--candidates", str(tmp_path / "texts.txt"), "--top_k=1", "--kind=similarity"]
     arguments = ["--encoder", str(folders["module 16"]), *options, "--queries", TEXTS[2]]
-    call_command("nearest", *arguments)
-    assert capsys.readouterr().out.splitlines() == [TEXTS[2], f"   1.000  {TEXTS[2]}"]
+    call_command("index", "search", *arguments)
+    assert capsys.readouterr().out.splitlines() == [TEXTS[2], f"     1.000         0  {TEXTS[2]}"]
 
 
 @pytest.mark.parametrize("form", ["checkpoint", *FORMS])

@@ -10,8 +10,13 @@ import pytest
 import convert_tf.evaluation.compare
 import convert_tf.evaluation.tables
 from convert_tf.data.candidates import CandidateExample
-from convert_tf.evaluation.compare import compare
-from convert_tf.evaluation.examples import ALL, GroupedExample, given_examples
+from convert_tf.evaluation.compare import (
+    ALL,
+    GroupedExample,
+    Task,
+    compare,
+    given_examples,
+)
 from convert_tf.evaluation.tables import (
     ranking_chart,
     ranking_markdown,
@@ -46,7 +51,7 @@ HIGH, LOW = Digits("high", 1, k1=2.0), Digits("low", -1)
 
 def report(rankers=(HIGH, LOW), examples=EXAMPLES, *, ks=(1, 2), by_history=False, **task):
     grouped = given_examples(examples, by_history=by_history)
-    return compare(rankers, grouped, ks=ks, task=task)
+    return compare(rankers, Task(grouped, ks, task))
 
 
 def test_scores_by_hand():
@@ -106,7 +111,7 @@ def test_chunks_do_not_cut_shared_lists(monkeypatch):
 
     examples = [GroupedExample((ALL,), CandidateExample(("a",), candidates, (0,)))] * 3
     other = [GroupedExample((ALL,), EXAMPLES[3])]
-    compare([Counting("x", 1)], examples + other, ks=(1,), task={})
+    compare([Counting("x", 1)], Task(examples + other, (1,), {}))
     assert sizes == [3, 1]
 
 

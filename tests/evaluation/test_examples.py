@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from convert_tf.data.candidates import CandidateExample
-from convert_tf.evaluation.examples import (
+from convert_tf.evaluation.compare import (
     ALL,
     WITH_HISTORY,
     WITHOUT_HISTORY,

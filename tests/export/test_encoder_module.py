@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.tiny_checkpoint import random_texts, write_checkpoint
 
 from convert_tf.checkpoints.folder import load_checkpoint
-from convert_tf.export.hub import length_batches as graph_batches
+from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub.encoder_module import EncoderModule
 from convert_tf.text.loading import load_tokenizer
 

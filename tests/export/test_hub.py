@@ -400,7 +400,7 @@ def test_script_errors_are_one_line(checkpoint, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(writing, "save_portable", save_little)
     message = error_line(checkpoint, tmp_path / "file" / "1")
-    assert f"Not a directory, at {str(tmp_path / 'file' / '1')!r}" in message
+    assert f"{str(tmp_path / 'file' / '1')!r}: Not a directory" in message
 
     def refuse(path, *_, **__):
         raise PermissionError(13, "Permission\ndenied", str(path))

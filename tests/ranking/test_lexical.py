@@ -3,14 +3,16 @@
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from convert_tf.data.candidates import joined_context
 from convert_tf.metrics import block_ranks, recall_at_k
+from convert_tf.ranking.encoders import EncoderRanker
 from convert_tf.ranking.lexical import Bm25Ranker, TfIdfRanker
-from convert_tf.ranking.protocol import EncodingRanker, TextRanker, runs_of_lists
+from convert_tf.ranking.protocol import TextRanker, runs_of_lists
 from convert_tf.ranking.vectors import (
     MapRanker,
     SimRanker,
@@ -111,19 +113,16 @@ def rankers():
     rng = np.random.default_rng(0)
     table = {text: rng.standard_normal(6) for text in [*CANDIDATES, *(t[-1] for t in QUERIES[:3])]}
 
-    def encode(texts):
-        return np.array([table[text] for text in texts])
-
-    def encode_contexts(contexts):
-        return encode([turns[-1] if turns else "" for turns in contexts])
-
+    encoder = SimpleNamespace(
+        reads_history=False, encode=lambda texts, kind: np.array([table[text] for text in texts])
+    )
     mapping = VectorMapping(rng.standard_normal((6, 6)).astype(np.float32), 0.5, 1.0, 0.0, 0.1, 1)
     return [
         TfIdfRanker(CONTEXTS, RESPONSES),
         Bm25Ranker(CONTEXTS, RESPONSES),
-        EncodingRanker("encodings", encode_contexts, encode),
-        SimRanker("sim", encode_contexts, encode),
-        MapRanker("map", encode_contexts, encode, mapping=mapping),
+        EncoderRanker(encoder, "encodings"),
+        SimRanker(encoder, "sim"),
+        MapRanker(encoder, "map", mapping=mapping),
     ]
 
 
@@ -262,7 +261,9 @@ def test_map_scores_by_the_cosine_or_by_the_dot_product():
     x, y = rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
     for score in ("cosine", "dot"):
         mapping = VectorMapping(weights, alpha, 1.0, 0.0, 0.1, 1, score)
-        ranker = MapRanker("map", lambda _: x, lambda _: y, mapping=mapping)
+        vectors = {"context": x, "response": y}
+        encoder = SimpleNamespace(reads_history=False, encode=lambda _, kind, of=vectors: of[kind])
+        ranker = MapRanker(encoder, "map", mapping=mapping)
         scores = ranker.scores([("a",)] * 3, ["b"] * 5)
         for i, j in itertools.product(range(3), range(5)):
             one, other = x[i] / np.linalg.norm(x[i]), y[j] / np.linalg.norm(y[j])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from support.index_stubs import (
     make_cache,
 )
 
+from convert_tf import SentenceEncoder
 from convert_tf.search.cache import DTYPES, CandidateCache, widen_float16
+from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import CandidateIndex
 from convert_tf.search.reranked import RerankedIndex
 from convert_tf.search.scoring import _ChunkScorer, best_candidates, exact_scores
@@ -38,6 +41,11 @@ def cache(request, tmp_path_factory):
 
 def search(cache, encoder, contexts=CONTEXTS, top_k=10, buffer_bytes=2**20):
     return CandidateIndex(cache, encoder, buffer_bytes=buffer_bytes).search(contexts, top_k=top_k)
+
+
+def test_an_encoder_without_a_path_is_refused():
+    with pytest.raises(ValueError, match="needs an encoder with a path"):
+        load_encoder(SentenceEncoder(SimpleNamespace(run=print, outputs=(), reads_history=False)))
 
 
 def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):
@@ -152,37 +160,6 @@ def test_more_than_there_are_and_no_context(cache):
     assert none.ids.shape == none.scores.shape == (0, 3)
 
 
-def clustered(number: int, *, spread: float, seed: int) -> np.ndarray:
-    """Vectors of a context around one direction, `spread` away from it in all the others."""
-    rng = np.random.default_rng(seed)
-    vectors = rng.standard_normal(DIM) + spread * rng.standard_normal((number, DIM))
-    return (6 * vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-@pytest.mark.parametrize(
-    ("spread", "max_share", "is_approximated"),
-    [(1e-4, 0.03, True), (3e-3, 0.03, True), (0.5, 0.03, False), (0.5, 100.0, True)],
-)
-def test_vectors_in_few_directions(cache, monkeypatch, spread, max_share, is_approximated):
-    """Approximating them changes nothing that is found, however coarse it is."""
-    monkeypatch.setattr("convert_tf.search.scoring._MAX_SHARE", max_share)
-    contexts = [clustered(number, spread=spread, seed=number) for number in (40, 64)]
-    scorer = _ChunkScorer(cache, contexts, 2**20)
-    columns = scorer._columns.shape[1]
-    assert columns < 32 if is_approximated else columns == 104
-    found = best_candidates(cache, contexts, k=9, buffer_bytes=10_000)
-    monkeypatch.setattr("convert_tf.search.scoring._DIRECTIONS", ())
-    plain = _ChunkScorer(cache, contexts, 2**20)
-    assert plain._columns.shape[1] == 104
-    exact = best_candidates(cache, contexts, k=9, buffer_bytes=10_000)
-    np.testing.assert_array_equal(found.ids, exact.ids)
-    np.testing.assert_array_equal(found.scores, exact.scores)
-    differences = np.abs(scorer.scores(0, 150) - plain.scores(0, 150))
-    assert (differences <= scorer.error_bounds()).all()
-    if max_share > 1:
-        assert differences.max() > 10 * plain.error_bounds().max()
-
-
 def test_score_of_given_candidates(cache):
     encoder = StubEncoder(5, has_mask=True)
     found = search(cache, encoder)
@@ -258,7 +235,7 @@ def test_buffers_hold_what_they_may(cache):
     for limit in (2_000, 10_000):
         scorer = _ChunkScorer(cache, contexts, limit)
         assert 1 < scorer.rows < 150
-        buffers = (scorer._floats, scorer._reduced, scorer._products, scorer._exponentials)
+        buffers = (scorer._floats, scorer._products, scorer._exponentials)
         assert sum(buffer.nbytes for buffer in buffers) <= limit
 
 

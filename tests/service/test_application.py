@@ -244,6 +244,7 @@ def test_the_client_of_the_page(encoder):
         ("encode", {"texts": "a"}, 422, "body.texts"),
         ("encode", {"texts": [1]}, 422, "body.texts.0"),
         ("encode", {"texts": ["a"], "kind": "word"}, 422, "body.kind"),
+        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "sentence, context, response. Rec"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
         ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "of the kind context"),
         ("rank", {"contexts": ["a"], "responses": []}, 422, "must be a response"),

@@ -10,7 +10,7 @@ from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents import encodings
 from convert_tf.intents.answers import answers
 from convert_tf.intents.one_file import export_one_file
-from convert_tf.service.intents import served_classifier
+from convert_tf.service.application import served_classifier
 
 
 class Counting:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,19 @@ from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, TokenIds, pack_batch
 from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.signatures import BY_NAME, SIGNATURES
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
+
+# What is made of r and the similarity map; the network computes all other signatures.
+_OF_REDUCED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "default": sentence_encodings,
+    "encode_similarity": lambda reduced, similarity_map: unit_rows(reduced @ similarity_map),
+}
 
 
 class CheckpointBackend(OpenedFromPath):
@@ -33,8 +41,7 @@ class CheckpointBackend(OpenedFromPath):
 
     Attributes:
       config: the model's.
-      outputs: `default` (`sentence_encodings` of r, or r itself), `encode_context`,
-        `encode_response`, and `encode_similarity` where the model has it.
+      outputs: names of the signatures that the model has.
       reads_history: whether it is a multi-context model.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
@@ -67,9 +74,9 @@ class CheckpointBackend(OpenedFromPath):
         self.config = self._encoder.config
         self._tokenizer = plain_tokenizer(vocabulary, self.config)
         self._similarity_map = load_similarity_map(folder) if is_trained else None
-        has_map = self._similarity_map is not None
-        further = ("encode_similarity",) if has_map else ()
-        self.outputs = ("default", "encode_context", "encode_response", *further)
+        self.outputs = {*BY_NAME}
+        if self._similarity_map is None:
+            self.outputs.remove("encode_similarity")
         self._lock = threading.Lock()  # Keras makes its function in the first call
         self.keeps_newest = keeps_newest
         self.reads_history = self.config.multi_context
@@ -82,32 +89,26 @@ class CheckpointBackend(OpenedFromPath):
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch: float32 `[rows, dim]`; of contexts with history, both texts as one."""
-        if output == "encode_similarity" and self._similarity_map is not None:
-            return unit_rows(self._outputs("reduced_context", columns) @ self._similarity_map)
-        if output == "encode_response":
-            return self._outputs("response_encoding", columns)
-        if output == "encode_context":
-            return self._outputs(
-                "both_encoding" if self.reads_history else "context_encoding", columns
-            )
-        reduced = self._outputs("reduced_context", columns)
-        if self._similarity_map is None:
-            return reduced
-        return sentence_encodings(reduced, self._similarity_map)
+        if output in _OF_REDUCED:
+            reduced = self._outputs("reduced_context", columns, self.config.reduced_dim)
+            if self._similarity_map is None:
+                return reduced
+            return _OF_REDUCED[output](reduced, self._similarity_map)
+        signature = BY_NAME[output]
+        reads_both = output == "encode_context" and self.reads_history
+        name = "both_encoding" if reads_both else signature.output
+        return self._outputs(name, columns, getattr(self.config, signature.dim))
 
-    def _outputs(self, name: str, columns: Columns) -> np.ndarray:
+    def _outputs(self, name: str, columns: Columns, dim: int) -> np.ndarray:
         check_not_forked(self._folder)
         if not columns[0]:
-            of_r = name == "reduced_context"
-            return np.zeros(
-                (0, self.config.reduced_dim if of_r else self.config.encoding_dim), np.float32
-            )
+            return np.zeros((0, dim), np.float32)
         packed = self._packed(columns, self.keeps_newest and name == "context_encoding")
         with self._lock:
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
 
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
-        """The texts, each as context and as response: both are computed, one is used."""
+        """The texts, each for every output of the network: all are computed, one is used."""
         limit = self.config.max_tokens
         texts = [text for column in columns for text in column]
         packed = pack_batch(
@@ -117,7 +118,9 @@ class CheckpointBackend(OpenedFromPath):
             padding_id=self._tokenizer.padding_id,
             row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
         )
-        packed["response_slots"] = packed["context_slots"]
+        for signature in SIGNATURES.values():
+            if signature.name not in _OF_REDUCED:
+                packed[signature.slots] = packed["context_slots"]
         if self.reads_history:
             packed.setdefault("extra_context_slots", packed["context_slots"])
         return packed

@@ -14,6 +14,7 @@ import numpy as np
 from convert_tf.data.packing import joined_ranges
 from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
 from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.processor import adds_products_of_bytes
 from convert_tf.storage.checksums import checksum
@@ -29,14 +30,6 @@ FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 _TOKENS_PER_RUN = 256
 # So few tokens are read by all threads together, if no other call is in progress.
 _FEW_TOKENS = 128
-
-_GRAPH_OUTPUTS = {
-    "default": "default",
-    "encode_context": "context_encoding",
-    "encode_response": "response_encoding",
-    "encode_similarity": "similarity_encoding",
-}
-
 
 # The last entry of the metadata as protobuf encodes it, before its 64 digits: the end of the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
@@ -61,8 +54,7 @@ class OnnxBackend(OpenedFromPath):
     Attributes:
       concurrent_batches: how many batches are best encoded at once, each by a thread: one thread
         in each of several runs computes more than several that wait for one another in each op.
-      outputs: what it encodes: `default`, `encode_context`, `encode_response`, and
-        `encode_similarity` where the model has it.
+      outputs: names of the signatures that the graph computes.
       reads_history: whether `encode_context` reads the turns before as a second column.
       numbers_turns: whether it was trained with `turn_prefixes`; old files do not say.
       facts: what the file says of itself: `max_tokens`, `network_bits`, widths.
@@ -111,8 +103,12 @@ class OnnxBackend(OpenedFromPath):
             raise self._unusable(f"of format {version}; this convert_tf reads {FORMAT_VERSION}")
         if wrong := _wrong_fact(self.facts):
             raise self._unusable(f"whose metadata say {wrong}")
-        has_similarity = bool(self.facts.get("similarity_dim"))  # old files do not say
-        self.outputs = {*_GRAPH_OUTPUTS} - (set() if has_similarity else {"encode_similarity"})
+        graph_outputs = {each.name for each in self._session.get_outputs()}
+        self.outputs = {
+            name
+            for name, signature in BY_NAME.items()
+            if signature.output in graph_outputs and self.facts.get(signature.dim)
+        }
         self.reads_history = bool(self.facts["multi_context"])
         self.numbers_turns = bool(self.facts.get("turn_prefixes"))
         try:
@@ -120,7 +116,7 @@ class OnnxBackend(OpenedFromPath):
         except ValueError as error:
             raise self._unusable(error) from error
         self._tokenizer = PlainTokenizer(entries, num_oov_buckets=self.facts["num_oov_buckets"])
-        self._no_texts = no_texts(self.reads_history, has_similarity=has_similarity)
+        self._no_texts = no_texts(self._session)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch.
@@ -134,9 +130,9 @@ class OnnxBackend(OpenedFromPath):
           float32 `[rows, dim]`.
         """
         reads_both = output == "encode_context" and self.reads_history
-        name = "both_encoding" if reads_both else _GRAPH_OUTPUTS[output]
-        kinds = {"default": "reduced", "encode_similarity": "similarity"}
-        dim = self.facts[f"{kinds.get(output, 'encoding')}_dim"]
+        signature = BY_NAME[output]
+        name = "both_encoding" if reads_both else signature.output
+        dim = self.facts[signature.dim]
         number = len(columns[0])
         if reads_both and len(columns) == 1:
             columns = [columns[0], [b""] * number]

@@ -1,5 +1,7 @@
 """Token ids of texts as the inputs of an exported ONNX graph (`convert_tf.export.onnx.graph`)."""
 
+from typing import Any
+
 import numpy as np
 
 from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
@@ -65,15 +67,18 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
     }
 
 
-def no_texts(multi_context: bool, *, has_similarity: bool = False) -> dict[str, np.ndarray]:
-    """The inputs of the outputs that are not asked for."""
-    none = np.zeros(0, np.int32)
-    inputs = {"slots": none, "context_slots": none, "response_slots": none}
-    if multi_context:
-        inputs["extra_context_slots"] = none
+def no_texts(session: Any) -> dict[str, np.ndarray]:
+    """The inputs of the outputs that are not asked for.
+
+    Args:
+      session: of ONNX Runtime, with an exported graph.
+    """
+    names = {each.name for each in session.get_inputs()}
+    inputs: dict[str, np.ndarray] = {
+        name: np.zeros(0, np.int32) for name in names if name.endswith("slots")
+    }
+    if "has_extra_context" in names:
         inputs["has_extra_context"] = np.zeros((0, 1), np.float32)
-    if has_similarity:
-        inputs["similarity_slots"] = none
     return inputs
 
 

@@ -14,10 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
-from convert_tf.export.hub.length_batches import in_length_batches
-from convert_tf.export.hub.network import check_exportable, encode_row, use_plain_gelu
-from convert_tf.export.hub.table import StoredTable
-from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredWeights
+from convert_tf.encoding.signatures import BY_NAME
+from convert_tf.export.hub.network import (
+    check_exportable,
+    encode_row,
+    in_length_batches,
+    use_plain_gelu,
+)
+from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredTable, StoredWeights
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.trunk import Trunk
@@ -208,18 +212,9 @@ class EncoderModule(tf.Module):
     @property
     def signatures(self) -> dict[str, Any]:
         """The functions of the saved module, by the names of its signatures."""
-        found = {
-            "serving_default": self.default,
-            "default": self.default,
-            "encode_context": self.encode_context,
-            "encode_response": self.encode_response,
-            "encode_sequence": self.encode_sequence,
-            "tokenize": self.tokenize,
-            "encode_context_and_response": self.encode_context_and_response,
-        }
-        if hasattr(self, "similarity"):
-            found["encode_similarity"] = self.encode_similarity
-        return found
+        names = [*BY_NAME, "encode_sequence", "tokenize", "encode_context_and_response"]
+        found = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {"serving_default": self.default, **found}
 
     def _similarity(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Vectors for similarity, `[batch, dim]`, of length 1."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from convert_tf.export.hub.length_batches import in_length_batches
+from convert_tf.export.hub.network import in_length_batches
 from convert_tf.export.hub.ranker_module import CANDIDATES, CONTEXTS, IDS, RankerModule, lengths_of
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.hub.network import check_exportable, use_plain_gelu
-from convert_tf.export.hub.table import StoredTable
-from convert_tf.export.hub.weights import StoredWeights
+from convert_tf.export.hub.weights import StoredTable, StoredWeights
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
 

@@ -32,22 +32,13 @@ IR_VERSION = 10
 MASKED_SCORE = np.float32(-1e30)
 GELU_SLOPE = 1.702
 
-# Input name, element type, shape.
-INPUTS: tuple[tuple[str, int, tuple[str | int, ...]], ...] = (
+# Name, element type, shape.
+Input = tuple[str, int, tuple[str | int, ...]]
+INPUTS: tuple[Input, ...] = (
     ("token_ids", TensorProto.INT32, ("rows", "tokens")),
     ("positions", TensorProto.INT32, ("rows", "tokens")),
     ("segment_ids", TensorProto.INT32, ("rows", "tokens")),
     ("pooling", TensorProto.FLOAT, ("rows", "segments", "tokens")),
-    ("slots", TensorProto.INT32, ("texts",)),
-    ("context_slots", TensorProto.INT32, ("contexts",)),
-    ("response_slots", TensorProto.INT32, ("responses",)),
-)
-MULTI_CONTEXT_INPUTS: tuple[tuple[str, int, tuple[str | int, ...]], ...] = (
-    ("extra_context_slots", TensorProto.INT32, ("contexts",)),
-    ("has_extra_context", TensorProto.FLOAT, ("contexts", 1)),
-)
-SIMILARITY_INPUTS: tuple[tuple[str, int, tuple[str | int, ...]], ...] = (
-    ("similarity_slots", TensorProto.INT32, ("similarities",)),
 )
 
 
@@ -83,23 +74,8 @@ class GraphBuilder(GraphWriter):
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
         """The model; with `observes`, the tensors of `observed` are outputs too."""
-        outputs = {"default": ("texts", self._config.reduced_dim)}
         reduced = self._reduced(self._trunk())
-        self._sentences(reduced, self._similarity_map)
-        encoding_dim = self._config.encoding_dim
-        for name in ("context", "response"):
-            own = self._add("Gather", [reduced, f"{name}_slots"], axis=0)
-            self._side_of_texts(f"{name}_side", own, f"{name}_encoding", f"{name}_slots")
-            outputs[f"{name}_encoding"] = (f"{name}s", encoding_dim)
-        inputs = INPUTS
-        if self._config.multi_context:
-            inputs += MULTI_CONTEXT_INPUTS
-            self._both(reduced)
-            outputs["both_encoding"] = ("contexts", encoding_dim)
-        if self._similarity_map is not None:
-            inputs += SIMILARITY_INPUTS
-            self._similarity(reduced, self._similarity_map)
-            outputs["similarity_encoding"] = ("similarities", self._similarity_map.shape[1])
+        inputs, outputs = self._signatures(reduced)
         values = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in outputs.items()
@@ -112,7 +88,7 @@ class GraphBuilder(GraphWriter):
         graph = helper.make_graph(
             self._nodes,
             "dual_encoder",
-            [helper.make_tensor_value_info(*spec) for spec in inputs],
+            [helper.make_tensor_value_info(*spec) for spec in (*INPUTS, *inputs)],
             values,
             self._initializers(),
         )
@@ -122,6 +98,34 @@ class GraphBuilder(GraphWriter):
             ir_version=IR_VERSION,
             producer_name="convert_tf",
         )
+
+    def _signatures(self, reduced: str) -> tuple[list[Input], dict[str, tuple[str, int]]]:
+        """Makes what `convert_tf.encoding.signatures` names.
+
+        Returns:
+          The inputs that say which texts each is made of, and the shapes of the outputs.
+        """
+        inputs: list[Input] = [("slots", TensorProto.INT32, ("texts",))]
+        self._sentences(reduced, self._similarity_map)
+        outputs = {"default": ("texts", self._config.reduced_dim)}
+        encoding_dim = self._config.encoding_dim
+        for name in ("context", "response"):
+            inputs.append((f"{name}_slots", TensorProto.INT32, (f"{name}s",)))
+            own = self._add("Gather", [reduced, f"{name}_slots"], axis=0)
+            self._side_of_texts(f"{name}_side", own, f"{name}_encoding", f"{name}_slots")
+            outputs[f"{name}_encoding"] = (f"{name}s", encoding_dim)
+        if self._config.multi_context:
+            inputs += [
+                ("extra_context_slots", TensorProto.INT32, ("contexts",)),
+                ("has_extra_context", TensorProto.FLOAT, ("contexts", 1)),
+            ]
+            self._both(reduced)
+            outputs["both_encoding"] = ("contexts", encoding_dim)
+        if self._similarity_map is not None:
+            inputs.append(("similarity_slots", TensorProto.INT32, ("similarities",)))
+            self._similarity(reduced, self._similarity_map)
+            outputs["similarity_encoding"] = ("similarities", self._similarity_map.shape[1])
+        return inputs, outputs
 
     def _trunk(self) -> str:
         self._int64("row_axis", 1)

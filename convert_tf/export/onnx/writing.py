@@ -23,7 +23,7 @@ from convert_tf.encoding.backends.onnx import (
     with_checksum,
 )
 from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
-from convert_tf.export.cards import CARD_FILE, light_card
+from convert_tf.export.cards import CARD_FILE, encoder_card
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
 from convert_tf.text.vocabulary import read_vocabulary
@@ -128,7 +128,7 @@ def _file_content(
     model = GraphBuilder(
         encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=similarity_map
     ).build()
-    card = light_card(
+    card = encoder_card(
         config,
         training_facts(checkpoint),
         max_tokens=max_tokens,
@@ -199,7 +199,7 @@ def _calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float,
         row_splits = np.minimum(np.concatenate([[0], np.cumsum(lengths)]), len(ids))
         inputs = graph_inputs(ids, row_splits)
         is_real = inputs["segment_ids"] > 0
-        feeds = {**no_texts(encoder.config.multi_context), **inputs}
+        feeds = {**no_texts(session), **inputs}
         values = session.run(builder.observed, feeds)
         for name, value in zip(builder.observed, values, strict=True):
             low, high = ranges[name]
