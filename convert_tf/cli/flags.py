@@ -172,8 +172,8 @@ def define_search_kind(define: Define) -> None:
     define(
         "kind",
         "response",
-        "response: candidates are answers to queries; similarity: texts like them. That of the "
-        "cache.",
+        "response searches for answers to the queries, similarity for similar texts. Use the same "
+        "kind for building and searching.",
         choices=SEARCH_KINDS,
     )
 
