@@ -71,7 +71,7 @@ class EncoderClient:
         is negative.
 
     Example:
-      client = EncoderClient("hub_modules/convert/1")
+      client = EncoderClient("convert_small")
       scores = client.encode_responses(["I'm Matt.", "Hey."]) @ client.encode_contexts(["Who?"]).T
     """
 

@@ -26,7 +26,7 @@ class ConvertEmbeddings(Embeddings):
       ValueError: the model is none, or `documents` is neither.
 
     Example:
-      store = InMemoryVectorStore.from_texts(texts, ConvertEmbeddings("hub_modules/convert/1"))
+      store = InMemoryVectorStore.from_texts(texts, ConvertEmbeddings("convert_small"))
       store.similarity_search("where is my card?")
     """
 

@@ -31,7 +31,7 @@ class MtebEncoder(AbsEncoder):
 
     Example:
       tasks = mteb.get_tasks(tasks=["Banking77Classification"])
-      mteb.evaluate(MtebEncoder("hub_modules/convert/1"), tasks)
+      mteb.evaluate(MtebEncoder("convert_small"), tasks)
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class SentenceEncoder(SentenceTransformerMethods):
     path of the model, and copies share it.
 
     Args:
-      model: name of a released module (`"convert"`), folder of a module, an `.onnx` file, or the
-        folder of a run; or a `Backend`.
+      model: name of a released encoder (`"convert_small"`), folder of a module or of a run, an
+        `.onnx` file, or a `Backend`.
       batch_size: most texts of a batch; fewer where they are long.
       compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where this
         machine multiplies matrices faster in it.
@@ -69,7 +69,7 @@ class SentenceEncoder(SentenceTransformerMethods):
       ValueError: the model is none, or a damaged one.
 
     Example:
-      encoder = SentenceEncoder("hub_modules/convert/1")
+      encoder = SentenceEncoder("convert_small")
       vectors = encoder.encode(["how do I reset my password?", "where is my card?"])
       best = encoder.rank("how are you?", ["fine, and you?", "a fish"], top_k=1)
     """

@@ -20,8 +20,7 @@ class Backend(Protocol):
     """What computes encodings: a module, an ONNX file, or a checkpoint.
 
     Attributes:
-      outputs: which of `default`, `encode_context`, `encode_response` and `encode_similarity` it
-        has.
+      outputs: names of the signatures that it has.
       reads_history: whether `encode_context` has a second column, `extra_context`.
 
     It may also have `concurrent_batches`, how many batches are best encoded at once, each by a
