@@ -136,15 +136,22 @@ def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[
 
 
 def evaluate(
-    model: str | os.PathLike[str], *, precision: str = "float32", **task: Any
+    model: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    candidates: str | None = None,
+    split: str = "test",
+    ks: Iterable[int] | None = None,
+    block_size: int = metrics.BLOCK_SIZE,
+    max_examples: int | None = None,
+    precision: str = "float32",
 ) -> dict[str, Any]:
     """R_N@k and MRR of a model, on records or on given candidates.
 
     Args:
       model: a run's folder, a module, or an `.onnx` file.
+      data, candidates, split, ks, block_size, max_examples: as in `make_task`.
       precision: policy of a checkpoint's computations; any other model has its own.
-      **task: arguments of `make_task`: `data` or `candidates`, `split`, `ks`, `block_size`,
-        `max_examples`.
 
     Returns:
       What was given, by name, and `seconds`, `examples` (scored) and `metrics`.
@@ -155,8 +162,15 @@ def evaluate(
     Example:
       evaluate("runs/convert", data="data/")["metrics"]["R100@1"]
     """
-    examples = make_task(**task)
-    return flat_report(compare(model_rankers([os.fspath(model)], precision=precision), examples))
+    task = make_task(
+        data=data,
+        candidates=candidates,
+        split=split,
+        ks=ks,
+        block_size=block_size,
+        max_examples=max_examples,
+    )
+    return flat_report(compare(model_rankers([os.fspath(model)], precision=precision), task))
 
 
 def flat_report(report: Report) -> dict[str, Any]:
