@@ -396,7 +396,7 @@ def test_script_errors_are_one_line(checkpoint, tmp_path, monkeypatch):
         return caught.value.code
 
     nowhere = tmp_path / "nowhere"
-    assert f"Received: {str(nowhere)!r}" in error_line(nowhere, tmp_path / "1")
+    assert f"{str(nowhere)!r} does not exist" in error_line(nowhere, tmp_path / "1")
     (tmp_path / "file").touch()
     monkeypatch.setattr(writing, "save_portable", save_little)
     message = error_line(checkpoint, tmp_path / "file" / "1")
