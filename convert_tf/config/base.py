@@ -165,7 +165,7 @@ class Config:
         unknown = sorted(set(values) - set(defaults))
         if unknown:
             raise ValueError(
-                f"{cls.__name__} has no fields {', '.join(unknown)}. "
+                f"{cls.__name__} has no field {' or '.join(unknown)}. "
                 f"Its fields are {', '.join(sorted(defaults))}."
             )
         return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})

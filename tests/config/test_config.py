@@ -151,7 +151,7 @@ def test_json_round_trip(config_class):
 
 @pytest.mark.parametrize("config_class", CONFIGS)
 def test_unknown_keys_are_listed_with_the_valid_ones(config_class):
-    with pytest.raises(ValueError, match=r"has no fields nonsense\. Its fields are "):
+    with pytest.raises(ValueError, match=r"has no field nonsense\. Its fields are "):
         config_class.from_dict({"nonsense": 1})
 
 

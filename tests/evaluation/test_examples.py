@@ -82,9 +82,9 @@ def test_best_rank_equals_a_naive_one_with_many_ties():
 
 
 def test_best_rank_refuses_what_it_cannot_rank():
-    with pytest.raises(ValueError, match="NaN in 1 of 2"):
+    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
         best_rank(np.array([0.0, np.nan]), [0])
-    with pytest.raises(ValueError, match="0 places"):
+    with pytest.raises(ValueError, match="0 labels"):
         best_rank(np.array([0.0]), [])
     with pytest.raises(ValueError, match=r"shape \(1, 1\)"):
         best_rank(np.zeros((1, 1)), [0])

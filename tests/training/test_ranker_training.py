@@ -486,7 +486,7 @@ def test_the_papers_defaults():
             assert own.embedding_dropout == own.attention_dropout == 0.1
     assert (RankerConfig(BertConfig(), HeadConfig(), "bert").head.reduction) == "first"
     assert (RankerConfig(ModelConfig(), HeadConfig()).head.reduction) == "sqrt_n"
-    with pytest.raises(ValueError, match="mean_without_first on ConveRT's trunk"):
+    with pytest.raises(ValueError, match="mean_without_first is only for trunks"):
         RankerConfig(ModelConfig(), HeadConfig(reduction="mean_without_first"))
     assert (config.negatives, config.evaluations_per_epoch) == (15, 2)
 
