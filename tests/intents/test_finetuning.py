@@ -311,7 +311,7 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
 
 def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match=r"--kind=similarity and a model without them. Fit a similarity map"):
+    with pytest.raises(SystemExit, match=r"--kind=similarity and a model without them. Fit a"):
         call_command(
             "intent", "train", "--finetune", "--kind=similarity", f"--encoder={checkpoint}",
             f"--data={data}", f"--output={tmp_path / 'model'}",
