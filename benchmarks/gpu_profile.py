@@ -21,7 +21,9 @@ from typing import Any
 import jax
 
 from convert_tf.cli.main import main
-from convert_tf.training import run
+from convert_tf.training import run as training_run
+from convert_tf.training.loop import Run
+from convert_tf.training.step import make_step
 
 WARM_UP = 20
 STEPS = 10
@@ -66,21 +68,22 @@ def report(found: dict[str, list[float]], step_ms: float) -> str:
     return "\n".join(lines)
 
 
-def profiled_steps(kind: Any, model: Any, step: int, _: Any) -> None:
-    """In place of `training.run.fit`: steps alone, ten of them traced."""
-    batches = itertools.islice(kind.batches_from(step), WARM_UP + STEPS)
-    batches = [*batches]  # made before the trace, which is of the device alone
+def profiled_steps(run: Run, step: int, _: Any) -> None:
+    """In place of `training.run.take_steps`: steps alone, ten of them traced."""
+    made = itertools.islice(run.batches_from(step), WARM_UP + STEPS)
+    batches = [batch.inputs for batch in made]  # before the trace, which is of the device alone
+    take = make_step(run.model)
     for batch in batches[:WARM_UP]:
-        model.train_on_batch(batch)
+        take(batch)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         with jax.profiler.trace(folder):
             for batch in batches[WARM_UP:]:
-                model.train_on_batch(batch)
+                float(take(batch)["loss"])
         step_ms = 1e3 * (time.perf_counter() - started) / STEPS
         print(report(kernel_times(folder), step_ms))
 
 
 if __name__ == "__main__":
-    run.fit = profiled_steps
+    training_run.take_steps = profiled_steps
     sys.exit(main(["train", *sys.argv[1:]]))

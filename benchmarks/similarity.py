@@ -21,7 +21,7 @@ from convert_tf import SentenceEncoder
 from convert_tf.data.utterances import read_utterances
 from convert_tf.metrics import spearman
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.teacher import Teacher
+from convert_tf.training.teaching.teacher import Teacher
 
 _UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts.", required=True)
 _ENCODER = flags.DEFINE_multi_string("encoder", None, "Folders of modules or runs.", required=True)

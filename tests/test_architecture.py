@@ -47,8 +47,8 @@ LIBRARIES = {
         "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
         "encoding.backends.module export.hub ranking.module "
-        "training.encoder.micro_batches_tensorflow intents.serving numerics.tensorflow_cpu "
-        "numerics.float16"
+        "training.encoder.micro_batches_tensorflow training.step intents.serving "
+        "numerics.tensorflow_cpu numerics.float16"
     ),
     "tensorflow_text": (
         "text.tokenizer text.wordpiece encoding.backends.module ranking.module intents.serving"
@@ -56,7 +56,7 @@ LIBRARIES = {
     "tensorflow_hub": "encoding.backends.module intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
-    "jax": "training.processes",
+    "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
     "apache_beam": "corpora.beam",
@@ -74,18 +74,18 @@ LIBRARIES = {
     "onnx": "export.onnx intents.one_file",
     "onnxruntime": "encoding.backends.onnx export.onnx",
     "scipy": _AFTER_NUMERICS,
-    "sentencepiece": "corpora.vocabulary training.texts_to_teach",
+    "sentencepiece": "corpora.vocabulary training.teaching.texts",
     "sklearn": _AFTER_NUMERICS,
-    "tensorboard": "training.tensorboard",
+    "tensorboard": "training.summaries",
     "threadpoolctl": "numerics.initializers intents.head",
-    "tokenizers": "training.teacher",
-    "torch": "training.teacher encoding.sentence_transformers",
-    "transformers": "training.teacher",
+    "tokenizers": "training.teaching.teacher",
+    "torch": "training.teaching.teacher encoding.sentence_transformers",
+    "transformers": "training.teaching.teacher",
     "yaml": "intents.rasa",
     "zstandard": "storage.streams corpora.sample",
 }
 # Where they are allowed, but not here: what cheap processes import.
-NUMPY_ONLY = "training.negative_search intents.encodings"
+NUMPY_ONLY = "data.mining intents.encodings"
 
 # Functions that are one role in many files of one package: `{name: where}`. In files of one name in
 # several packages (`training/*/run.py`) a role has one name without being listed.
@@ -318,7 +318,7 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"convert_tf.numerics.devices": "import tensorflow.io"},
         {"convert_tf.numerics.quantization": "import tensorflow_model_optimization"},
         {"convert_tf.storage.files": "import pandas"},
-        {"convert_tf.training.negative_search": "import keras"},
+        {"convert_tf.data.mining": "import keras"},
         {"convert_tf.export.onnx.writing": "from absl import flags"},
         {"convert_tf.cli.x": "import argparse"},
         {"convert_tf.numerics.x": "from sklearn import svm"},
@@ -422,7 +422,7 @@ def test_the_network_runs_without_tensorflow():
     statements = (
         "import convert_tf.training.encoder.run, convert_tf.training.pretraining.run\n"
         "import convert_tf.training.ranker.run, convert_tf.training.mining\n"
-        "import convert_tf.training.recorder, convert_tf.checkpoints.folder\n"
+        "import convert_tf.training.loop, convert_tf.checkpoints.folder\n"
         "import convert_tf.models.encoder, convert_tf.numerics.quantization"
     )
     assert _loaded_after(statements, KERAS_BACKEND="jax") == {"keras", "jax"}

@@ -52,7 +52,7 @@ def test_a_missing_library_is_named_with_what_installs_it():
     [
         ("langchain_core", "import convert_tf.encoding.langchain", "'convert_tf[langchain]'"),
         ("mteb", "import convert_tf.encoding.mteb", "'convert_tf[mteb]'"),
-        ("tensorboard", "from convert_tf.training.tensorboard import EventFile; EventFile('x')",
+        ("tensorboard", "from convert_tf.training.summaries import EventFile; EventFile('x')",
          "'convert_tf[plots]'"),
         ("torch", "from convert_tf.encoding import sentence_transformers as s, sentence_encoder\n"
          "s.converted(0, normalize_embeddings=False, convert_to_numpy=False, "

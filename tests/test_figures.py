@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convert_tf import figures
-from convert_tf.training.curve import ranking_curve
+from convert_tf.training.summaries import ranking_curve
 
 ROWS = [
     {"pairs": pairs, "ranking_loss": 3.0 - pairs / 100, "dev": {"R100@1": 0.1 + pairs / 1000}}

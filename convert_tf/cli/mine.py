@@ -15,7 +15,7 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 from convert_tf.config.base import PRECISIONS
-from convert_tf.training.negative_search import BLOCK_SIZE
+from convert_tf.data.mining import BLOCK_SIZE
 
 
 def define_flags(define: Define) -> None:

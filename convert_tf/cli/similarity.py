@@ -37,7 +37,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.training.similarity import fit_similarity, similarity_report
+    from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
 
     report = fit_similarity(
         values.encoder,

@@ -76,14 +76,14 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.config.train import shares_of_sources
-    from convert_tf.training.teach import write_teacher_vectors
-    from convert_tf.training.teacher import (
+    from convert_tf.training.teaching.teacher import (
         Encode,
         JoinedTeachers,
         joined_name,
         open_sides,
         open_teacher,
     )
+    from convert_tf.training.teaching.vectors import write_teacher_vectors
 
     weights = [float(weight) for weight in values.teacher_weights] or None
     teacher: Encode | Mapping[str, Encode]

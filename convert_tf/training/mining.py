@@ -13,9 +13,10 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.data.batches import PAIR, Examples
+from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, Examples
+from convert_tf.data.mining import BLOCK_SIZE, hard_negatives
 from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
-from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, pack_batch, text_groups
+from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, text_groups
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.storage.checksums import file_checksum
@@ -24,8 +25,8 @@ from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
+from convert_tf.training.encoder.evaluation import encode_batches
 from convert_tf.training.encoder.sources import open_data
-from convert_tf.training.negative_search import BLOCK_SIZE, hard_negatives
 
 BATCH_SIZE = 512  # examples that are encoded together
 
@@ -105,7 +106,8 @@ def mine(
             bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
             for start, stop in itertools.pairwise(bounds):
                 block = np.arange(start, stop)
-                contexts, responses = _encode(encoder, examples, block, progress)
+                in_block = ExampleRange(examples, start, stop)
+                contexts, responses = _encode(encoder, in_block, progress)
                 mined = hard_negatives(
                     contexts,
                     responses,
@@ -147,30 +149,23 @@ def mine(
 
 
 def _encode(
-    encoder: DualEncoder, examples: Examples, numbers: np.ndarray, progress: Progress
+    encoder: DualEncoder, examples: Examples, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
     """Contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
-    found = {
-        name: np.empty((len(numbers), encoder.config.encoding_dim), np.float32)
-        for name in (context, "response_encoding")
-    }
-    for start in range(0, len(numbers), BATCH_SIZE):
-        part = slice(start, start + BATCH_SIZE)
-        batch = pack_batch(
-            examples.token_ids(numbers[part]),
-            examples.names,
-            row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
-            padding_id=examples.padding_id,
-            row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-        )
-        outputs = encoder.predict_on_batch(batch)
-        for name, own in found.items():
-            own[part] = outputs[name]
-        progress.add(len(own[part]))
-    if not all(np.isfinite(own).all() for own in found.values()):
+    batches = EvaluationBatches(
+        examples,
+        max_examples=examples.num_examples,
+        row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
+        batch_size=BATCH_SIZE,
+        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
+    )
+    names = (context, "response_encoding")
+    encodings = encode_batches(encoder, batches, names, count=progress.add)
+    contexts, responses = (encodings[name].astype(np.float32, copy=False) for name in names)
+    if not np.isfinite(contexts).all() or not np.isfinite(responses).all():
         raise ValueError(
             "Encodings must be numbers. Received: NaN or infinite ones. Use another checkpoint, or "
             "--precision=float32."
         )
-    return found[context], found["response_encoding"]
+    return contexts, responses

@@ -129,6 +129,17 @@ def compile_with(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> N
     model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
 
 
+def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
+    """The learning rate of an optimizer's next step.
+
+    It is computed from local copies: of several processes one alone cannot compute with arrays
+    that all of them hold.
+    """
+    scalars = [(v, ops.convert_to_numpy(v)) for v in optimizer.variables if v.shape == ()]
+    with keras.StatelessScope(scalars):
+        return float(ops.convert_to_numpy(optimizer.learning_rate))
+
+
 def decaying_on_plateau(base: Any) -> Any:
     """A subclass of an optimizer's class, with a factor on the learning rate.
 

@@ -11,7 +11,9 @@ import dataclasses
 import os
 import random
 import re
+import signal
 import sys
+import threading
 import time
 import traceback
 import zlib
@@ -22,7 +24,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from convert_tf.config.base import PRECISIONS
+from convert_tf.numerics.devices import choose_precision
+
 FROM_CLUSTER = "auto"
+SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
 # Network file systems show a new file to other hosts after a while.
 SECONDS_UNTIL_SHARED = 20.0
@@ -52,6 +58,11 @@ class Processes:
     def is_first(self) -> bool:
         """Whether this process writes and prints."""
         return self.index == 0
+
+    def say(self, line: str) -> None:
+        """Print a line of what the run does, in the first process."""
+        if self.is_first:
+            print(line, file=sys.stderr, flush=True)
 
     def gather(self, *values: int) -> np.ndarray:
         """What each process gave, int32 `[processes, values]`; every process must call this."""
@@ -85,6 +96,39 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+class Termination:
+    """Whether the process was told to end.
+
+    Attributes:
+      is_requested: set by the first SIGTERM; a second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def _request(self, number: int, frame: Any) -> None:
+        self.is_requested = True
+        signal.signal(SIGNAL, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def termination_noted() -> Iterator[Termination]:
+    """Note a SIGTERM while the block runs, in the main thread.
+
+    Machines that are taken back send it first. The run then saves its state and ends.
+    """
+    termination = Termination()
+    if threading.current_thread() is not threading.main_thread():
+        yield termination
+        return
+    before = signal.signal(SIGNAL, termination._request)
+    try:
+        yield termination
+    finally:
+        # None: set by a library, as JAX's for several processes.
+        signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)
 
 
 def refuse_failed(failed: np.ndarray) -> None:
@@ -161,6 +205,20 @@ def running_processes() -> Processes:
     import jax
 
     return Processes(jax.process_count(), jax.process_index())
+
+
+def agreed_precision(processes: Processes, requested: str) -> str:
+    """The precision that all processes train in: what process 0 chooses, as timings differ.
+
+    Args:
+      processes: those of the run; all must call this.
+      requested: a `Training.precision`.
+
+    Returns:
+      A dtype policy name.
+    """
+    chosen = PRECISIONS.index(choose_precision(requested))
+    return PRECISIONS[processes.gather(chosen)[0, 0]]
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:

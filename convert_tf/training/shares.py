@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.training.processes import Processes, num_devices, refuse_failed
-from convert_tf.training.termination import Termination
+from convert_tf.training.processes import Processes, Termination, num_devices, refuse_failed
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
@@ -71,11 +70,11 @@ class AgreedSteps(Termination):
         self.termination = termination
         self.padding_id = padding_id
 
-    def batches(self, packed: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]]]:
-        """What `fit` takes.
+    def batches(self, packed: Iterator[Any]) -> Iterator[Any]:
+        """Each batch as this process's share of a step.
 
         Args:
-          packed: packed batches of this process's examples.
+          packed: `loop.Batch` of packed batches of this process's examples.
 
         Raises:
           ValueError: a batch could not be made in another process.
@@ -83,26 +82,25 @@ class AgreedSteps(Termination):
         """
         while True:
             raised: Exception | None = None
-            batch: dict[str, Any] = {}
+            batch = None
             try:
                 batch = next(packed)
             except StopIteration:  # it was closed
                 return
             except Exception as error:
                 raised = error
-            own_rows = 0 if raised is not None else len(batch["token_ids"])
-            told = self.processes.gather(
-                own_rows, self.termination.is_requested, raised is not None
-            )
+            rows = 0 if batch is None else len(batch.inputs["token_ids"])
+            told = self.processes.gather(rows, self.termination.is_requested, batch is None)
             if raised is not None:
                 raise raised
             refuse_failed(told[:, 2])
             self.is_requested = bool(told[:, 1].any())
-            yield (
-                as_share(
-                    batch,
+            assert batch is not None
+            yield batch._replace(
+                inputs=as_share(
+                    batch.inputs,
                     rows=int(told[:, 0].max()),
                     index=self.processes.index,
                     padding_id=self.padding_id,
-                ),
+                )
             )

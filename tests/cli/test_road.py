@@ -194,7 +194,7 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     call_command(*arguments, *sides, f"--teacher={road}/run")
     assert f"wrote {road}/sides: vectors of 64 numbers" in capsys.readouterr().out
 
-    monkeypatch.setattr("convert_tf.training.teacher.Teacher", lambda _: of_letters)
+    monkeypatch.setattr("convert_tf.training.teaching.teacher.Teacher", lambda _: of_letters)
     taught = (f"--output={road}/vectors", "--max_examples=100", "--teacher=one,other")
     call_command(*arguments, *taught, "--teacher_weights=1,2")
     assert f"wrote {road}/vectors: vectors of 6 numbers" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterance_writer import tokenize_utterances
 from convert_tf.data.utterances import Utterance, Utterances, is_held_out, read_utterances
 from convert_tf.text.loading import load_tokenizer
-from convert_tf.training.texts_to_teach import StoredTexts
+from convert_tf.training.teaching.texts import StoredTexts
 
 LABELS = ("greet", "bye", "pay", None)
 
@@ -178,7 +178,7 @@ def test_a_share_that_is_none_is_refused(corpus, files, tmp_path):
 
 
 def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
-    from convert_tf.training.teach import write_teacher_vectors
+    from convert_tf.training.teaching.vectors import write_teacher_vectors
 
     seen = []
 

@@ -225,7 +225,8 @@ def recipes():
 
 def test_each_list_of_how_to_add_names_code_and_a_test():
     assert {*recipes()} == {
-        "corpus", "reduction", "signature", "loss", "flag of the intent classifier",
+        "corpus", "reduction", "signature", "loss", "learning-rate schedule",
+        "flag of the intent classifier",
     }  # fmt: skip
     for added, files in recipes().items():
         assert all((ROOT / path).is_file() for path in files), added

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.teach import write_teacher_vectors
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 DIM = 12
 

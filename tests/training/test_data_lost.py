@@ -19,10 +19,10 @@ from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage import files
 from convert_tf.storage.files import FileWriteError
-from convert_tf.training import recorder as callbacks
+from convert_tf.training import loop
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import newest_checkpoint
-from convert_tf.training.tensorboard import EventFile
+from convert_tf.training.summaries import EventFile
 
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
@@ -121,11 +121,11 @@ def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
 ):
     lost = copy.records / SHARD if kind == "records" else copy.arrays / IDS
     whole = lost.read_bytes()
-    batch_end = callbacks.RunProgress.on_train_batch_end
+    count = loop._Steps.count
 
-    def at_step_5(progress, batch, logs=None):
-        batch_end(progress, batch, logs)
-        if progress.step == 5:
+    def at_step_5(steps, batch, logs):
+        count(steps, batch, logs)
+        if steps.step == 5:
             _cut(lost, 0.5)
 
     def run():
@@ -136,7 +136,7 @@ def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
                      vocabulary=copy.vocabulary)  # fmt: skip
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.RunProgress, "on_train_batch_end", at_step_5)
+        patch.setattr(loop._Steps, "count", at_step_5)
         with pytest.raises(ValueError, match=lost.name):
             run()
     assert "Traceback" not in capfd.readouterr().err
@@ -152,7 +152,7 @@ def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, m
     run = tmp_path / "run"
     data = {"data": corpus.arrays}
     replace = files.os.replace
-    for name in (callbacks.METRICS_FILE, callbacks.CURVE_FILE):
+    for name in (loop.METRICS_FILE, loop.CURVE_FILE):
         with monkeypatch.context() as patch:
             patch.setattr(
                 files.os,

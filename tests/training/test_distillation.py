@@ -33,8 +33,8 @@ from convert_tf.models.losses import (
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
-from convert_tf.training.teach import write_teacher_vectors
-from convert_tf.training.teacher import open_sides
+from convert_tf.training.teaching.teacher import open_sides
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,

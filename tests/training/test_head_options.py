@@ -1,5 +1,6 @@
 """Every option of a head, given two values, changes what a run does; what cannot go together."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -74,24 +75,25 @@ _DATA = {"data": "train", "dev_data": "dev"}
 
 
 def _observe(folder, output, monkeypatch, values: dict) -> dict:
-    """What `train_ranker` hands to `fit`, and what two steps make of it."""
+    """What `train_ranker` hands to the loop, and what two steps make of it."""
     seen = {}
 
-    def steps_instead_of_fit(kind, model, step, termination):
+    def two_steps(run, step, termination):
+        model = run.model
         model.run_eagerly = True
         losses = []
-        for _step, batch in zip(range(2), kind.batches, strict=False):
+        for batch, _, _ in itertools.islice(run.batches_from(0), 2):
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
         seen.update(
             losses=losses,
-            steps=(kind.config.steps, kind.config.eval_every),
+            steps=(run.config.steps, run.config.eval_every),
             weights=[np.asarray(v).tolist() for v in model.encoder.variables],
-            dev=kind.dev.num_examples,
+            dev=run.evaluate(0, {}, [])["dev"]["examples"],
         )
 
     names = {"TRUNK": str(folder / "trunk"), "OTHER": str(folder / "other")}
     values = {k: names.get(v, v) if isinstance(v, str) else v for k, v in values.items()}
-    monkeypatch.setattr("convert_tf.training.run.fit", steps_instead_of_fit)
+    monkeypatch.setattr("convert_tf.training.run.take_steps", two_steps)
     values = {**BASE, **values}
     head = {name: values.pop(name) for name in HeadConfig.defaults() if name in values}
     data = {name: str(folder / f"{split}.jsonl") for name, split in _DATA.items()}

@@ -21,7 +21,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.encoder.run import train
-from convert_tf.training.recorder import METRICS_FILE
+from convert_tf.training.loop import METRICS_FILE
 
 # fmt: off
 MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,

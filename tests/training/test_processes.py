@@ -21,9 +21,9 @@ from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.packing import SEGMENTS_PER_ROW
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.hub.writing import export_module
+from convert_tf.training import loop
 from convert_tf.training.encoder.run import train
 from convert_tf.training.processes import Processes, check_same, join_processes, refuse_failed
-from convert_tf.training.recorder import METRICS_FILE, RunProgress
 from convert_tf.training.shares import as_share, rows_of_a_share
 from convert_tf.training.state import saved_checkpoints
 
@@ -43,7 +43,7 @@ CONFIG = EncoderTraining(
 WATCHED = """
 import json, os, runpy, signal, sys
 from convert_tf.training import processes as distribution
-from convert_tf.training.recorder import RunProgress
+from convert_tf.training import loop
 from convert_tf.training.encoder.objective import ResponseRanking
 
 told, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
@@ -51,19 +51,20 @@ signal_step = int(os.environ.get("SIGNAL_STEP", 0))
 number = int(os.environ.get("SIGNAL", signal.SIGTERM))
 means, shapes = [], []
 distribution.SECONDS_UNTIL_SHARED = 0.5
-batch_end, train_step = RunProgress.on_train_batch_end, ResponseRanking.train_step
+loop.STEPS_BETWEEN_SUMMARIES = 5
+count, train_step = loop._Steps.count, ResponseRanking.train_step
 
-def watched_batch_end(self, batch, logs=None):
-    means.append((self.step + 1, batch, float(logs["ranking_loss"])))
-    if self.step + 1 == signal_step:
+def watched_count(self, batch, logs):
+    means.append((self.step, self.clock._steps, float(logs["ranking_loss"])))
+    if self.step == signal_step:
         os.kill(os.getpid(), number)
-    batch_end(self, batch, logs)
+    count(self, batch, logs)
 
 def watched_train_step(self, state, data):
     shapes.append(data[0]["token_ids"].shape)  # this is Python: run once for each compilation
     return train_step(self, state, data)
 
-RunProgress.on_train_batch_end = watched_batch_end
+loop._Steps.count = watched_count
 ResponseRanking.train_step = watched_train_step
 try:
     runpy.run_path("train.py", run_name="__main__")
@@ -75,7 +76,7 @@ finally:
 
 
 def losses_of(means):
-    """Step → its loss, from the running means that Keras gives since the epoch began."""
+    """Step → its loss, from the running means since the last pause."""
     losses, total = {}, 0.0
     for step, batch, mean in means:
         total = 0.0 if batch == 0 else total
@@ -181,21 +182,21 @@ def on_tensorflow(arrays, tmp_path_factory):
 def run_here(arrays, folder, config):
     """Trains in this process, on TensorFlow; returns step → loss."""
     means = []
-    batch_end = RunProgress.on_train_batch_end
+    count = loop._Steps.count
 
-    def watched(self, batch, logs=None):
-        means.append((self.step + 1, batch, float(logs["ranking_loss"])))
-        batch_end(self, batch, logs)
+    def watched(self, batch, logs):
+        means.append((self.step, self.clock._steps, float(logs["ranking_loss"])))
+        count(self, batch, logs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunProgress, "on_train_batch_end", watched)
+        patch.setattr(loop._Steps, "count", watched)
         config = dataclasses.replace(config, data=arrays, shuffle_buffer=200)
         train(model_preset("tiny", **MODEL_FIELDS), config, output=str(folder))
     return losses_of(means)
 
 
 def rows_of(run):
-    return [json.loads(line) for line in (run / METRICS_FILE).read_text().splitlines()]
+    return [json.loads(line) for line in (run / loop.METRICS_FILE).read_text().splitlines()]
 
 
 def assert_close(losses, expected, steps, *, tolerance):

@@ -24,11 +24,11 @@ from convert_tf.export.model import export_model
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training import similarity
-from convert_tf.training.encoder.run import EncoderRun, train
+from convert_tf.training.encoder.run import RunData, make_run, train
 from convert_tf.training.processes import Processes
-from convert_tf.training.similarity import fit_similarity, similarity_report
-from convert_tf.training.teach import write_teacher_vectors
+from convert_tf.training.teaching import similarity
+from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
@@ -183,16 +183,15 @@ def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, t
 def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     distilled, corpus, teacher, tmp_path
 ):
-    data = {"data": corpus.arrays, "teacher": teacher, "shuffle_buffer": 64}
+    config = dataclasses.replace(CONFIG, data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
     for number in (1, 2):
-        run = EncoderRun(
-            MODEL, dataclasses.replace(CONFIG, **data), output=str(tmp_path / str(number)),
-            vocabulary=None, init_from=str(distilled), processes=Processes(number, 0),
-        )  # fmt: skip
-        model = run.make_model()
-        run.begin(model)
-        model.encoder.trunk.embedding.table.assign(model.encoder.trunk.embedding.table + 0.1)
-        written = run.beside_weights(model)
+        folder = tmp_path / str(number)
+        data = RunData(MODEL, config, folder, vocabulary=None, init_from=str(distilled))
+        run = make_run(data, config, folder, precision="float32", processes=Processes(number, 0))
+        run.start(None)
+        table = run.model.encoder.trunk.embedding.table
+        table.assign(table + 0.1)
+        written = run.to_save()
         assert written.keys() == {"teacher_projection", "similarity_map"}
         is_kept = np.array_equal(written["similarity_map"], load_similarity_map(distilled))
         assert is_kept == (number == 2)

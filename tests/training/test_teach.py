@@ -21,9 +21,9 @@ from convert_tf.data.batches import PAIR
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
 from convert_tf.storage.files import only_writer
-from convert_tf.training.teach import write_teacher_vectors
-from convert_tf.training.teacher import JoinedTeachers
-from convert_tf.training.texts_to_teach import StoredTexts
+from convert_tf.training.teaching.teacher import JoinedTeachers
+from convert_tf.training.teaching.texts import StoredTexts
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 SHARES = {"forum": 0.3, "chat": 0.0}
 
@@ -43,8 +43,8 @@ def teacher(corpus, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def chunks(monkeypatch):
     """Notes of how far the work is are frequent."""
-    for module in ("teach", "taught_split", "texts_to_teach"):
-        monkeypatch.setattr(f"convert_tf.training.{module}.CHUNK", 50)
+    for module in ("vectors", "texts"):
+        monkeypatch.setattr(f"convert_tf.training.teaching.{module}.CHUNK", 50)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,9 @@ def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, other):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("other", [{}, {"source_shares": SHARES}, {"joined_sources": ["forum"]}])
+@pytest.mark.parametrize(
+    "other", [{}, {"source_shares": SHARES}, {"joined_sources": ["forum"]}, {"max_examples": 60}]
+)
 def test_what_other_options_began_is_begun_anew(corpus, tmp_path, other):
     options = [{"source_shares": {"forum": 0.5}}, other]
     output, expected = tmp_path / "vectors", tmp_path / "expected"
@@ -151,41 +153,6 @@ def test_what_other_options_began_is_begun_anew(corpus, tmp_path, other):
 def vectors_of(folder):
     """The bytes of the vectors of a split."""
     return [np.load(folder / vectors_file("train", name)).tobytes() for name in PAIR]
-
-
-@pytest.mark.parametrize("shares", [{}, SHARES])
-def test_another_number_of_examples_may_be_wanted_than_when_it_was_killed(corpus, tmp_path, shares):
-    """Fewer, where the others have zeros again, and then more."""
-    calls = []
-    teach = noting(calls)
-
-    def write(output, number, teach):
-        options = {"source_shares": shares, "max_examples": number, "splits": ("train", "dev")}
-        write_vectors(corpus, tmp_path / output, teach, **options)
-
-    for number in (60, 180):
-        write(f"expected_{number}", number, letters_teacher)
-    # After three calls for subwords and some chunks; shares leave fewer of these.
-    with pytest.raises(KeyboardInterrupt):
-        write("fewer", 200, interrupted(letters_teacher, after=4 if shares else 6))
-    shutil.copytree(tmp_path / "fewer.partial", tmp_path / "more.partial")
-    write("fewer", 60, teach)
-    assert len(calls) == 1 + (1 if shares else 2)  # some subwords, and dev
-    assert vectors_of(tmp_path / "fewer") == vectors_of(tmp_path / "expected_60")
-    with pytest.raises(KeyboardInterrupt):  # in dev
-        write("more", 60, interrupted(letters_teacher, after=1))
-    write("more", 180, teach)
-    assert vectors_of(tmp_path / "more") == vectors_of(tmp_path / "expected_180")
-
-
-def test_what_was_begun_of_a_chunk_is_not_left_behind(corpus, tmp_path):
-    """Contexts have their vectors before the responses of the same examples do."""
-    write_vectors(corpus, tmp_path / "expected", SIDES, max_examples=60)
-    stopping = {**SIDES, "response": interrupted(backwards, after=1)}
-    with pytest.raises(KeyboardInterrupt):  # in the second chunk
-        write_vectors(corpus, tmp_path / "vectors", stopping)
-    write_vectors(corpus, tmp_path / "vectors", SIDES, max_examples=60)
-    assert vectors_of(tmp_path / "vectors") == vectors_of(tmp_path / "expected")
 
 
 def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_path):

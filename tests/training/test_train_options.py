@@ -1,10 +1,10 @@
 """Every option of training, given two values, changes what a run does.
 
-`train` is run whole but for `fit`: the model it would fit takes two steps here, untraced. Options
-that only callbacks read are looked at in what a whole run leaves behind.
+`train` is run whole but for its loop: the model takes two steps here, untraced.
 """
 
 import dataclasses
+import itertools
 import json
 import string
 
@@ -71,6 +71,7 @@ OTHER_DATA_VALUES = {
     "row_tokens": (70, {}),
     "turn_prefixes": (True, {"multi_context": True}),
 }
+IN_TEST_LOOP = {"eval_every", "checkpoint_every", "keep_checkpoints"}
 IN_TEST_TRAINING_KINDS = {"source_shares"}
 IN_TEST_HARD_NEGATIVES = {"hard_negatives", "negatives_per_pair"}
 IN_TEST_DISTILLATION = {
@@ -81,20 +82,15 @@ IN_TEST_UTTERANCES = {
     "utterances", "utterance_teacher", "utterances_per_pair", "intent_contrast",
 }  # fmt: skip
 IN_TEST_MULTI_CONTEXT_TRAINING = {"history_only"}
-READ_BY_CALLBACKS = {
-    "eval_every": 2,
-    "checkpoint_every": 2,
-    "keep_checkpoints": 1,
-}
 
 
 def test_every_field_is_tried():
     def names(config_class) -> set[str]:
         return {field.name for field in dataclasses.fields(config_class)}
 
-    here = {*OTHER_TRAIN_VALUES, *READ_BY_CALLBACKS, *OTHER_DATA_VALUES}
+    here = {*OTHER_TRAIN_VALUES, *OTHER_DATA_VALUES}
     elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION | IN_TEST_TRAINING_KINDS
-    elsewhere |= IN_TEST_UTTERANCES | IN_TEST_MULTI_CONTEXT_TRAINING
+    elsewhere |= IN_TEST_LOOP | IN_TEST_UTTERANCES | IN_TEST_MULTI_CONTEXT_TRAINING
     assert here | elsewhere == names(EncoderTraining)
 
 
@@ -118,13 +114,23 @@ def folder(tmp_path_factory):
 
 
 def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) -> dict:
-    """What `train` hands to `fit`, and what two steps make of it."""
+    """What `train` hands to the loop, and what two steps make of it."""
     seen = {}
+    make_batches = training.make_batches
 
-    def steps_instead_of_fit(kind, model, step, termination):
+    def noting_evaluation(*arguments, **options):
+        batches, eval_sets = make_batches(*arguments, **options)
+        seen["evaluated"] = {
+            split: sum(len(batch["context_slots"]) for batch in held_out)
+            for split, held_out in eval_sets.items()
+        }
+        return batches, eval_sets
+
+    def two_steps(run, step, termination):
+        model = run.model
         model.run_eagerly = True
         rates, losses, shapes = [], [], []
-        for _step, batch in zip(range(2), kind.batches, strict=False):
+        for batch, _, _ in itertools.islice(run.batches_from(0), 2):
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
             rates.append(float(np.asarray(model.optimizer.learning_rate)))
             shapes.append([tuple(batch[name].shape) for name in ("token_ids", "context_slots")])
@@ -135,13 +141,10 @@ def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) 
             weights=[np.asarray(v).tolist() for v in model.encoder.variables],
             loss_scale=float(np.asarray(model.optimizer.scale_loss(1.0))),
             precision=model.encoder.dtype_policy.name,
-            evaluated={
-                split: sum(len(batch["context_slots"]) for batch in batches)
-                for split, batches in kind.eval_sets.items()
-            },
         )
 
-    monkeypatch.setattr("convert_tf.training.run.fit", steps_instead_of_fit)
+    monkeypatch.setattr("convert_tf.training.run.take_steps", two_steps)
+    monkeypatch.setattr(training, "make_batches", noting_evaluation)
     options = {"data": "data", **(data or {})}
     training.train(
         model or SMALL_MODEL,
@@ -221,48 +224,3 @@ def test_max_tokens_changes_something(folder, base, tmp_path, monkeypatch):
 def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
     """Two runs with one seed do the same, so that the differences above mean something."""
     assert _observe(folder, tmp_path, monkeypatch) == base({})
-
-
-def _left_behind(folder, run, monkeypatch, **train) -> dict:
-    make = training.make_ranking_model
-
-    def make_untraced(*arguments, **keywords):
-        model = make(*arguments, **keywords)
-        model.run_eagerly = True
-        model.encoder.run_eagerly = True
-        return model
-
-    monkeypatch.setattr(training, "make_ranking_model", make_untraced)
-    options = {"steps": 4, "eval_every": 4, "checkpoint_every": 1, "keep_checkpoints": 2}
-    training.train(
-        SMALL_MODEL,
-        dataclasses.replace(
-            EncoderTraining(**{**BASE, **options, **train}), data=str(folder / "data")
-        ),
-        output=str(run),
-        vocabulary=str(folder / "vocab.txt"),
-    )
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {
-        "evaluated": [row["step"] for row in rows],
-        "checkpoints": sorted(path.name for path in (run / "checkpoints").iterdir()),
-    }
-
-
-@pytest.mark.slow
-def test_intervals_and_kept_checkpoints(folder, tmp_path, monkeypatch):
-    """With 4 steps: evaluations at 0 and 4, checkpoints of the last two steps, unless told else."""
-    expected = {
-        None: ([0, 4], 2),
-        "eval_every": ([0, 2, 4], 2),
-        "keep_checkpoints": ([0, 4], 1),
-    }
-    for name, (evaluated, kept) in expected.items():
-        changes = {name: READ_BY_CALLBACKS[name]} if name else {}
-        left = _left_behind(folder, tmp_path / str(name), monkeypatch, **changes)
-        assert left["evaluated"] == evaluated
-        assert len(left["checkpoints"]) == kept
-        if not name:
-            every_step = left["checkpoints"]
-    left = _left_behind(folder, tmp_path / "less", monkeypatch, checkpoint_every=2)
-    assert left["checkpoints"] != every_step

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import vocabulary_path
@@ -22,7 +21,7 @@ from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.training.encoder import sources as training_data
 from convert_tf.training.encoder.run import train
-from convert_tf.training.recorder import METRICS_FILE
+from convert_tf.training.loop import METRICS_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = model_preset(
@@ -183,26 +182,6 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypat
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])
-
-
-@pytest.mark.slow
-def test_summaries_hold_the_curves_of_a_resumed_run(corpus, tmp_path):
-    config = EncoderTraining.from_dict(
-        {**CONFIG.to_dict(), "steps": 100, "eval_every": 50, "checkpoint_every": 50}
-    )
-    folder = run(corpus.arrays, tmp_path / "run", config=config)
-    run(corpus.arrays, folder, config=EncoderTraining.from_dict({**config.to_dict(), "steps": 150}))
-    board = EventAccumulator(str(folder / "logs"))
-    board.Reload()
-    steps = {name: [e.step for e in board.Scalars(name)] for name in board.Tags()["scalars"]}
-    for name in ("loss", "ranking_loss", "batch_accuracy", "pairs_per_second", "learning_rate"):
-        assert steps[name] == [50, 100, 150]
-    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
-    assert steps["dev/MRR"] == [row["step"] for row in rows] == [0, 50, 100, 150]
-    written = [event.value for event in board.Scalars("dev/MRR")]
-    np.testing.assert_allclose(written, [row["dev"]["MRR"] for row in rows], rtol=1e-6)
-    # Half way down a cosine from 0.01 to 0.001.
-    assert board.Scalars("learning_rate")[0].value == pytest.approx(0.0055, rel=1e-3)
 
 
 WITHOUT_TENSORFLOW = """

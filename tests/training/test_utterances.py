@@ -24,9 +24,9 @@ from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
-from convert_tf.training.teach import write_teacher_vectors
-from convert_tf.training.teacher import JoinedTeachers, joined_name
-from convert_tf.training.texts_to_teach import StoredTexts
+from convert_tf.training.teaching.teacher import JoinedTeachers, joined_name
+from convert_tf.training.teaching.texts import StoredTexts
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 MODEL = model_preset(
     "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,

@@ -15,7 +15,7 @@ from convert_tf.data.utterances import Utterances
 from convert_tf.models.distillation import fitted_map, similarity_map
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.sources import Folder, as_token_ids
-from convert_tf.training.taught_texts import taught_texts
+from convert_tf.training.teaching.similarity import taught_texts
 
 _FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first

@@ -1,6 +1,6 @@
 """What a run measures at each evaluation: R100@1 and MRR on held-out packed batches."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,26 @@ from convert_tf.models.encoder import DualEncoder
 
 
 def encode_batches(
-    encoder: DualEncoder, batches: Iterable[dict[str, Any]]
+    encoder: DualEncoder,
+    batches: Iterable[dict[str, Any]],
+    names: Sequence[str] = (),
+    *,
+    count: Callable[[int], None] = lambda examples: None,
 ) -> dict[str, np.ndarray]:
-    """What `DualEncoder` returns for packed batches, `[examples, …]` by name."""
-    outputs = [encoder.predict_on_batch(batch) for batch in batches]
-    return {name: np.concatenate([np.asarray(o[name]) for o in outputs]) for name in outputs[0]}
+    """Outputs of `DualEncoder` for packed batches, `[examples, …]` by name.
+
+    Args:
+      encoder: the model.
+      batches: packed batches.
+      names: which outputs; all by default.
+      count: is told the number of examples of each batch.
+    """
+    found: list[dict[str, np.ndarray]] = []
+    for batch in batches:
+        outputs = encoder.predict_on_batch(batch)
+        found.append({name: np.asarray(outputs[name]) for name in names or outputs})
+        count(len(batch["context_slots"]))
+    return {name: np.concatenate([own.pop(name) for own in found]) for name in [*found[0]]}
 
 
 def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import io
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.training.curve import ranking_curve
 from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
@@ -31,18 +30,23 @@ from convert_tf.training.encoder.sources import (
     open_splits,
     trained_examples,
 )
-from convert_tf.training.kind import RunKind
-from convert_tf.training.optimizers import learning_rate_schedule
+from convert_tf.training.loop import Batch, Run
 from convert_tf.training.processes import (
     Processes,
+    agreed_precision,
     leaving_at_once,
     running_processes,
     spread_over_devices,
 )
 from convert_tf.training.run import carry_out, only_run_in
 from convert_tf.training.state import newest_checkpoint
+from convert_tf.training.summaries import ranking_curve
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
+_DECIDES_ORDER = frozenset(
+    ("batch_size", "seed", "data", "train_examples", "first_train_example", "source_shares",
+     "shuffle_buffer", "utterances", "utterances_per_pair")
+)  # fmt: skip
 
 
 def train(
@@ -77,253 +81,283 @@ def train(
     (`processes.join_processes`) all do where one is told to end.
     """
     init_from = model_path(init_from) if init_from else None
-    processes = running_processes()
+    processes, folder = running_processes(), Path(output)
     with contextlib.ExitStack() as held:
         held.enter_context(leaving_at_once(processes))
         if not processes.is_first:  # process 0 prints for all
             held.enter_context(contextlib.redirect_stdout(io.StringIO()))
         with processes.together():
             set_seed(training.seed)
-            run = EncoderRun(
-                model,
-                training,
-                output=output,
-                vocabulary=vocabulary,
-                init_from=init_from,
-                processes=processes,
-            )
+            data = RunData(model, training, folder, vocabulary=vocabulary, init_from=init_from)
             devices = spread_over_devices(
                 processes, batch_size=training.micro_batch or training.batch_size
             )
             held.enter_context(devices)
             if processes.is_first:
-                held.enter_context(only_run_in(run.folder))
+                held.enter_context(only_run_in(folder))
+        precision = agreed_precision(processes, training.precision)
+        with processes.together():
+            run = make_run(data, training, folder, precision=precision, processes=processes)
         return carry_out(run)
 
 
-class EncoderRun(RunKind[ResponseRanking]):
-    """The run of a dual encoder; see `train` for its arguments."""
+class RunData:
+    """What a run reads: examples, vectors of teachers, and the model that fits its vocabulary.
 
-    config: EncoderTraining
-    decides_order = frozenset(
-        ("batch_size", "seed", "data", "train_examples", "first_train_example",
-         "source_shares", "shuffle_buffer", "utterances", "utterances_per_pair")
-    )  # fmt: skip
+    Args:
+      folder: the run's folder.
+      others: as of `train`.
+    """
 
     def __init__(
         self,
         model: ModelConfig | None,
         config: EncoderTraining,
+        folder: Path,
         *,
-        output: str,
         vocabulary: str | None,
         init_from: str | None,
-        processes: Processes,
     ):
         if config.start_from_teacher and init_from is not None:
             raise ValueError(
                 "The subword table starts from a checkpoint or from the teacher. Received: "
                 f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
             )
-        folder, self.model_config = open_data(config.data, vocabulary, model, init_from)
-        if config.history_only and newest_checkpoint(Path(output)) is None:
-            _check_start_of_history(init_from, self.model_config)
-        if config.row_tokens < self.model_config.max_tokens:
+        self.source, self.model = open_data(config.data, vocabulary, model, init_from)
+        if config.history_only and newest_checkpoint(folder) is None:
+            _check_start_of_history(init_from, self.model)
+        if config.row_tokens < self.model.max_tokens:
             raise ValueError(
                 "A packed row must hold the longest text. Received: row_tokens "
-                f"{config.row_tokens}, max_tokens {self.model_config.max_tokens}. Raise "
-                "--row_tokens."
+                f"{config.row_tokens}, max_tokens {self.model.max_tokens}. Raise --row_tokens."
             )
-        super().__init__(
-            output,
-            config,
-            {"model": self.model_config, "train": config},
-            vocabulary=folder.vocabulary,
-            tokenizer=folder.tokenizer_name,
-            processes=processes,
-        )
         self.init_from = init_from
-        self.similarity_map: Any = None
-        self.learning_rate = learning_rate_schedule(config)
-        self.examples = open_splits(folder, self.model_config, config)
+        self.examples = open_splits(self.source, self.model, config)
         examples = self.examples["train"]
-        self.unknown_share = unknown_share(examples, folder.vocab_size)
-        warn_of_unknown(self.unknown_share, folder.vocabulary, f"the texts of {config.data}")
-        self.padding_id = examples.padding_id
+        self.unknown_share = unknown_share(examples, self.source.vocab_size)
+        warn_of_unknown(self.unknown_share, self.source.vocabulary, f"the texts of {config.data}")
         self.trained_on = trained_examples(examples, config)
         self.negatives = open_negatives(examples, config)
         self.distilled = DistillationData(
-            folder, examples, self.trained_on, model=self.model_config, config=config
+            self.source, examples, self.trained_on, model=self.model, config=config
         )
 
-    def changes_of_model(self, checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
-        return checkpoint.load_config(checkpoint_folder).differences(self.model_config)
-
-    def facts_to_agree_on(self, resume_from: Path | None) -> Any:
-        sizes = {split: opened.num_examples for split, opened in self.examples.items()}
-        initial = _checksums(self.init_from) if self.init_from and resume_from is None else []
-        # Hosts may have the data at different places.
-        config = dataclasses.replace(self.config, data="")
-        return self.model_config, config, sizes, self.trained_on.num_examples, initial
-
-    def make_model(self) -> ResponseRanking:
-        config = self.config
-        encoder = DualEncoder(
-            self.model_config,
-            embedding_dropout=config.embedding_dropout,
-            attention_dropout=config.attention_dropout,
-            dtype=self.precision,
-        )
-        sizes = count_parameters(encoder)
-        if config.history_only:
-            encoder.freeze_all_but_history()
-        print(
-            f"precision {self.precision} (backend {keras.backend.backend()}); "
-            f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
-            "network parameters"
-        )
-        of_data = config.group(DATA)
-        self.facts = {
-            "precision": self.precision,
-            "parameters": sizes,
-            "train": {name: v for name, v in config.to_dict().items() if name not in of_data},
-            "data": of_data,
-            "unknown_tokens": round(self.unknown_share, 4),
-        }
-        teacher_dim = 0
+    def facts(self) -> dict[str, Any]:
+        """What checkpoints say of the data."""
+        facts: dict[str, Any] = {"unknown_tokens": round(self.unknown_share, 4)}
         if self.distilled.targets is not None:
-            self.facts["teacher"] = self.distilled.targets.vectors.teacher
-            teacher_dim = self.distilled.targets.vectors.dim
+            facts["teacher"] = self.distilled.targets.vectors.teacher
         if self.distilled.ranking is not None:
-            self.facts["ranking_teacher"] = self.distilled.ranking.teacher
+            facts["ranking_teacher"] = self.distilled.ranking.teacher
             if self.distilled.ranking.joined_sources:
-                self.facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
-        return make_ranking_model(
-            encoder, config, precision=self.precision, teacher_dim=teacher_dim
-        )
+                facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
+        return facts
 
-    def begin(self, model: ResponseRanking) -> None:
-        if self.init_from is not None:
-            self.facts["initial_weights"] = str(self.init_from)
-            checkpoint.load_initial_weights(model.encoder, self.init_from)
-            self._keep_similarity(checkpoint.training_facts(self.init_from), self.init_from)
-            if model.distillation:
-                self._start_projection(model, self.init_from)
-        if self.distilled.targets is not None and self.config.start_from_teacher:
-            rows = initial_rows(
-                self.distilled.targets.vectors.subwords,
-                self.model_config.embedding_dim,
-                seed=self.config.seed,
-            )
-            model.encoder.trunk.embedding.start_from(rows)
 
-    def resume(self, facts: dict[str, Any]) -> None:
-        if facts.get("initial_weights") is not None:
-            self.facts["initial_weights"] = facts["initial_weights"]
-        self._keep_similarity(facts, self.folder)
+def make_run(
+    data: RunData, config: EncoderTraining, folder: Path, *, precision: str, processes: Processes
+) -> Run:
+    """The run of a dual encoder, whose model has random weights until it starts."""
+    encoder = DualEncoder(
+        data.model,
+        embedding_dropout=config.embedding_dropout,
+        attention_dropout=config.attention_dropout,
+        dtype=precision,
+    )
+    sizes = count_parameters(encoder)
+    if config.history_only:
+        encoder.freeze_all_but_history()
+    print(
+        f"precision {precision} (backend {keras.backend.backend()}); "
+        f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
+        "network parameters"
+    )
+    targets = data.distilled.targets
+    teacher_dim = 0 if targets is None else targets.vectors.dim
+    model = make_ranking_model(encoder, config, precision=precision, teacher_dim=teacher_dim)
+    batches, eval_sets = make_batches(
+        data.examples,
+        data.trained_on,
+        config,
+        processes=processes,
+        teachers=data.distilled.columns,
+        negatives=data.negatives,
+        utterances=data.distilled.utterances,
+        precision=precision,
+    )
+    of_data = config.group(DATA)
+    trained_with = {name: v for name, v in config.to_dict().items() if name not in of_data}
+    facts = {
+        "precision": precision,
+        "parameters": sizes,
+        "train": trained_with,
+        "data": of_data,
+        **data.facts(),
+    }
+    similarity = _Similarity(data, config, model, facts, is_alone=processes.number == 1)
 
-    def open_batches(self) -> None:
-        self.batches, self.eval_sets = make_batches(
-            self.examples,
-            self.trained_on,
-            self.config,
-            processes=self.processes,
-            teachers=self.distilled.columns,
-            negatives=self.negatives,
-            utterances=self.distilled.utterances,
-            precision=self.precision,
-        )
+    def batches_from(step: int) -> Iterator[Batch]:
+        batches.skip_batches = step
+        return (Batch(inputs, config.batch_size) for inputs in batches)
 
-    def batches_from(self, step: int) -> Iterable[dict[str, Any]]:
-        self.batches.skip_batches = step
-        return self.batches
-
-    def count_step(self, logs: dict[str, Any]) -> int:
-        return self.config.batch_size
-
-    def evaluate(
-        self,
-        model: ResponseRanking,
-        step: int,
-        logs: dict[str, Any],
-        rows: list[dict[str, Any]],
-    ) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "pairs": step * self.config.batch_size,
-            "ranking_loss": logs.get("ranking_loss"),
-            "batch_accuracy": logs.get("batch_accuracy"),
-            **{n: v for n, v in logs.items() if n.endswith(("_ranking_loss", "_batch_accuracy"))},
-        }
-        for split, batches in self.eval_sets.items():
-            found = row[split] = evaluate_encoder(model.encoder, batches)
-            self.say(
-                f"step {step}  {split} R100@1 {100 * found['R100@1']:.2f} %  "
-                f"MRR {found['MRR']:.4f}  ({found['examples']} examples)"
-                + "".join(
-                    f"  {name.removesuffix('/R100@1')} {100 * value:.2f} %"
-                    for name, value in found.items()
-                    if name.endswith("/R100@1")
-                )
-            )
+    def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
+        row = {"pairs": step * config.batch_size, **_ranking_metrics(logs)}
+        for split, held_out in eval_sets.items():
+            row[split] = evaluate_encoder(encoder, held_out)
+            processes.say(f"step {step}  {split} {_line(row[split])}")
         return row
 
-    def score(self, row: dict[str, Any]) -> float | None:
-        first = next(iter(self.eval_sets), None)
+    def score(row: dict[str, Any]) -> float | None:
+        first = next(iter(eval_sets), None)
         return row[first]["R100@1"] if first in row else None
 
-    def beside_weights(self, model: ResponseRanking) -> dict[str, Any]:
-        written = {}
-        if self.similarity_map is not None:
-            written["similarity_map"] = self.similarity_map
-        if not model.distillation:
-            return written
-        kernel = ops.convert_to_numpy(model.teacher_projection.kernel)
-        written["teacher_projection"] = kernel
-        if self.processes.number == 1 and self.distilled.targets is not None:
-            written["similarity_map"] = self.distilled.targets.similarity_map(
-                model.encoder, kernel, row_tokens=self.config.row_tokens
-            )
-        return written
-
-    def curve(self, rows: list[dict[str, Any]]) -> bytes:
-        if self.config.history_only:  # the loss of the context alone does not change
+    def curve(rows: list[dict[str, Any]]) -> bytes:
+        if config.history_only:  # the loss of the context alone does not change
             rows = [{**row, "ranking_loss": row.get("both_ranking_loss")} for row in rows]
-        return ranking_curve(rows, list(self.eval_sets), _DRAWN)
+        return ranking_curve(rows, list(eval_sets), _DRAWN)
 
-    def _keep_similarity(self, facts: dict[str, Any], folder: str | Path) -> None:
-        """Takes the map to vectors for similarity over, where this run learns none.
+    def to_agree_on(resume_from: Path | None) -> Any:
+        numbers = {split: opened.num_examples for split, opened in data.examples.items()}
+        initial = _checksums(data.init_from) if data.init_from and resume_from is None else []
+        # Hosts may have the data at different places.
+        options = dataclasses.replace(config, data="")
+        return data.model, options, numbers, data.trained_on.num_examples, initial
+
+    def start(resumed: dict[str, Any] | None) -> None:
+        if resumed is not None:
+            if resumed.get("initial_weights") is not None:
+                facts["initial_weights"] = resumed["initial_weights"]
+            similarity.keep(resumed, folder)
+            return
+        if data.init_from is not None:
+            facts["initial_weights"] = str(data.init_from)
+            checkpoint.load_initial_weights(encoder, data.init_from)
+            similarity.keep(checkpoint.training_facts(data.init_from), data.init_from)
+            similarity.start_projection(data.init_from)
+        if targets is not None and config.start_from_teacher:
+            rows = initial_rows(
+                targets.vectors.subwords, data.model.embedding_dim, seed=config.seed
+            )
+            encoder.trunk.embedding.start_from(rows)
+
+    return Run(
+        folder=folder,
+        config=config,
+        options={"model": data.model, "train": config},
+        vocabulary=data.source.vocabulary,
+        tokenizer=data.source.tokenizer_name,
+        model=model,
+        facts=facts,
+        batches_from=batches_from,
+        evaluate=evaluate,
+        score=score,
+        curve=curve,
+        shown=shown_losses,
+        model_changes=lambda earlier: checkpoint.load_config(earlier).differences(data.model),
+        start=start,
+        to_save=similarity.to_save,
+        to_agree_on=to_agree_on,
+        decides_order=_DECIDES_ORDER,
+        padding_id=data.examples["train"].padding_id,
+        processes=processes,
+    )
+
+
+def shown_losses(logs: dict[str, float]) -> str:
+    """The losses in a line of progress: that of one objective, or those of each of several."""
+    ending = "_ranking_loss"
+    names = {name.removesuffix(ending): name for name in logs if name.endswith(ending)}
+    if not names:
+        return f"loss {logs['ranking_loss']:.4f}"
+    names = {"context": "ranking_loss", **names}
+    return "loss " + ", ".join(f"{name} {logs[key]:.4f}" for name, key in names.items())
+
+
+def _ranking_metrics(logs: dict[str, float]) -> dict[str, Any]:
+    """What a row says of training: loss and accuracy of each objective."""
+    first = {name: logs.get(name) for name in ("ranking_loss", "batch_accuracy")}
+    endings = ("_ranking_loss", "_batch_accuracy")
+    return {**first, **{name: value for name, value in logs.items() if name.endswith(endings)}}
+
+
+def _line(measured: dict[str, float]) -> str:
+    return (
+        f"R100@1 {100 * measured['R100@1']:.2f} %  "
+        f"MRR {measured['MRR']:.4f}  ({measured['examples']} examples)"
+        + "".join(
+            f"  {name.removesuffix('/R100@1')} {100 * value:.2f} %"
+            for name, value in measured.items()
+            if name.endswith("/R100@1")
+        )
+    )
+
+
+class _Similarity:
+    """The maps of a run from r to the teacher's vectors and to vectors for similarity."""
+
+    def __init__(
+        self,
+        data: RunData,
+        config: EncoderTraining,
+        model: ResponseRanking,
+        facts: dict[str, Any],
+        *,
+        is_alone: bool,
+    ):
+        self._targets = data.distilled.targets
+        self._config = config
+        self._model = model
+        self._facts = facts
+        self._is_alone = is_alone  # several processes fit no map: none computes with all variables
+        self._kept: Any = None
+
+    def keep(self, facts: dict[str, Any], folder: str | Path) -> None:
+        """Keep the map to vectors for similarity of an earlier model if this run trains none.
 
         Where r changes, what was measured of the map is not said of it any more.
         """
-        if self.config.distillation and self.processes.number == 1:
+        if self._config.distillation and self._is_alone:
             return
-        self.similarity_map = checkpoint.load_similarity_map(folder)
-        if self.config.history_only:
+        self._kept = checkpoint.load_similarity_map(folder)
+        if self._config.history_only:
             kept = ("teacher", "similarity")
-            self.facts |= {name: facts[name] for name in kept if name in facts}
+            self._facts.update({name: facts[name] for name in kept if name in facts})
 
-    def _start_projection(self, model: ResponseRanking, init_from: str) -> None:
-        """Has the map to the teacher's vectors start as that of the run that is gone on from.
+    def start_projection(self, init_from: str) -> None:
+        """Start the map to the teacher's vectors as that of the run that is continued.
 
-        A random one would undo, in the first steps, what that run has learnt. Where there is none,
-        as beside a module, one is fitted to some of the texts that are trained on.
+        A random one would undo in the first steps what that run has learnt. A module has none:
+        then one is fitted to some of the texts that are trained on.
         """
-        taught = self.distilled.targets
-        if taught is None:
+        if not self._model.distillation or self._targets is None:
             return
-        kernel = model.teacher_projection.kernel
-        known = checkpoint.load_teacher_projection(init_from, taught.vectors.teacher)
+        kernel = self._model.teacher_projection.kernel
+        known = checkpoint.load_teacher_projection(init_from, self._targets.vectors.teacher)
         if known is not None and known.shape == kernel.shape:
             kernel.assign(known)
             print(f"the map to the teacher's vectors starts as in {init_from}")
-        elif self.processes.number > 1:  # none of them computes with the variables of all
+        elif not self._is_alone:
             print(
                 f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
                 "processes fit none"
             )
         else:
-            kernel.assign(taught.projection(model.encoder, row_tokens=self.config.row_tokens))
+            row_tokens = self._config.row_tokens
+            kernel.assign(self._targets.projection(self._model.encoder, row_tokens=row_tokens))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
+
+    def to_save(self) -> dict[str, Any]:
+        """What is saved next to the best weights."""
+        saved = {} if self._kept is None else {"similarity_map": self._kept}
+        if not self._model.distillation:
+            return saved
+        kernel = ops.convert_to_numpy(self._model.teacher_projection.kernel)
+        saved["teacher_projection"] = kernel
+        if self._is_alone and self._targets is not None:
+            saved["similarity_map"] = self._targets.similarity_map(
+                self._model.encoder, kernel, row_tokens=self._config.row_tokens
+            )
+        return saved
 
 
 def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:

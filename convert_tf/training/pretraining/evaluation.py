@@ -9,38 +9,37 @@ from convert_tf.figures import picture
 from convert_tf.training.pretraining.objective import PretrainingObjective
 
 
-class Averages:
-    """Weighted means of what the steps report, of each objective over its own batches."""
+def trained_means(logs: dict[str, float]) -> dict[str, float]:
+    """The metrics of training, without those of an objective that had no batch yet.
 
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._weights: dict[str, float] = {}
-
-    def add(self, logs: dict[str, Any], batch: dict[str, np.ndarray]) -> None:
-        """Adds the metrics of the model on one batch."""
-        for name, value in logs.items():
-            objective = name.partition("_")[0]
-            if f"{objective}_weights" in batch:
-                weight = float(batch[f"{objective}_weights"].sum())
-                self._sums[name] = self._sums.get(name, 0.0) + weight * float(value)
-                self._weights[name] = self._weights.get(name, 0.0) + weight
-
-    def means(self) -> dict[str, float]:
-        return {
-            name: total / self._weights[name]
-            for name, total in self._sums.items()
-            if self._weights[name]
-        }
+    Args:
+      logs: means of the metrics of `PretrainingObjective`; a loss is 0 where nothing was counted.
+    """
+    return {
+        f"{objective}_{metric}": logs[f"{objective}_{metric}"]
+        for objective in ("masked", "next")
+        for metric in ("loss", "accuracy")
+        if logs.get(f"{objective}_loss")
+    }
 
 
 def evaluate_pretraining(
     model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Loss and accuracy of both objectives, with the names of the model's metrics."""
-    averages = Averages()
+    """Loss and accuracy of both objectives, with the names of the model's metrics.
+
+    Means over all masked tokens and all pairs.
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for batch in batches:
-        averages.add(model.test_on_batch(batch, return_dict=True), batch)
-    return averages.means()
+        for name, value in model.test_on_batch(batch, return_dict=True).items():
+            counted = batch.get(f"{name.partition('_')[0]}_weights")
+            if counted is not None:
+                weight = float(counted.sum())
+                sums[name] = sums.get(name, 0.0) + weight * float(value)
+                weights[name] = weights.get(name, 0.0) + weight
+    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
 
 
 @picture

@@ -3,13 +3,10 @@
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
 
-import collections
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
@@ -28,14 +25,21 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.training.encoder.sources import Folder, open_folder
-from convert_tf.training.kind import RunKind
-from convert_tf.training.optimizers import InverseSquareRoot
-from convert_tf.training.pretraining.evaluation import Averages, draw_curve, evaluate_pretraining
-from convert_tf.training.pretraining.objective import PretrainingObjective, make_pretraining
+from convert_tf.training.loop import Batch, Run
+from convert_tf.training.pretraining.evaluation import (
+    draw_curve,
+    evaluate_pretraining,
+    trained_means,
+)
+from convert_tf.training.pretraining.objective import make_pretraining
+from convert_tf.training.processes import ALONE
 from convert_tf.training.run import carry_out, only_run_in
 
 POSITION_KEY = "position"
 LOSSES = ("masked_loss", "next_loss")
+_DECIDES_ORDER = frozenset(
+    ("seed", "data", "shuffle_buffer", "batch_tokens", "max_tokens", "all_turns")
+)
 
 
 def pretrain(
@@ -67,7 +71,8 @@ def pretrain(
       FloatingPointError: the loss became NaN; the last checkpoint is kept.
       OSError: a file cannot be read or written.
     """
-    with only_run_in(Path(output)):
+    run_folder = Path(output)
+    with only_run_in(run_folder):
         set_seed(config.seed)
         precision = choose_precision(config.precision)
         if init_from is not None:
@@ -93,7 +98,7 @@ def pretrain(
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
             trunk_config = _trunk_config(folder, model, overrides or {})
             trunk = BertTrunk(trunk_config, dropout=config.dropout, dtype=precision)
-        return carry_out(PretrainingRun(trunk, folder, config, output=output))
+        return carry_out(make_run(trunk, folder, config, run_folder))
 
 
 def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> BertConfig:
@@ -113,115 +118,77 @@ def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> Bert
     )
 
 
-class PretrainingRun(RunKind[PretrainingObjective]):
+def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) -> Run:
     """The run of a trunk.
 
     The best weights are those of the lowest sum of both losses on the evaluation split.
 
     Args:
       trunk: with its initial weights.
-      folder: what is trained on.
+      data: what is trained on.
       config: how.
-      output: the run's folder.
+      folder: the run's folder.
     """
+    precision = trunk.dtype_policy.name
+    parameters = sum(math.prod(v.shape) for v in trunk.trainable_variables)
+    print(f"precision {precision}; {parameters / 1e6:.1f} M parameters in the trunk")
+    model = make_pretraining(trunk, config, precision=precision)
+    joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
+    if config.all_turns and not joins_turns:
+        print("token ids do not say where a turn ends: a context is its last turn")
 
-    config: Pretraining
-    run_file = "pretrain_config.json"
-    decides_order = frozenset(
-        ("seed", "data", "shuffle_buffer", "batch_tokens", "max_tokens", "all_turns")
+    def opened(split: str) -> Examples:
+        return data.open(split, max_tokens=config.max_tokens, joins_turns=joins_turns)
+
+    batches = PretrainingBatches(
+        opened("train"),
+        trunk.config,
+        shuffle_buffer=config.shuffle_buffer,
+        seed=config.seed,
+        batch_tokens=config.batch_tokens,
     )
-    unit = "tokens"
-    varies_in_width = True
+    eval_batches = evaluation_batches(
+        opened("dev"),
+        trunk.config,
+        max_examples=config.eval_examples,
+        batch_tokens=config.batch_tokens,
+    )
 
-    def __init__(self, trunk: BertTrunk, folder: Folder, config: Pretraining, *, output: str):
-        super().__init__(
-            output,
-            config,
-            {"model": trunk.config, "train": config},
-            vocabulary=folder.vocabulary,
-            tokenizer=folder.tokenizer_name,
-        )
-        self.trunk = trunk
-        self.data = folder
-        self.precision = trunk.dtype_policy.name
-        self.learning_rate = InverseSquareRoot(config.learning_rate, config.warmup_steps)
-        self.position = START
-        self.averages = Averages()
-        self.recent = Averages()  # since the last line of progress
-        # Batches that were made but not trained on yet, and the positions behind them.
-        self._ahead: collections.deque[tuple[dict[str, np.ndarray], Position]]
+    def start(resumed: dict[str, Any] | None) -> None:
+        batches.position = Position(*resumed[POSITION_KEY]) if resumed else START
 
-    def changes_of_model(self, folder: Path) -> dict[str, tuple[Any, Any]]:
-        before = BertConfig.from_json((folder / checkpoint.CONFIG_FILE).read_text())
-        return before.differences(self.trunk.config)
+    def batches_from(step: int) -> Iterator[Batch]:
+        for inputs, position in batches:
+            yield Batch(inputs, int(inputs["mask"].sum()), {POSITION_KEY: list(position)})
 
-    def make_model(self) -> PretrainingObjective:
-        parameters = sum(math.prod(v.shape) for v in self.trunk.trainable_variables)
-        print(f"precision {self.precision}; {parameters / 1e6:.1f} M parameters in the trunk")
-        self.facts = {"precision": self.precision, "parameters": parameters,
-                      "pretrain": self.config.to_dict()}  # fmt: skip
-        return make_pretraining(self.trunk, self.config, precision=self.precision)
+    def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
+        measured = evaluate_pretraining(model, eval_batches)
+        ALONE.say(f"step {step}  dev {_line(measured)}")
+        return {"train": trained_means(logs), "eval": measured}
 
-    def resume(self, facts: dict[str, Any]) -> None:
-        self.position = Position(*facts[POSITION_KEY])
+    def model_changes(checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
+        before = BertConfig.from_json((checkpoint_folder / checkpoint.CONFIG_FILE).read_text())
+        return before.differences(trunk.config)
 
-    def open_batches(self) -> None:
-        if self.config.all_turns and kind_of(self.config.data) is Kind.TOKEN_IDS:
-            print("token ids do not say where a turn ends: a context is its last turn")
-        config, bert = self.config, self.trunk.config
-        self.batches = PretrainingBatches(
-            self._open("train"),
-            bert,
-            shuffle_buffer=config.shuffle_buffer,
-            seed=config.seed,
-            batch_tokens=config.batch_tokens,
-        )
-        self.eval_batches = evaluation_batches(
-            self._open("dev"),
-            bert,
-            max_examples=config.eval_examples,
-            batch_tokens=config.batch_tokens,
-        )
-
-    def _open(self, split: str) -> Examples:
-        joins = self.config.all_turns and kind_of(self.config.data) is not Kind.TOKEN_IDS
-        return self.data.open(split, max_tokens=self.config.max_tokens, joins_turns=joins)
-
-    def batches_from(self, step: int) -> Iterator[dict[str, np.ndarray]]:
-        self._ahead = collections.deque()
-        self.batches.position = self.position
-        for batch, position in self.batches:
-            self._ahead.append((batch, position))
-            yield batch
-
-    def count_step(self, logs: dict[str, Any]) -> int:
-        batch, self.position = self._ahead.popleft()
-        self.facts[POSITION_KEY] = list(self.position)
-        for averages in (self.averages, self.recent):
-            averages.add(logs, batch)
-        return int(batch["mask"].sum())
-
-    def evaluate(
-        self,
-        model: PretrainingObjective,
-        step: int,
-        logs: dict[str, Any],
-        rows: list[dict[str, Any]],
-    ) -> dict[str, Any]:
-        trained, self.averages = self.averages.means(), Averages()
-        found = evaluate_pretraining(model, self.eval_batches)
-        self.say(f"step {step}  dev {_line(found)}")
-        return {"train": trained, "eval": found}
-
-    def score(self, row: dict[str, Any]) -> float:
-        return -sum(row["eval"].get(name, 0.0) for name in LOSSES)
-
-    def curve(self, rows: list[dict[str, Any]]) -> bytes:
-        return draw_curve(rows)
-
-    def shown(self, logs: dict[str, Any]) -> str:
-        means, self.recent = self.recent.means(), Averages()
-        return _line(means)
+    return Run(
+        folder=folder,
+        config=config,
+        options={"model": trunk.config, "train": config},
+        vocabulary=data.vocabulary,
+        tokenizer=data.tokenizer_name,
+        model=model,
+        facts={"precision": precision, "parameters": parameters, "pretrain": config.to_dict()},
+        batches_from=batches_from,
+        evaluate=evaluate,
+        score=lambda row: -sum(row["eval"].get(name, 0.0) for name in LOSSES),
+        curve=draw_curve,
+        shown=lambda logs: _line(trained_means(logs)),
+        model_changes=model_changes,
+        start=start,
+        run_file="pretrain_config.json",
+        decides_order=_DECIDES_ORDER,
+        unit="tokens",
+    )
 
 
 def _line(means: dict[str, float]) -> str:

@@ -37,6 +37,41 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(places, order, axis=1)
 
 
+def best_wrong(
+    scores: np.ndarray,
+    k: int,
+    *,
+    right: tuple[np.ndarray, np.ndarray],
+    skip_top: int = 0,
+    limits: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of the highest wrong scores of each row.
+
+    Args:
+      scores: as of `top_columns`; changed in place.
+      k: how many.
+      right: rows and columns of what is not wrong, int64 `[n]` each.
+      skip_top: how many of the highest wrong scores are left out.
+      limits: float32 `[rows]`, above which scores are left out; None keeps them.
+
+    Returns:
+      int64 `[rows, min(k, columns)]`, the highest first, and where they are wrong ones, bool of the
+      same shape: a row may have fewer.
+    """
+    scores[right] = -np.inf
+    if skip_top:
+        np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
+    if limits is not None:
+        np.copyto(scores, -np.inf, where=scores > limits[:, None])
+    best = top_columns(scores, k)
+    return best, np.take_along_axis(scores, best, axis=1) > -np.inf
+
+
+def padded_columns(columns: int) -> int:
+    """The least number of columns, not below `columns`, that `top_columns` takes."""
+    return -(-columns // _GROUP) * _GROUP
+
+
 def hard_negatives(
     contexts: np.ndarray,
     responses: np.ndarray,
@@ -72,7 +107,7 @@ def hard_negatives(
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
-    table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
+    table = np.zeros((padded_columns(len(columns)), dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")
     starts, stops = (
@@ -86,17 +121,19 @@ def hard_negatives(
         part = slice(start, min(start + rows, examples))
         own = np.arange(part.stop - start)
         scores = np.matmul(contexts[part], table.T, out=buffer[: len(own)])
-        limits = scores[own, column_of[part]]
+        limits = None
+        if margin is not None:
+            limits = scores[own, column_of[part]] + np.float32(margin)
         scores[:, len(columns) :] = -np.inf
         lengths = stops[part] - starts[part]
         right = column_of[by_context[joined_ranges(starts[part], lengths)]]
-        scores[np.repeat(own, lengths), right] = -np.inf
-        if skip_top:
-            np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
-        if margin is not None:
-            np.copyto(scores, -np.inf, where=scores > limits[:, None] + np.float32(margin))
-        best = top_columns(scores, negatives)
-        is_found = np.take_along_axis(scores, best, axis=1) > -np.inf
+        best, is_found = best_wrong(
+            scores,
+            negatives,
+            right=(np.repeat(own, lengths), right),
+            skip_top=skip_top,
+            limits=limits,
+        )
         numbers = columns[np.minimum(best, len(columns) - 1)]
         mined[part, : best.shape[1]] = np.where(is_found, numbers, -1)
         count(len(own))

@@ -6,35 +6,53 @@
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf.data.batches import PAIR
+from convert_tf.data.packing import join_texts
+from convert_tf.data.prefetch import in_order
 from convert_tf.data.teacher_vectors import (
     DTYPE,
     FACTS_FILE,
     FORMAT_VERSION,
     SUBWORDS_FILE,
     taught_names,
+    vectors_file,
 )
-from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
-from convert_tf.training.taught_split import TaughtSplit, write_split
-from convert_tf.training.teacher import Encode, JoinedTeachers
-from convert_tf.training.texts_to_teach import CHUNK, StoredTexts
+from convert_tf.training.teaching.teacher import Encode, JoinedTeachers, calls_at_once
+from convert_tf.training.teaching.texts import CHUNK, StoredTexts, first_places
 
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
-_WORK_VERSION = 4  # up to 3 texts came from the records, with capital letters
-# By which work goes on: how many examples are wanted may change.
-_OF_WORK = ("texts_sha256", "sources_sha256", "source_shares")
+_WORK_VERSION = 5  # up to 4 another number of examples could be wanted
+
+
+class TaughtSplit(NamedTuple):
+    """The examples of a split that get vectors.
+
+    Attributes:
+      examples: all of the split.
+      texts: reads their token ids.
+      numbers: int64 `[taught]`, rising.
+      is_alone: bool `[taught]`, whether the first of joined teachers is the teacher.
+      facts: of `teacher.json`.
+    """
+
+    examples: ArrayExamples
+    texts: StoredTexts
+    numbers: np.ndarray
+    is_alone: np.ndarray
+    facts: dict[str, Any]
 
 
 def write_teacher_vectors(
@@ -145,10 +163,7 @@ def _write(
         "version": _WORK_VERSION,
         "teacher": name,
         "dim": dim,
-        "splits": {
-            split: {name: own.facts[name] for name in _OF_WORK if name in own.facts}
-            for split, own in opened.items()
-        },
+        "splits": {split: own.facts for split, own in opened.items()},
         **options,
     }
     done = _read_done(work, settings, some, len(subwords))
@@ -164,7 +179,7 @@ def _write(
             write_file(work / _DONE_FILE, json.dumps(done))
 
         start = done["done"].get(split, 0)
-        write_split(split, own, work, of_side, dim=dim, start=start, note=note)
+        _write_split(split, own, work, of_side, dim=dim, start=start, note=note)
     facts = {
         "version": FORMAT_VERSION,
         "teacher": name,
@@ -237,3 +252,108 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
             vectors.append(np.asarray(encode(some), DTYPE))
             progress.add(len(some))
     return np.concatenate(vectors)
+
+
+def _write_split(
+    split: str,
+    own: TaughtSplit,
+    work: Path,
+    of_side: Mapping[str, Encode],
+    *,
+    dim: int,
+    start: int,
+    note: Callable[[int], None],
+) -> None:
+    """Writes the vectors of a split, zeros where an example gets none.
+
+    Args:
+      split: its name.
+      own: what gets vectors.
+      work: folder of the files; those that an earlier call began are in it.
+      of_side: what encodes texts, by the names of `taught_names`.
+      dim: width of the vectors.
+      start: how many of `own.numbers` an earlier call wrote.
+      note: is told how many of them are written, behind each chunk.
+    """
+    arrays = [
+        np.lib.format.open_memmap(
+            work / vectors_file(split, name),
+            mode="r+" if start else "w+",
+            dtype=DTYPE,
+            shape=(own.examples.num_examples, dim),
+        )
+        for name in taught_names(own.examples)
+    ]
+    if start < len(own.numbers):
+        _encode(own, arrays, of_side, dim=dim, start=start, note=note)
+
+
+def _encode(
+    own: TaughtSplit,
+    arrays: list[np.memmap],
+    of_side: Mapping[str, Encode],
+    *,
+    dim: int,
+    start: int,
+    note: Callable[[int], None],
+) -> None:
+    wanted, names = len(own.numbers), taught_names(own.examples)
+    width = len(names)
+    is_one = len({id(of_side[name]) for name in names}) == 1
+    first_of = first_places(own.examples, names, own.numbers, own.is_alone, across_columns=is_one)
+    # By which of a side's teachers, all joined or the first alone, and of which side.
+    encoders = np.repeat(own.is_alone, width) * width
+    if not is_one:
+        encoders += np.tile(np.arange(width), wanted)
+
+    def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
+        """The places of a chunk whose texts come for the first time, and the texts' vectors."""
+        places = np.arange(width * chunk.start, width * chunk.stop)
+        new = places[first_of[places] == places]
+        rows = own.numbers[chunk.start : chunk.stop]
+        ids = join_texts([own.examples.texts(name, rows) for name in names])
+        texts = own.texts(ids)
+        vectors = np.empty((len(new), dim), DTYPE)
+        # All of one teacher at once: the more texts, the more of them have like lengths.
+        for encoder in np.unique(encoders[new]).tolist():
+            some = encoders[new] == encoder
+            vectors[some] = _encoded(
+                of_side[names[encoder % width]],
+                [
+                    texts[i % width * len(chunk) + i // width - chunk.start]
+                    for i in new[some].tolist()
+                ],
+                first_alone=encoder >= width,
+                dim=dim,
+            )
+        return chunk, new, vectors
+
+    left = first_of[width * start :] >= np.arange(width * start, width * wanted)
+    chunks = (range(i, min(i + CHUNK, wanted)) for i in range(start, wanted, CHUNK))
+    with Progress("different texts", total=int(left.sum())) as progress:
+        for chunk, new, vectors in in_order(encoded, chunks, at_once=calls_at_once()):
+            for kind, array in enumerate(arrays):
+                is_kind = new % width == kind
+                array[own.numbers[new[is_kind] // width]] = vectors[is_kind]
+            places = np.arange(width * chunk.start, width * chunk.stop)
+            first = first_of[places]
+            for kind, array in enumerate(arrays):
+                for first_kind, other in enumerate(arrays):
+                    known = (
+                        (first < places) & (places % width == kind) & (first % width == first_kind)
+                    )
+                    rows = own.numbers[places[known] // width]
+                    array[rows] = other[own.numbers[first[known] // width]]
+            for array in arrays:
+                array.flush()
+            progress.add(len(new))
+            note(chunk.stop)
+
+
+def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:
+    """A teacher's vectors `[texts, dim]`, or those of the first of its teachers and then zeros."""
+    if not first_alone:
+        return np.asarray(teacher(texts))
+    assert isinstance(teacher, JoinedTeachers)
+    vectors = np.asarray(teacher.teachers[0](texts))
+    return np.pad(vectors, ((0, 0), (0, dim - vectors.shape[1])))

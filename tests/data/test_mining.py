@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from convert_tf.data import mining
+from convert_tf.data.mining import hard_negatives, top_columns
 from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
 from convert_tf.data.packing import TokenIds
-from convert_tf.training import negative_search
-from convert_tf.training.negative_search import hard_negatives, top_columns
 
 
 def encodings(count, dim, seed):
@@ -38,7 +38,7 @@ def naive_negatives(contexts, responses, context_groups, response_groups, k, ski
 @pytest.mark.parametrize("count", [40, 1500])  # the second is searched group by group
 @pytest.mark.parametrize(("k", "skip", "margin"), [(2, 0, None), (2, 3, None), (2, 3, -0.6)])
 def test_search_finds_what_a_naive_loop_finds(monkeypatch, count, k, skip, margin):
-    monkeypatch.setattr(negative_search, "_SCORE_BYTES", 4 * 800 * 11)  # several parts
+    monkeypatch.setattr(mining, "_SCORE_BYTES", 4 * 800 * 11)  # several parts
     random = np.random.default_rng(0)
     context_groups = first_of_equal(random.integers(0, count // 2, count))
     response_groups = first_of_equal(random.integers(0, 2 * count // 3, count))

@@ -11,7 +11,6 @@ import functools
 import itertools
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +20,9 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
-from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
+from convert_tf.checkpoints.rounded import rounded_arrays
 from convert_tf.data.batches import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.extras import needs
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.json_text import json_file
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 # Texts to float `[texts, dim]`, of length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
-# In place of the weights of a model, those of `save_rounded_teacher`.
+# Weights in 8 bits, in place of a model's own; `hub_modules/recipes/rounded.py` writes them.
 ROUNDED_WEIGHTS = "model.8bit.npz"
 MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
 # Of a batch, with its padding.
@@ -196,37 +194,6 @@ class Teacher:
             outputs = self._model(input_ids=inputs, attention_mask=attended.long())[0]
             sums = torch.sum(outputs.float() * attended[..., None], dim=1)
             return torch.nn.functional.normalize(sums).half()
-
-
-def save_rounded_teacher(name: str, output: str | os.PathLike[str]) -> None:
-    """Write a model of sentence-transformers with its matrices in 8 bits, for `Teacher` alone.
-
-    For a machine that cannot download it: all-mpnet-base-v2 takes 105 MB instead of 418. Unlike in
-    dynamic 8 bits, what it computes stays in floats; mean cosines to the vectors of the exact
-    weights are in docs/training.md.
-
-    Args:
-      name: as of `package_folder`.
-      output: folder to write.
-
-    Raises:
-      ValueError: as of `Teacher`, or `output` exists.
-    """
-    folder, target = package_folder(name), Path(output)
-    with needs("teach", "A teacher"):
-        from transformers import AutoModel
-
-    if target.exists():
-        raise ValueError(f"{str(output)!r} already exists. Choose another folder, or remove it.")
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "1_Pooling").mkdir(parents=True)
-    for file in ("modules.json", "config.json", "tokenizer.json", "1_Pooling/config.json"):
-        shutil.copyfile(folder / file, partial / file)
-    weights = AutoModel.from_pretrained(folder).state_dict()
-    arrays = {name: own.float().numpy() for name, own in weights.items()}
-    (partial / ROUNDED_WEIGHTS).write_bytes(rounded_archive(arrays))
-    partial.rename(target)
 
 
 class JoinedTeachers:

@@ -1,0 +1,117 @@
+"""What a run shows while it trains: `curve.png`, and summaries for TensorBoard."""
+
+import io
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from convert_tf.extras import MissingLibraryError, needs
+from convert_tf.figures import GREY, picture
+from convert_tf.storage.files import FileWriteError
+
+
+class EventFile:
+    """One event file of TensorBoard. An event is in it whole or not at all.
+
+    Args:
+      log_dir: its folder, which is made.
+
+    Raises:
+      MissingLibraryError: there is no tensorboard.
+      FileWriteError: here and in `scalars`, the file could not be written.
+    """
+
+    def __init__(self, log_dir: str):
+        with needs("plots", "Writing summaries for TensorBoard"):
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._new_event = event_pb2.Event
+        self._new_summary = summary_pb2.Summary
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._path = os.path.join(log_dir, name)
+        # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
+        self._record = io.BytesIO()
+        self._records = RecordWriter(self._record)
+        try:
+            os.makedirs(log_dir, exist_ok=True)
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
+        except OSError as error:
+            raise FileWriteError(error.errno, error.strerror, self._path) from error
+        self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def scalars(self, step: int, values: dict[str, Any]) -> None:
+        """Writes one number for each name."""
+        summary = self._new_summary()
+        for name, value in values.items():
+            summary.value.add(tag=name, simple_value=float(value))
+        self._write(self._new_event(wall_time=time.time(), step=step, summary=summary))
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+    def _write(self, event: Any) -> None:
+        self._record.seek(0)
+        self._record.truncate()
+        self._records.write(event.SerializeToString())
+        content = self._record.getvalue()
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(content)
+            if written < len(content):  # the system says why when asked for the rest
+                self._file.write(content[written:])
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), size)
+            raise FileWriteError(error.errno, error.strerror, self._path) from error
+
+
+def opened_summaries(log_dir: Path) -> EventFile | None:
+    """A new event file in `log_dir`; without tensorboard it says so, and there is none."""
+    try:
+        return EventFile(str(log_dir))
+    except MissingLibraryError as error:
+        print(f"no summaries are written to {log_dir}: {error}")
+        return None
+
+
+@picture
+def ranking_curve(rows: list[dict[str, Any]], splits: Sequence[str], names: Sequence[str]) -> Any:
+    """Loss and recall over pairs seen.
+
+    Args:
+      rows: rows of `metrics.jsonl`.
+      splits: which splits' recall is drawn.
+      names: which of their metrics.
+
+    Returns:
+      A figure, which `picture` makes a PNG.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    recall_axis = figure.add_subplot()
+    loss_axis = recall_axis.twinx()
+    for split in splits:
+        for name in names:
+            points = [(r["pairs"], 100 * r[split][name]) for r in rows if name in r.get(split, ())]
+            if points:
+                recall_axis.plot(
+                    *zip(*points, strict=True), marker="o", clip_on=False, label=f"{split} {name}"
+                )
+    losses = [(r["pairs"], r["ranking_loss"]) for r in rows if r["ranking_loss"] is not None]
+    if losses:
+        loss_axis.plot(*zip(*losses, strict=True), color=GREY, ls="--", label="training loss")
+    recall_axis.set_xlabel("pairs seen")
+    recall_axis.set_ylabel("recall, %")
+    recall_axis.set_ylim(bottom=0)
+    loss_axis.set_ylabel("ranking loss since the last point, nats per pair")
+    recall_axis.grid()
+    loss_axis.spines["right"].set_visible(True)
+    figure.legend(
+        handles=[*recall_axis.lines, *loss_axis.lines], loc="outside upper center", ncols=3
+    )
+    return figure

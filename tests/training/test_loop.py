@@ -1,0 +1,358 @@
+"""What all kinds of runs have in common, shown on a model of two weights."""
+
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import threading
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.commands import ROOT
+from support.processes import results_on_jax
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import EncoderTraining
+from convert_tf.training import loop, state
+from convert_tf.training.loop import METRICS_FILE, Batch, NonFiniteError, Run
+from convert_tf.training.objective import Objective
+from convert_tf.training.optimizers import (
+    compile_with,
+    current_learning_rate,
+    decaying_on_plateau,
+)
+from convert_tf.training.run import LOCK_FILE, carry_out, only_run_in
+from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
+
+pytestmark = pytest.mark.traced
+
+CONFIG = EncoderTraining(
+    steps=8, batch_size=4, learning_rate=0.1, eval_every=4, checkpoint_every=4, data="lines"
+)
+
+
+class Line(keras.Model):
+    """`w x + b`, with dropout, so that a resumed run has to go on with its seeds."""
+
+    config = ModelConfig(vocab_size=1)
+
+    def __init__(self, rate=0.2):
+        super().__init__()
+        self.slope, self.offset = (self.add_weight(shape=(), name=name) for name in "wb")
+        self.slope.assign(0.5)
+        self.offset.assign(0.0)
+        self.dropout = keras.layers.Dropout(rate, seed=1)
+        self.built = True
+
+    def call(self, x, training=False):
+        return self.dropout(ops.convert_to_tensor(x), training=training) * self.slope + self.offset
+
+
+class Fit(Objective):
+    def __init__(self, rate):
+        super().__init__(Line(rate))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        if training:
+            self.steps_done.assign(self.steps_done + 1)
+        return self.encoder(inputs["x"], training=training)
+
+    def compute_loss(self, x, y=None, y_pred=None, *_):
+        return ops.mean(ops.square(y_pred - x["y"]))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return self.get_metrics_result()
+
+
+def batches_from(step):
+    while True:
+        x = np.random.default_rng(step).standard_normal(4).astype(np.float32)
+        step += 1
+        yield Batch({"x": x, "y": 2 * x + 1}, 4, {"drawn": step})
+
+
+def make_run(folder, *, dropout=0.2, **changes):
+    """A run on points of a line; `changes` are options of training or fields of the run."""
+    fields = {f.name for f in dataclasses.fields(Run)}
+    options = {name: value for name, value in changes.items() if name not in fields}
+    config = dataclasses.replace(CONFIG, **options)
+    model = Fit(dropout)
+    optimizer = decaying_on_plateau(keras.optimizers.Adam)(config.learning_rate)
+    compile_with(model, optimizer)
+    vocabulary = folder.parent / "vocab.txt"
+    vocabulary.write_text("a\n")
+
+    def evaluate(step, logs, rows):
+        error = float((model.encoder.slope - 2.0) ** 2)
+        if rows and error >= rows[-1]["dev"]["error"]:
+            optimizer.decay(0.5)
+        return {**logs, "dev": {"error": error}}
+
+    run = Run(
+        folder=folder,
+        config=config,
+        options={"train": config},
+        vocabulary=vocabulary,
+        tokenizer="subword",
+        model=model,
+        facts={},
+        batches_from=batches_from,
+        evaluate=evaluate,
+        score=lambda row: -row["dev"]["error"],
+        curve=lambda rows: b"PNG",
+        shown=lambda logs: f"loss {logs['loss']:.4f}",
+        model_changes=lambda earlier: {},
+    )
+    return dataclasses.replace(run, **{n: v for n, v in changes.items() if n in fields})
+
+
+def carried_out(folder, **changes):
+    with only_run_in(folder):
+        return carry_out(make_run(folder, **changes))
+
+
+def weights(folder):
+    line = Line()
+    checkpoint.load_weights(line, folder)
+    return [float(v) for v in line.trainable_variables]
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+
+
+def saved_steps(folder):
+    return [int(path.name[5:]) for path in saved_checkpoints(folder)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return carried_out(tmp_path_factory.mktemp("runs") / "finished")
+
+
+def test_a_run_leaves_everything_it_promises(finished):
+    rows = rows_of(finished)
+    assert [row["step"] for row in rows] == [0, 4, 8]
+    assert rows[2]["loss"] < rows[1]["loss"]
+    assert saved_steps(finished) == [8, 4]
+    assert weights(finished) == weights(saved_checkpoints(finished)[0])  # the last are the best
+    facts = checkpoint.training_facts(finished)
+    assert facts["evaluation"]["dev"] == rows[2]["dev"]
+    assert facts["drawn"] == 8
+    assert facts["time"]["seconds"] > 0
+    assert (finished / "curve.png").read_bytes() == b"PNG"
+    assert list((finished / "logs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluated", "saved"),
+    [
+        ({"eval_every": 2}, [0, 2, 4, 6, 8], [8, 4]),
+        ({"checkpoint_every": 3}, [0, 4, 8], [8, 6]),
+        ({"keep_checkpoints": 1}, [0, 4, 8], [8]),
+        ({"steps": 6}, [0, 4, 6], [6, 4]),
+    ],
+)
+def test_intervals_and_kept_checkpoints(tmp_path, changes, evaluated, saved):
+    folder = carried_out(tmp_path / "run", **changes)
+    assert [row["step"] for row in rows_of(folder)] == evaluated
+    assert saved_steps(folder) == saved
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(finished, tmp_path):
+    told = []
+    folder = shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(saved_checkpoints(folder)[0])
+    carried_out(folder, start=told.append)
+    assert told[0]["drawn"] == 4
+    assert weights(folder) == weights(finished)
+    known = ("step", "loss", "dev")
+    assert [[row.get(n) for n in known] for row in rows_of(folder)] == [
+        [row.get(n) for n in known] for row in rows_of(finished)
+    ]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    newest, before = saved_checkpoints(folder)
+    content = bytearray((newest / checkpoint.WEIGHTS_FILE).read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / checkpoint.WEIGHTS_FILE).write_bytes(content)
+    assert newest_checkpoint(folder) == before
+    assert "step-00000008 is damaged: model.weights.h5 not as written" in capsys.readouterr().err
+    carried_out(folder)
+    assert newest_checkpoint(folder) == newest
+    assert weights(folder) == weights(finished)
+    for kept in (newest, before):
+        (kept / STATE_FILE).unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to begin"):
+        carried_out(folder)
+
+
+def test_a_finished_run_does_nothing_more(finished, capsys):
+    before = (finished / METRICS_FILE).read_text()
+    carried_out(finished)
+    assert "nothing to do: the run has its 8 steps" in capsys.readouterr().out
+    assert (finished / METRICS_FILE).read_text() == before
+
+
+def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
+    """From a step between those of its intervals, too."""
+    folder = carried_out(tmp_path / "run", steps=2)
+    carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5,
+                decides_order=frozenset(["batch_size"]))  # fmt: skip
+    said = capsys.readouterr()
+    assert "resuming with another steps: 2 → 9" in said.out
+    assert "these decide the order" in said.out
+    assert f"resuming at step 2 from {folder}" in said.out
+    assert "step 9/9  loss" in said.err
+    assert [row["step"] for row in rows_of(folder)] == [0, 2, 4, 8, 9]
+    assert saved_steps(folder) == [9, 8, 4, 2]
+
+
+def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
+    with pytest.raises(checkpoint.CheckpointError, match=r"keep its model.*\n  width: 1 → 2\n"):
+        carried_out(finished, model_changes=lambda earlier: {"width": (1, 2)})
+    other = tmp_path / "vocab.txt"
+    other.write_text("b\n")
+    with pytest.raises(checkpoint.CheckpointError, match="must keep its vocabulary"):
+        carried_out(finished, vocabulary=other)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [("loss", r"a loss of nan at step 3\b"), ("weight", r"a value that is no number in .* step 4")],
+)
+def test_numbers_that_are_not_finite_end_a_run(broken, message, tmp_path, monkeypatch):
+    """Weights are looked at before they are saved, at step 4; the loss at every step."""
+    train_step = Fit.train_step
+
+    def broken_step(model, data):
+        logs = train_step(model, data)
+        is_due = ops.equal(model.steps_done, 3 if broken == "loss" else 4)
+        nan = ops.where(is_due, float("nan"), 0.0)
+        if broken == "loss":
+            return {**logs, "loss": logs["loss"] + nan}
+        model.encoder.offset.assign(model.encoder.offset + nan)
+        return logs
+
+    monkeypatch.setattr(Fit, "train_step", broken_step)
+    with pytest.raises(NonFiniteError, match=message):
+        carried_out(tmp_path / "run", checkpoint_every=2)
+    assert saved_steps(tmp_path / "run") == [2]
+
+
+def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys):
+    count = loop._Steps.count
+
+    def told_at_step_3(steps, batch, logs):
+        count(steps, batch, logs)
+        if steps.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Steps, "count", told_at_step_3)
+        folder = carried_out(tmp_path / "run")
+    assert "told to end: saved step 3" in capsys.readouterr().err
+    assert saved_steps(folder) == [3]
+    carried_out(folder)
+    assert [row["step"] for row in rows_of(folder)] == [0, 4, 8]
+
+
+def test_what_goes_wrong_with_a_batch_is_raised_and_the_thread_ends(tmp_path):
+    def broken(step):
+        yield next(batches_from(step))
+        raise ValueError("the data are damaged")
+
+    with pytest.raises(ValueError, match="the data are damaged"):
+        carried_out(tmp_path / "run", batches_from=broken)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, monkeypatch):
+    folder = carried_out(tmp_path / "run", steps=4)
+
+    def no_space(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state.np, "savez", no_space)
+    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
+        carried_out(folder)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000004"]
+
+
+def test_a_truncated_state_is_refused(finished, tmp_path):
+    newest = shutil.copytree(saved_checkpoints(finished)[0], tmp_path / "step-00000008")
+    content = (newest / STATE_FILE).read_bytes()
+    (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
+    with pytest.raises(checkpoint.CheckpointError, match=r"must be whole.*Remove its folder"):
+        state.load_training_state(newest, make_run(tmp_path / "run").model)
+
+
+def test_a_folder_is_held_by_one_run(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with open(folder / LOCK_FILE, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another process is training"):
+            carried_out(folder)
+    assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
+
+
+def test_summaries_hold_the_curves_of_a_resumed_run(tmp_path, monkeypatch):
+    """The learning rate is that of the steps, with the factor that the optimizer has."""
+    monkeypatch.setattr(loop, "STEPS_BETWEEN_SUMMARIES", 2)
+    # The slope overshoots 2, so that an evaluation is worse than the one before it.
+    changes = {"learning_rate": 2.0, "eval_every": 2}
+    folder = carried_out(tmp_path / "run", steps=4, **changes)
+    carried_out(folder, **changes)
+    board = EventAccumulator(str(folder / "logs")).Reload()
+    shown = {name: {e.step: e.value for e in board.Scalars(name)}
+             for name in board.Tags()["scalars"]}  # fmt: skip
+    for name in ("loss", "pairs_per_second", "learning_rate"):
+        assert [*shown[name]] == [2, 4, 6, 8]
+    rows = rows_of(folder)
+    assert [*shown["dev/error"].values()] == pytest.approx([row["dev"]["error"] for row in rows])
+    rate, expected = 2.0, {}
+    for row, before in zip(rows[1:], rows, strict=False):
+        expected[row["step"]] = rate  # of the step before the evaluation
+        rate *= 0.5 if row["dev"]["error"] >= before["dev"]["error"] else 1.0
+    assert shown["learning_rate"] == pytest.approx(expected)
+    assert rate < 2.0
+
+
+def results(folder):
+    """Losses, weights and last rate of a run that stops half way.
+
+    Without dropout, which each backend draws in its own way.
+    """
+    carried_out(folder, steps=4, dropout=0.0, eval_every=2)
+    with only_run_in(folder):
+        carry_out(run := make_run(folder, dropout=0.0, eval_every=2))
+    losses = [row["loss"] for row in rows_of(folder)[1:]]
+    return np.array([*losses, *weights(folder), current_learning_rate(run.model.optimizer)])
+
+
+_JAX = f"""
+import sys
+from pathlib import Path
+sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tests/training")!r}]
+import numpy as np
+from test_loop import results
+folder = Path(sys.argv[1])
+np.savez(folder / "jax.npz", results=results(folder / "run"))
+"""
+
+
+@pytest.mark.slow
+def test_jax_takes_the_same_steps(tmp_path):
+    on_jax = results_on_jax(_JAX, tmp_path)["results"]
+    np.testing.assert_allclose(on_jax, results(tmp_path / "tensorflow"), rtol=1e-5)
