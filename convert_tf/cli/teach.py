@@ -34,7 +34,7 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, same
 
-INTERRUPTED = "interrupted; the same command goes on where it was"
+INTERRUPTED = "interrupted; run the same command again to continue"
 
 
 def define_flags(define: Define) -> None:

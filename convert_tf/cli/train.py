@@ -38,7 +38,7 @@ from convert_tf.config.head import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
 
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields that come from the vocabulary, not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator")

@@ -148,7 +148,7 @@ def test_interrupts(monkeypatch, capsys):
 
     monkeypatch.setattr(train, "run", interrupt)
     assert main(["train", "--output=x"], program="train.py") == 1
-    assert "train.py: interrupted; the same command goes on" in capsys.readouterr().err
+    assert "train.py: interrupted; run the same command again" in capsys.readouterr().err
 
 
 def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):
