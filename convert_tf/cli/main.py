@@ -50,7 +50,6 @@ COMMANDS = {
     "intent evaluate": "evaluate an intent classifier and show which intents it confuses",
     "intent predict": "the intents of the lines of a file",
     "intent export": "a classifier with its encoder as one file for the light runtime",
-    "intent benchmark": "compares encoders and heads on few examples of each intent",
 }
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)

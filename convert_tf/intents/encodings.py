@@ -1,6 +1,5 @@
 """Encodings for intents: of one encoder or several, each text encoded once."""
 
-import io
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,8 +13,6 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage import checksums
-from convert_tf.storage.arrays import load_arrays
-from convert_tf.storage.files import write_file
 
 MAX_TEXTS = 50_000  # whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
@@ -150,28 +147,6 @@ class IntentEncodings:
         other = IntentEncodings(self._encoders, kind=kind)
         other._encoders, other._lock = self._encoders, self._lock
         return other
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes all that is kept to an `.npz` file."""
-        texts, vectors = self._kept.kept()
-        file = io.BytesIO()
-        np.savez(file, texts=np.array(texts), vectors=vectors)
-        write_file(path, file.getvalue())
-
-    def read(self, path: str | os.PathLike[str]) -> None:
-        """Adds what `write` wrote: of the same encoder.
-
-        Raises:
-          ValueError: the file is damaged.
-        """
-        try:
-            file = load_arrays(path)
-            self._kept.add(file["texts"].tolist(), file["vectors"])
-        except (OSError, ValueError, KeyError) as error:
-            raise ValueError(
-                "Encodings are kept in a file that the benchmark wrote. Received: "
-                f"{os.fspath(path)!r} ({error}). Remove it."
-            ) from error
 
 
 def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`convert-tf intent`: train, evaluate, predict, benchmark and their messages."""
+"""`convert-tf intent`: train, evaluate, predict and their messages."""
 
 import io
 import json
@@ -11,14 +11,6 @@ from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, write_csv
 
 import convert_tf.encoding.sentence_encoder
-from convert_tf.intents.benchmark import (
-    BenchmarkData,
-    Regime,
-    encoder_row,
-    run_benchmark,
-    tfidf_row,
-)
-from convert_tf.intents.benchmark_report import benchmark_table, merged, write_benchmark
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
@@ -42,7 +34,6 @@ def files(tmp_path, monkeypatch):
         (tmp_path / name / "variables" / "v").write_text(name)
     write_csv(tmp_path / "train.csv")
     write_csv(tmp_path / "test.csv", [*TEXTS, *OUTSIDE], [*LABELS, "oos", "oos", "oos"])
-    write_csv(tmp_path / "rare.csv", ["a text"], ["rare"])
     return tmp_path
 
 
@@ -152,19 +143,11 @@ def test_notes_go_to_standard_error(files, capsys):
         (["train", "--data=D", "--output=O", "--encoder=D", "--serving_module=N"], "the folder of"),
         (["evaluate", "--model=N", "--data=D"], "intent model is a folder"),
         (["predict", "--model=N"], "intent model is a folder"),
-        (["benchmark", "--train=D", "--test=D", "--shots=x,1"], "Received: x"),
-        (["benchmark", "--train=D", "--test=D", "--shots_file=1"], "NAME=FILE"),
-        (["benchmark", "--train=D", "--test=D", "--shots_file=7=D"], "Received: 7"),
-        (["benchmark", "--train=D", "--test=D", "--heads=tree"], "Received: tree"),
-        (["benchmark", "--train=D", "--test=D"], "There must be a row"),
-        (["benchmark", "--train=D", "--test=D", "--vectors=v=D"], "texts and vectors"),
-        (["benchmark", "--train=D", "--test=D", "--tfidf", "--shots=5"], "5 examples to draw"),
-        (["benchmark", "--train=D", "--test=R", "--tfidf"], "'rare' in --test alone"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_commands_say_what_is_wrong(files, arguments, message):
-    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing", "R": "rare.csv"}
+    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing"}
     parts = [argument.rpartition("=") for argument in arguments]
     called = [a + b + str(files / names[c]) if c in names else a + b + c for a, b, c in parts]
     with pytest.raises(SystemExit, match=message):
@@ -245,95 +228,3 @@ def test_the_chart_grows_with_the_intents():
         sizes.append(matplotlib.image.imread(io.BytesIO(chart)).shape[0])
     assert sizes[0] < 700
     assert sizes[1] > 25 * 17  # pixels of a line of labels
-
-
-def test_a_benchmark_compares_rows_and_adds_to_what_is_there(files, capsys):
-    vectors = WordEncoder()([*TEXTS, *OUTSIDE])
-    np.savez(files / "vectors.npz", texts=np.array([*TEXTS, *OUTSIDE]), vectors=vectors)
-    common = (
-        "benchmark", f"--train={files / 'train.csv'}", f"--test={files / 'test.csv'}",
-        f"--validation={files / 'test.csv'}", "--shots=2,full", f"--output={files / 'results'}",
-        f"--cache={files / 'cache'}", "--heads=logistic",
-    )  # fmt: skip
-    call(*common, "--tfidf", "--lexical", "--names", f"--encoder={files / 'module'}", "--seeds=2")
-    # The file has no vectors of names, and needs none.
-    call(*common, "--names", f"--vectors=words={files / 'vectors.npz'}", "--seeds=1")
-    printed = capsys.readouterr().out
-    assert "2-shot" in printed
-    report = json.loads((files / "results" / "benchmark.json").read_text())
-    tfidf, module, mixed, named, words = report["rows"]
-    assert named["name"] == f"{module['name']} + words + names"
-    assert isinstance(named["regimes"]["full"]["runs"][0]["names"], bool)
-    assert module["regimes"]["full"]["runs"][0]["names"] is False
-    assert "names" not in named["regimes"]["full"]["mean"]
-    assert mixed["name"] == f"{module['name']} + words"
-    assert mixed["regimes"]["full"]["runs"] != module["regimes"]["full"]["runs"]
-    assert words["name"] == "words + logistic"
-    assert len(tfidf["regimes"]["2"]["runs"]) == len(module["regimes"]["2"]["runs"]) == 2
-    assert len(module["regimes"]["full"]["runs"]) == 1, "No seed changes it."
-    assert module["regimes"]["full"]["runs"][0]["kind"] == "sentence"
-    assert "kind" not in tfidf["regimes"]["full"]["runs"][0]
-    means = module["regimes"]["2"]["mean"]
-    accuracies = [run["accuracy"] for run in module["regimes"]["2"]["runs"]]
-    assert means["accuracy"] == pytest.approx(np.mean(accuracies))
-    assert module["regimes"]["2"]["std"]["accuracy"] == pytest.approx(np.std(accuracies))
-    assert {"macro_f1", "in_scope_accuracy", "out_of_scope_recall"} < set(means)
-    assert (files / "results" / "benchmark.png").read_bytes().startswith(PNG)
-    assert "| accuracy | 2-shot | full |" in (files / "results" / "benchmark.md").read_text()
-    with np.load(next((files / "cache").iterdir())) as kept:
-        assert {*TEXTS, *OUTSIDE} <= set(kept["texts"].tolist())
-    with pytest.raises(SystemExit, match="one set of examples"):
-        call(*common, "--tfidf", f"--train={files / 'test.csv'}")
-
-
-def test_missing_vectors_are_named(files):
-    np.savez(files / "vectors.npz", texts=np.array(TEXTS[1:]), vectors=np.ones((11, 2)))
-    with pytest.raises(SystemExit, match=r"without 1 of .*'hello there' the first"):
-        call("benchmark", f"--train={files / 'train.csv'}",
-             f"--test={files / 'train.csv'}", f"--vectors=v={files / 'vectors.npz'}")  # fmt: skip
-
-
-def test_given_examples_take_the_place_of_drawn_ones():
-    seen = []
-
-    class Recorder:
-        classes_ = np.array(sorted(set(LABELS)))
-
-        def __init__(self, seed):
-            self.seed = seed
-
-        def fit(self, texts, labels):
-            seen.append((self.seed, len(texts)))
-
-        def predict_proba(self, texts):
-            return np.eye(3)[[sorted(set(LABELS)).index(label) for label in LABELS]]
-
-    row = tfidf_row()._replace(name="r", make=Recorder)
-    data = BenchmarkData(DATA, DATA, None, "oos")
-    given = LabelledTexts(TEXTS[:5], LABELS[:5])
-    report = run_benchmark(
-        [row], data, [Regime("1", given), Regime("2", None), Regime("full", None)], seeds=2,
-        task={"test_examples": 12},
-    )  # fmt: skip
-    # What no seed changes is run once.
-    assert seen == [(0, 5), (0, 6), (1, 6), (0, 12)]
-    assert report["rows"][0]["regimes"]["full"]["mean"]["accuracy"] == 1
-    assert set(report["rows"][0]["regimes"]["1"]["mean"]) == {"accuracy", "macro_f1", "seconds"}
-    assert "100.0 ± 0.0" in benchmark_table(report)
-    with pytest.raises(ValueError, match="different names"):
-        run_benchmark([row, row], data, [Regime("full", None)], seeds=1, task={})
-
-
-def test_seeds_reach_the_network():
-    row = encoder_row("words", WordEncoder(), "network", epochs=3)
-    one, two = (row.make(seed).fit(*DATA).predict_proba(TEXTS) for seed in (0, 1))
-    assert np.abs(one - two).max() > 1e-4
-
-
-def test_a_damaged_report_is_not_added_to(tmp_path):
-    report = {"task": {"test_examples": 1}, "rows": []}
-    (tmp_path / "benchmark.json").write_text("{}")
-    with pytest.raises(ValueError, match="what a benchmark wrote"):
-        merged(report, tmp_path / "benchmark.json")
-    with pytest.raises(ValueError, match="what a benchmark wrote"):
-        write_benchmark(report, tmp_path)

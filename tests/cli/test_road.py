@@ -92,16 +92,11 @@ ROAD = {
     "intent predict": Step("intent predict --model {road}/intents --input {road}/texts", "text"),
     "intent inspect": Step(
         "intent inspect --encoder {road}/module --data {road}/train.csv --output {road}/inspection",
-        "wrote {road}/inspection: inspection.json, map.png",
+        "wrote {road}/inspection: inspection.json",
     ),
     "intent export": Step(
         "intent export --model {road}/intents --output {road}/intents.onnx",
         "wrote {road}/intents.onnx, ",
-    ),
-    "intent benchmark": Step(
-        "intent benchmark --tfidf --train {road}/train.csv --test {road}/train.csv --shots 2 "
-        "--seeds 1",
-        "TF-IDF",
     ),
 }
 

@@ -15,6 +15,7 @@ PRINTED = {
         "How do I send something back?", "Do you deliver abroad?",
     ],
     "intent_bot": ["on its way", "a new password", "asked for the refund", "Do you ask about"],
+    "intent_map": ["placed 12 examples", "wrote map.png"],
     "rasa_pipeline": ["book      do you have room", "complain  my steak", "order     I'll have"],
     "fine_tune": ["The manual of the kettle is on our site"],
     "rerank": ["poly", "cross", "I think the concert is at"],

@@ -8,7 +8,6 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.utterances import read_utterances
 from convert_tf.evaluation.tables import _read
-from convert_tf.intents.benchmark_report import merged
 from convert_tf.intents.rasa import _is_mark
 from convert_tf.search.cache import CandidateCache
 from convert_tf.storage.json_text import json_file, parsed_json
@@ -52,7 +51,6 @@ READERS = {
     "safetensors": safetensors,
     "utterances": lambda p: list(read_utterances([str(written(p, "a.jsonl"))])),
     "results": lambda p: _read(written(p, "results.json")),
-    "a benchmark": lambda p: merged({"task": "x", "rows": []}, written(p, "results.json")),
 }
 
 

@@ -1,23 +1,21 @@
-"""Looks at labelled examples before they train anything: overlaps, likely errors, duplicates.
+"""Look for overlaps, likely errors and duplicates in labelled examples.
 
 ```
 convert-tf intent inspect --data train.csv --output inspection/
 ```
 
-An example is a suspect where the three nearest examples of another intent are nearer than those of
-its own. `--output` gets `inspection.json` and `map.png`.
+An example is suspicious if the three nearest examples of another intent are nearer than the three
+nearest of its own intent. The report goes to `inspection.json` in `--output`.
 """
 
 from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder
-from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 
 REPORT_FILE = "inspection.json"
-MAP_FILE = "map.png"
 
 
 def define_flags(define: Define) -> None:
@@ -40,7 +38,6 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.intents.data import read_files
     from convert_tf.intents.encodings import IntentEncodings
-    from convert_tf.intents.example_map import intent_map, map_places
     from convert_tf.intents.inspection import inspect_examples, inspection_text
 
     data = read_files(values.data)
@@ -52,11 +49,4 @@ def run(values: Any) -> None:
     output = Path(values.output)
     output.mkdir(parents=True, exist_ok=True)
     write_file(output / REPORT_FILE, written_json(report, ensure_ascii=False))
-    suspects = [row["number"] for row in report["suspects"]]
-    has_map = write_picture(
-        output / MAP_FILE,
-        lambda: intent_map(
-            map_places(encodings(data.texts)), data.labels, suspects, report["num_suspects"]
-        ),
-    )
-    print(f"wrote {values.output}: {', '.join([REPORT_FILE, *([MAP_FILE] if has_map else [])])}")
+    print(f"wrote {values.output}: {REPORT_FILE}")

@@ -1,0 +1,199 @@
+"""Compare encoders and heads on few examples of each intent, drawn several times.
+
+```
+python benchmarks/intents.py --encoder convert --train train.csv --test test.csv \
+    --shots 5,10,30,full --seeds 3 --output intents.json
+```
+
+Data are what `convert-tf intent train` reads. Each encoder has a row for each of `--heads`; further
+flags add rows. The table has accuracy, macro F1 and, with `--validation`, the in-scope accuracy and
+out-of-scope recall of a threshold of the highest probability: mean ± standard deviation of the
+seeds, in percent. `--output` keeps the figures of every run as JSON.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.pipeline import make_pipeline
+
+from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.checkpoints.released import model_path
+from convert_tf.encoding.backends.checkpoint import CheckpointBackend
+from convert_tf.intents.data import LabelledTexts, few_shot, read_files
+from convert_tf.intents.scope import ScopeScores, fit_threshold
+from convert_tf.storage.json_text import written_json
+from convert_tf.storage.tables import aligned
+
+FULL = "full"
+_METRICS = ("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "seconds")
+
+_ENCODER = flags.DEFINE_multi_string("encoder", [], "A released name, folder or .onnx file.")
+_TRAIN = flags.DEFINE_list("train", None, "Files that examples are drawn from.", required=True)
+_TEST = flags.DEFINE_list("test", None, "Files that are scored.", required=True)
+_VALIDATION = flags.DEFINE_list("validation", [], "Files that fit the out-of-scope threshold.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file of the results.")
+_SHOTS = flags.DEFINE_list("shots", ["10", FULL], "Examples of each intent, or full.")
+_SHOTS_FILE = flags.DEFINE_multi_string("shots_file", [], "N=FILE: examples of --shots N.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each row.", lower_bound=1)
+_HEADS = flags.DEFINE_list("heads", ["network"], "Some of network, logistic.")
+_KIND = flags.DEFINE_string("kind", "auto", "Which encodings; see IntentClassifier.")
+_LABEL = flags.DEFINE_string("out_of_scope_label", "oos", "Label of texts without an intent.")
+_LEXICAL = flags.DEFINE_boolean("lexical", False, "Add rows with words.")
+_NAMES = flags.DEFINE_boolean("names", False, "Add rows with names of intents.")
+_TFIDF = flags.DEFINE_boolean("tfidf", False, "Add TF-IDF and logistic regression.")
+_FINETUNE = flags.DEFINE_multi_string("finetune", [], "Add this encoder, fine-tuned.")
+_UNTRAINED = flags.DEFINE_string("untrained", None, "Add this checkpoint, with initial weights.")
+_VECTORS = flags.DEFINE_multi_string(
+    "vectors", [], "NAME=FILE.npz: add another encoder (benchmarks/minilm_vectors.py)."
+)
+
+
+class FineTuned:
+    """`convert-tf intent train --finetune`, as a classifier."""
+
+    def __init__(self, checkpoint: str, seed: int):
+        self._checkpoint = model_path(checkpoint)
+        self._params = {**IntentClassifier(None).get_params(), "random_state": seed}
+        del self._params["encoder"]
+        self._folder = tempfile.TemporaryDirectory()
+
+    def fit(self, texts: list[str], labels: list[str]) -> "FineTuned":
+        from convert_tf.intents.finetuning.classifier import finetuned_classifier
+
+        self._classifier = finetuned_classifier(
+            self._checkpoint,
+            LabelledTexts(texts, labels),
+            None,
+            output=f"{self._folder.name}/model",
+            params=self._params,
+            precision="auto",
+            overwrite=False,
+        )
+        self.classes_ = self._classifier.classes_
+        return self
+
+    def predict_proba(self, texts: list[str]) -> np.ndarray:
+        return self._classifier.predict_proba(texts)
+
+
+def named(values: list[str]) -> list[tuple[str, str]]:
+    """Split `NAME=FILE` flags."""
+    return [(name, path) for name, _, path in (value.partition("=") for value in values)]
+
+
+def looked_up(path: str) -> Callable[[list[str]], np.ndarray]:
+    """Return an encoder that looks vectors up in a file."""
+    with np.load(path) as file:
+        rows = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
+    return lambda texts: np.stack([rows[text] for text in texts])
+
+
+def rows() -> dict[str, Callable[[int], Any]]:
+    """Return a function seed → new classifier for each row of the table."""
+    found: dict[str, Callable[[int], Any]] = {}
+    if _TFIDF.value:
+        tfidf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+        regression = LogisticRegression(C=10.0, max_iter=1000)
+        found["TF-IDF + logistic regression"] = lambda seed: make_pipeline(tfidf, regression)
+    encoders: list[tuple[str, Any]] = [(name, name) for name in _ENCODER.value]
+    encoders += [(name, looked_up(path)) for name, path in named(_VECTORS.value)]
+    if _UNTRAINED.value:
+        backend = CheckpointBackend(_UNTRAINED.value, untrained_seed=0)
+        encoders.append((f"untrained {_UNTRAINED.value}", SentenceEncoder(backend)))
+    for name, encoder in encoders:
+        base = IntentClassifier(
+            encoder, kind=_KIND.value if isinstance(encoder, str) else "sentence"
+        )
+        variants: list[dict[str, Any]] = [{"lexical": None, "names": None}]
+        variants += [{"names": None}] if _LEXICAL.value else []
+        if _NAMES.value and isinstance(encoder, str):  # a file has no vectors of names
+            variants.append({} if _LEXICAL.value else {"lexical": None})
+        for head in _HEADS.value:
+            for variant in variants:
+                parts = [name, head]
+                parts += ["words"] if "lexical" not in variant else []
+                parts += ["names"] if "names" not in variant else []
+                # Clones share the encodings of `base`.
+                model = clone(base).set_params(head=head, **variant)
+                found[" + ".join(parts)] = lambda seed, model=model: clone(model).set_params(
+                    random_state=seed
+                )
+    for name in _FINETUNE.value:
+        found[f"{name} fine-tuned"] = lambda seed, name=name: FineTuned(name, seed)
+    return found
+
+
+def scores(model: Any, test: LabelledTexts, validation: LabelledTexts | None) -> dict[str, float]:
+    """Score a fitted classifier."""
+    labels = np.array(test.labels)
+    is_in = labels != _LABEL.value
+    probabilities = model.predict_proba(test.texts)
+    predicted = model.classes_[probabilities.argmax(axis=1)]
+    known = np.unique(labels[is_in])
+    f1 = f1_score(labels[is_in], predicted[is_in], labels=known, average="macro", zero_division=0)
+    found = {"accuracy": float((predicted == labels)[is_in].mean()), "macro_f1": float(f1)}
+    if validation is not None and not is_in.all():
+        own = np.array(validation.labels)
+        shares = model.predict_proba(validation.texts)
+        best = shares.argmax(axis=1)
+        limits = ScopeScores.of(
+            shares.max(axis=1), best, model.classes_[best] == own, own != _LABEL.value
+        )
+        is_kept = probabilities.max(axis=1) >= fit_threshold(limits, rejected_share=0.05)
+        found["in_scope_accuracy"] = float(((predicted == labels) & is_kept)[is_in].mean())
+        found["out_of_scope_recall"] = float(1 - is_kept[~is_in].mean())
+    return found
+
+
+def table(results: dict[str, dict[str, list[dict[str, float]]]]) -> str:
+    """Format the mean and standard deviation of each metric."""
+    tables = []
+    for metric in _METRICS:
+        lines = [[metric.replace("_", " "), *_SHOTS.value]]
+        for name, regimes in results.items():
+            cells = []
+            for runs in regimes.values():
+                scale = 1 if metric == "seconds" else 100
+                values = scale * np.array([run[metric] for run in runs if metric in run])
+                cells.append(f"{values.mean():.1f} ± {values.std():.1f}" if len(values) else "")
+            lines.append([name, *cells])
+        if any(lines[1][1:]):
+            tables.append(lines)
+    return aligned(tables)
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    train, test = read_files(_TRAIN.value), read_files(_TEST.value)
+    validation = read_files(_VALIDATION.value) if _VALIDATION.value else None
+    given = {shots: read_files([path]) for shots, path in named(_SHOTS_FILE.value)}
+    results: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for name, make in rows().items():
+        for shots in _SHOTS.value:
+            runs = results.setdefault(name, {}).setdefault(shots, [])
+            for seed in range(_SEEDS.value):
+                examples = given.get(shots, train)
+                if shots not in given and shots != FULL:
+                    examples = few_shot(train, int(shots), seed=seed)
+                started = time.perf_counter()
+                model = make(seed).fit(examples.texts, examples.labels)
+                run = scores(model, test, validation)
+                runs.append({**run, "seconds": time.perf_counter() - started})
+            accuracy = np.mean([run["accuracy"] for run in runs])
+            print(f"{name}, {shots}: accuracy {accuracy:.2%}", flush=True)
+        if _OUTPUT.value:
+            Path(_OUTPUT.value).write_text(written_json(results), encoding="utf-8")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    app.run(main)
