@@ -198,7 +198,7 @@ def loaded_classifier(values: Any) -> Any:
         if encoders:
             raise UsageError(f"{values.model} contains its encoder. Remove --encoder.")
         return IntentFile(values.model)
-    from convert_tf.intents.loading import load_classifier
+    from convert_tf.intents.multi import load_classifier
 
     return load_classifier(values.model, encoder=one_or_list(encoders) if encoders else None)
 

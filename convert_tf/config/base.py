@@ -107,7 +107,10 @@ def _check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
         check(value in choices, f"{name} must be one of {', '.join(choices)}.", value)
     bounds = {kind: metadata[kind] for kind in _BOUNDS if metadata.get(kind) is not None}
     range_text = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
-    is_within = all(_BOUNDS[kind][1](value, bound) for kind, bound in bounds.items())
+    try:
+        is_within = all(_BOUNDS[kind][1](value, bound) for kind, bound in bounds.items())
+    except TypeError:  # a text, say
+        is_within = False
     check(is_within, f"{name} must be {range_text}.", value)
 
 
@@ -126,7 +129,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check_field(field.name, getattr(self, field.name), field.metadata)
+            value = getattr(self, field.name)
+            if value is not None or field.default is not None:
+                _check_field(field.name, value, field.metadata)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a classifier says of texts, as programs and services print it."""
+"""Answers of a classifier, as programs and services print them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,24 +9,26 @@ _DIGITS = 4
 
 
 class Answer(NamedTuple):
-    """What is said of a text.
+    """The answer to a text.
 
     Attributes:
       text: the text.
-      intent: out of scope the classifier's `out_of_scope_label`; None for an empty text. Several
-        intents stand with the classifier's `label_separator` between them; it is empty for none.
-      confidence: the highest probability; 0 for an empty text. Of several intents the lowest one of
-        those that are answered; of none, how improbable the most probable one is.
-      shares: `(intent, probability)`, the most probable first; none for an empty text.
+      intent: the intent, or the classifier's `out_of_scope_label`; None for an empty text. Several
+        intents are joined by the classifier's `label_separator`.
+      confidence: the highest probability; 0 for an empty text. With several intents it is the
+        lowest of those answered; without any, how improbable the most probable one is.
+      shares: `(intent, probability)`, the most probable first; empty for an empty text.
+      explanation: see `explanation`; None if nobody asked for it.
     """
 
     text: str
     intent: str | None
     confidence: float
     shares: list[tuple[str, float]]
+    explanation: dict[str, Any] | None = None
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
-        """As JSON holds it, with `intents` where several are asked for."""
+        """Return the answer as JSON values, with `intents` if several are asked for."""
         found: dict[str, Any] = {
             "text": self.text,
             "intent": self.intent,
@@ -34,16 +36,26 @@ class Answer(NamedTuple):
         }
         if top_k > 1 and self.shares:
             found["intents"] = dict(self.shares[:top_k])
+        if self.explanation is not None:
+            found["explanation"] = self.explanation
         return found
 
 
-def answers(classifier: Any, texts: Sequence[str]) -> list[Answer]:
-    """The intents of texts.
+def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) -> list[Answer]:
+    """Return the intents of texts.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: those without anything but white space have no intent.
+      texts: a text of white space has no intent.
+      explains: whether each answer is explained.
+
+    Raises:
+      ValueError: `explains`, and the classifier answers with several intents.
     """
+    if explains and not hasattr(classifier, "explain"):
+        raise ValueError(
+            "A classifier of several intents cannot explain its answers. Leave explain out."
+        )
     filled = [text for text in texts if text.strip()]
     if filled:
         found = iter(zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True))
@@ -57,7 +69,10 @@ def answers(classifier: Any, texts: Sequence[str]) -> list[Answer]:
         shares = [
             (str(classifier.classes_[i]), round(float(probabilities[i]), _DIGITS)) for i in best
         ]
-        said.append(_answer(classifier, text, intent, shares))
+        answer = _answer(classifier, text, intent, shares)
+        if explains:
+            answer = answer._replace(explanation=classifier.explain(text))
+        said.append(answer)
     return said
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import (
+    LabelledTexts,
     checked_labels,
     checked_texts,
     checked_weights,
@@ -22,7 +23,15 @@ from convert_tf.intents.encodings import (
     encodes_similarity,
 )
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.explain import explanation, nearest
+from convert_tf.intents.head import (
+    HEADS,
+    LOGISTIC_C,
+    Options,
+    best_options,
+    head_options,
+    quick_options,
+)
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -41,14 +50,6 @@ from convert_tf.intents.names import NAMES
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
 from convert_tf.intents.stored import ClassifierParts
 from convert_tf.intents.text_classifier import TextClassifier
-from convert_tf.intents.tuning import (
-    HEADS,
-    OPTIONS,
-    Options,
-    best_options,
-    check_head,
-    quick_options,
-)
 
 # Thresholds need scores as they will be; to judge weights, fewer folds are enough.
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
@@ -57,11 +58,10 @@ Validation = tuple[Iterable[str], Iterable[Any]]
 
 
 class IntentClassifier(TextClassifier):
-    """Tells the intent of a text from its encoding and its words.
+    """Classifies texts by intent, from their encodings and their words.
 
-    A scikit-learn estimator whose inputs are texts: it can be cloned, cross-validated, searched
-    over and put at the end of a pipeline. Each text is encoded once in each kind of
-    encodings; clones share what was encoded.
+    A scikit-learn estimator of texts: it works in cross-validation, grid search and pipelines. Each
+    text is encoded once in each kind of encodings; clones share the encodings.
 
     Args:
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
@@ -76,18 +76,20 @@ class IntentClassifier(TextClassifier):
       patience: epochs without better validation accuracy after which the network stops; None never
         stops.
       logistic_c: scikit-learn's `C` of logistic regression.
-      lexical: `"auto"`: the words and letters of a text count beside its encoding, as much as
-        cross-validation says; None: they do not.
-      grid: values to try by parameter name, as `GRIDS["network"]`: the best on validation data is
-        trained. None tries nothing.
-      validation_fraction: share of the examples that `grid` and `patience` validate on where `fit`
-        is given no validation data.
+      lexical: `"auto"` combines the head with a model of words and letters, which cross-validation
+        weights; None uses the head alone.
+      grid: values to try by parameter name, as in `head.GRIDS["network"]`; the best on validation
+        data are used. None tries nothing.
+      validation_fraction: share of the examples that `grid` and `patience` validate on if `fit`
+        gets no validation data.
       out_of_scope: None answers every text with a label that was trained, of which
         `out_of_scope_label` may be one; `"confidence"` and `"distance"` answer `out_of_scope_label`
         below a threshold of the highest probability, or of the cosine to the nearest mean encoding
         of an intent.
       threshold: the threshold of all intents; None fits it, and another one for each intent that
         has examples enough, on validation data, or by cross-validation where `fit` is given none.
+      min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
+        the second by less. 0 does not look at it.
       rejected_share: in-scope validation examples below the threshold where there is no example out
         of scope to fit it with.
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
@@ -111,6 +113,7 @@ class IntentClassifier(TextClassifier):
       thresholds_: None, or that of each intent, float64 `[intents]`.
       best_params_: what `grid` chose; empty without.
       kind_: which encodings are read.
+      examples_: the texts and labels of `fit`; None if a folder does not keep them.
       names_: whether names are examples.
 
     Example:
@@ -137,6 +140,7 @@ class IntentClassifier(TextClassifier):
         validation_fraction: float = 0.1,
         out_of_scope: str | None = None,
         threshold: float | None = None,
+        min_margin: float = 0.0,
         rejected_share: float = 0.05,
         out_of_scope_label: Any = "oos",
         random_state: int = 0,
@@ -157,6 +161,7 @@ class IntentClassifier(TextClassifier):
         self.validation_fraction = validation_fraction
         self.out_of_scope = out_of_scope
         self.threshold = threshold
+        self.min_margin = min_margin
         self.rejected_share = rejected_share
         self.out_of_scope_label = out_of_scope_label
         self.random_state = random_state
@@ -172,7 +177,7 @@ class IntentClassifier(TextClassifier):
         validation: Validation | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> "IntentClassifier":
-        """Trains the head, and learns which words matter.
+        """Train the head and the model of words.
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
@@ -192,19 +197,20 @@ class IntentClassifier(TextClassifier):
         outside = None if self.out_of_scope is None else self.out_of_scope_label
         kinds = self._kinds()
         encode = self._encodings(kinds[0])
-        examples, self.classes_ = examples_of(texts, labels, sample_weight, encode, outside)
+        self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
+        self._example_vectors: np.ndarray | None = None
+        examples, self.classes_ = examples_of(*self.examples_, sample_weight, encode, outside)
         if examples.outside_texts and self.threshold is not None:
             warnings.warn(
-                f"Examples of {self.out_of_scope_label!r} fit thresholds: the "
-                f"{len(examples.outside_texts):,} given are not used, as a threshold of "
-                f"{self.threshold:g} is given, too. Leave one of them out.",
+                f"The {len(examples.outside_texts):,} examples of {self.out_of_scope_label!r} are "
+                f"ignored: they fit the threshold, and threshold={self.threshold:g} is given. "
+                "Leave one of them out.",
                 stacklevel=2,
             )
         checked = None
         if validation is not None:
             checked = validated(*validation, self.classes_, encode, outside)
-        options = {name: getattr(self, name) for name in OPTIONS[self.head]}
-        options |= {"head": self.head, "seed": self.random_state}
+        options = self._head_options()
         self.kind_, known = kinds[0], None
         if folds is not None and (len(kinds) > 1 or self.names == "auto"):
             raise ValueError(
@@ -238,8 +244,8 @@ class IntentClassifier(TextClassifier):
                 checking = examples.encodings[chosen], examples.labels[chosen]
             if not len(checking[1]):
                 raise ValueError(
-                    "grid and patience need examples to validate on. Received: none, as each "
-                    "intent has one example. Add examples, or pass validation=(texts, labels)."
+                    "grid and patience need validation examples, but each intent has one example. "
+                    "Add examples, or pass validation=(texts, labels)."
                 )
             self.best_params_ = best_options(
                 options,
@@ -266,7 +272,7 @@ class IntentClassifier(TextClassifier):
         examples: Validation = ((), ()),
         **params: Any,
     ) -> "IntentClassifier":
-        """Trains without examples, or with few: what an intent means is one.
+        """Train on descriptions of the intents, with few examples or none.
 
         Args:
           descriptions: by intent, as `{"refund": "the customer wants money back"}`.
@@ -285,7 +291,7 @@ class IntentClassifier(TextClassifier):
             )
 
     def _kinds(self) -> list[str]:
-        """Which encodings are chosen from."""
+        """Return the kinds of encodings to choose from."""
         if isinstance(self.encoder, IntentEncodings):
             return [self.encoder.kind]
         if self.kind != ANY_KIND:
@@ -341,9 +347,9 @@ class IntentClassifier(TextClassifier):
         folds: Sequence[Fold] | None,
         known: Answers | None,
     ) -> None:
-        """Sets what depends on answers to examples that were not trained on.
+        """Set the mixture and the thresholds by answers to held-out examples.
 
-        `known` are such answers, of fewer epochs and without examples out of scope.
+        `known` are such answers, after fewer epochs and without examples out of scope.
         """
         self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
@@ -383,7 +389,7 @@ class IntentClassifier(TextClassifier):
         Raises:
           ValueError: a text is empty.
         """
-        answers = self._answers(checked_texts(texts))
+        answers = self.raw_answers(checked_texts(texts))
         return self.mixture_.probabilities(answers.head, answers.lexical)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
@@ -392,13 +398,27 @@ class IntentClassifier(TextClassifier):
         Raises:
           ValueError: a text is empty.
         """
-        return self.stored_parts().answered(self._answers(checked_texts(texts)))
+        return self.stored_parts().answered(self.raw_answers(checked_texts(texts)))
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
-        """How surely texts are in scope, float32 `[texts]`: what thresholds are compared with."""
-        return self.stored_parts().scope_scores(self._answers(checked_texts(texts)))
+        """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
+        return self.stored_parts().scope_scores(self.raw_answers(checked_texts(texts)))
 
-    def _answers(self, texts: list[str]) -> Answers:
+    def explain(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
+        """Explain the answer to a text; arguments and result as in `explanation`."""
+        return explanation(self, text, top_k=top_k)
+
+    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
+        """Return the training examples nearest to a text; none if they are not kept."""
+        if self.examples_ is None:
+            return []
+        vectors = self.__dict__.get("_example_vectors")
+        if vectors is None:
+            vectors = self._example_vectors = self.encode(self.examples_.texts)
+        return nearest(self.encode([text])[0], vectors, *self.examples_, top_k)
+
+    def raw_answers(self, texts: list[str]) -> Answers:
+        """Return what the head and the words say, before they are combined."""
         check_is_fitted(self, "parts_")
         return answers_of(self.parts_, texts, self.encode(texts), np.full(len(texts), OUTSIDE))
 
@@ -409,65 +429,72 @@ class IntentClassifier(TextClassifier):
         found, expected = self.predict(texts).tolist(), listed_labels(labels)
         if len(found) != len(expected):
             raise ValueError(
-                f"Each text has one label. Received: {len(found)} texts and {len(expected)} "
-                "labels. Pass one for each text."
+                f"There are {len(found)} texts and {len(expected)} labels. Pass one label for each "
+                "text."
             )
         is_right = [bool(a == b) for a, b in zip(found, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
-        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        """Read a folder of `save`; arguments and errors as in `read_classifier`."""
         classifier = super().load(folder, encoder=encoder)
         classifier.names_ = classifier.names == "always"
         return classifier
 
     def stored_parts(self) -> ClassifierParts:
-        """All that was learnt, for a file."""
+        """Return all that was learnt, for a file."""
         parts = super().stored_parts()
         names = "always" if self.names_ else None
         return parts._replace(params={**parts.params, "names": names})
 
+    def _head_options(self) -> dict[str, Any]:
+        """What `train_head` is given."""
+        own = {name: getattr(self, name) for name in HEADS[self.head].defaults()}
+        return {"head": self.head, "seed": self.random_state, **own}
+
     def check_options(self) -> None:
-        """Refuses options that are unknown or out of range, as `fit` does at first."""
+        """Raise `ValueError` for options that are unknown or out of range."""
         super().check_options()
         if self.names not in (None, *NAMES):
             raise ValueError(
-                f"names is None, {' or '.join(map(repr, NAMES))}. Received: {self.names!r}."
+                f"names must be None, {' or '.join(map(repr, NAMES))}. Received: {self.names!r}."
             )
         if self.kind not in (ANY_KIND, *KINDS_OF_ENCODING):
             raise ValueError(
-                f"kind is one of {', '.join((ANY_KIND, *KINDS_OF_ENCODING))}. Received: "
+                f"kind must be one of {', '.join((ANY_KIND, *KINDS_OF_ENCODING))}. Received: "
                 f"{self.kind!r}."
             )
         if self.head not in HEADS:
-            raise ValueError(f"A head is one of {', '.join(HEADS)}. Received: {self.head!r}.")
+            raise ValueError(f"head must be one of {', '.join(HEADS)}. Received: {self.head!r}.")
         if self.out_of_scope not in (None, *KINDS):
             raise ValueError(
-                f"out_of_scope is None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
+                f"out_of_scope must be None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
             )
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise ValueError(
-                f"A threshold is a finite number. Received: {self.threshold}. None fits it."
+                f"threshold must be a finite number, or None to fit it. Received: {self.threshold}."
             )
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
-                f"A threshold needs out_of_scope. Received: threshold={self.threshold} and "
-                f"out_of_scope=None. Pass {' or '.join(KINDS)}."
+                f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
+                f"{' or '.join(KINDS)}."
             )
-        unknown = set(self.grid or ()) - set(OPTIONS[self.head])
+        names = HEADS[self.head].defaults()
+        unknown = set(self.grid or ()) - set(names)
         if unknown or (self.grid is not None and not all(map(len, self.grid.values()))):
             raise ValueError(
-                f"A grid has values of {', '.join(OPTIONS[self.head])}. Received: {self.grid!r}."
+                f"grid must have values of {', '.join(names)}. Received: {self.grid!r}."
             )
         tried = {name: list(values) for name, values in (self.grid or {}).items()}
-        first = {name: values[0] for name, values in tried.items()}
-        options = {name: getattr(self, name) for name in OPTIONS[self.head]} | first
+        options = self._head_options() | {name: values[0] for name, values in tried.items()}
         each = [{name: value} for name, values in tried.items() for value in values]
         for changed in each or [{}]:
-            check_head(self.head, options | changed)
-        if not 0 < self.validation_fraction < 1 or not 0 <= self.rejected_share < 1:
+            head_options(options | changed)
+        shares = (self.rejected_share, self.min_margin)
+        if not 0 < self.validation_fraction < 1 or not all(0 <= share < 1 for share in shares):
             raise ValueError(
-                "Shares are between 0 and 1. Received: validation_fraction="
-                f"{self.validation_fraction}, rejected_share={self.rejected_share}."
+                "validation_fraction, rejected_share and min_margin must be between 0 and 1. "
+                f"Received: {self.validation_fraction}, {self.rejected_share} and "
+                f"{self.min_margin}."
             )

@@ -1,4 +1,4 @@
-"""Encodings for intents: of one encoder or several, each text encoded once."""
+"""Encodings for intents, from one encoder or several; each text is encoded once."""
 
 import os
 import threading
@@ -25,7 +25,7 @@ ANY_KIND = "auto"
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
-    """What turns texts into vectors.
+    """Return the function that turns texts into vectors.
 
     Args:
       encoder: a module's folder, an `.onnx` file or a run's folder; an object with `encode`, such
@@ -33,10 +33,10 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
       kind: `"sentence"`, or `"similarity"` for what `encode_similarity` gives.
 
     Raises:
-      ValueError: it is none of these, or does not encode so.
+      ValueError: it is none of these, or has no encodings of that kind.
     """
     if kind not in KINDS_OF_ENCODING:
-        raise ValueError(f"kind is one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
     method = KINDS_OF_ENCODING[kind]
     encoder = _loaded(encoder)
     if callable(getattr(encoder, method, None)):
@@ -44,8 +44,8 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     if callable(encoder) and kind == "sentence":
         return encoder
     raise ValueError(
-        f"An encoder is a module's path, an object with {method}(texts), a callable texts → "
-        f"vectors for kind='sentence', or a list of these. Received: {encoder!r}, kind={kind!r}."
+        f"{encoder!r} is no encoder of kind={kind!r}. Pass a module's path, an object with "
+        f"{method}(texts), a callable texts → vectors for kind='sentence', or a list of these."
     )
 
 
@@ -58,7 +58,7 @@ def _loaded(encoder: Any) -> Any:
 
 
 def encodes_similarity(encoder: Any) -> bool:
-    """Whether one encoder, or each of a list, has vectors for similarity."""
+    """Return whether one encoder, or each of a list, has vectors for similarity."""
     try:
         return all(map(_encodes_similarity, encoders_of(encoder)))
     except ValueError:  # what `fit` refuses
@@ -78,19 +78,19 @@ def _encodes_similarity(encoder: Any) -> bool:
 
 
 def encoders_of(encoder: Any) -> list[Any]:
-    """One encoder as a list of it, several as they are; names of released modules as paths.
+    """Return encoders as a list, with paths in place of the names of released modules.
 
     Raises:
       ValueError: there is none.
     """
     found = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
     if not found:
-        raise ValueError("There must be an encoder. Received: an empty list.")
+        raise ValueError("encoder is an empty list. Pass an encoder.")
     return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in found]
 
 
 def encoder_paths(encoder: Any) -> list[Any]:
-    """`encoders_of`, with the path of each `SentenceEncoder` that has one in its place."""
+    """Return `encoders_of`, with paths in place of each `SentenceEncoder` that has one."""
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     return [
@@ -107,7 +107,7 @@ class IntentEncodings:
     Args:
       encoder: see `encode_function`; a list is concatenated.
       kind: see `encode_function`.
-      max_texts: how many encodings are kept, of the texts asked for last; None for `MAX_TEXTS`.
+      max_texts: how many encodings are kept, those used last; None for `MAX_TEXTS`.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/1", use])(["where is my card?"])
@@ -129,7 +129,7 @@ class IntentEncodings:
           float32 `[len(texts), dim]`.
 
         Raises:
-          ValueError: an encoder returned something else than a finite vector for each text.
+          ValueError: an encoder did not return a finite vector for each text.
         """
         # A call without texts still says how wide an encoding is.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
@@ -143,7 +143,7 @@ class IntentEncodings:
         return np.concatenate(parts, 1)
 
     def of_kind(self, kind: str) -> "IntentEncodings":
-        """Other encodings of the same encoder, which is loaded once for both."""
+        """Return encodings of another kind by the same encoder, which is loaded once for both."""
         other = IntentEncodings(self._encoders, kind=kind)
         other._encoders, other._lock = self._encoders, self._lock
         return other
@@ -153,20 +153,20 @@ def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
     found = np.asarray(vectors, np.float32)
     if found.ndim != 2 or len(found) != len(texts):
         raise ValueError(
-            "An encoder returns a vector for each text. Received: an array of shape "
-            f"{found.shape} for {len(texts)} texts. Return [texts, dim]."
+            f"The encoder returned an array of shape {found.shape} for {len(texts)} texts. It must "
+            "return [texts, dim]."
         )
     if not np.isfinite(found).all():
         place = int(np.argmin(np.isfinite(found).all(axis=1)))
         raise ValueError(
-            f"Encodings are finite numbers. Received: others for {texts[place]!r}. Check the "
+            f"The encoder returned numbers that are not finite for {texts[place]!r}. Check the "
             "encoder."
         )
     return unit_rows(found)
 
 
 def encoder_fingerprint(path: str | os.PathLike[str]) -> str:
-    """Differs where the weights or the vocabulary of an encoder do."""
+    """Return a digest of an encoder's weights and vocabulary."""
     root = Path(model_path(path))
     return checksums.fingerprint(
         ("" if file == root else file.relative_to(root).as_posix(), file)

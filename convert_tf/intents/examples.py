@@ -1,4 +1,4 @@
-"""Labelled texts as a classifier is trained and validated on them: encoded, labels numbered."""
+"""Examples as classifiers are trained and validated on them: encoded, with numbered labels."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 class IntentExamples(NamedTuple):
-    """What a classifier is trained on.
+    """Examples that a classifier is trained on.
 
     Attributes:
       texts: n examples of intents.
@@ -29,7 +29,7 @@ class IntentExamples(NamedTuple):
       weights: float `[n]`, positive; None for equal ones.
       outside_texts: m examples without an intent.
       outside: their encodings, float32 `[m, dim]`.
-      is_name: bool `[n]`, which are names of intents: they train, and nothing is judged on them.
+      is_name: bool `[n]`, names of intents among the texts. They are trained on, never held out.
     """
 
     texts: list[str]
@@ -41,13 +41,13 @@ class IntentExamples(NamedTuple):
     is_name: np.ndarray
 
     def encoded(self, encode: Encode) -> "IntentExamples":
-        """The same with other encodings."""
+        """Return these examples with other encodings."""
         encodings = encode([*self.texts, *self.outside_texts])
         inside, outside = np.split(encodings, [len(self.texts)])
         return self._replace(encodings=inside, outside=outside)
 
     def kept(self, chosen: np.ndarray) -> "IntentExamples":
-        """Those of the intents that `chosen`, bool `[n]`, says, and none without."""
+        """Return the examples in `chosen`, bool `[n]`, without those out of scope."""
         return IntentExamples(
             [text for text, is_own in zip(self.texts, chosen, strict=True) if is_own],
             self.encodings[chosen],
@@ -61,12 +61,12 @@ class IntentExamples(NamedTuple):
     def with_names(
         self, classes: Iterable[Any], encode: Encode, *, left_out: Any
     ) -> "IntentExamples":
-        """These, and behind them the names of intents, each as much as a mean example.
+        """Return these examples, followed by the names of intents with the mean weight.
 
         Args:
           classes: the intents, sorted.
-          encode: what `encodings` are by.
-          left_out: one whose name is no example.
+          encode: the function that made `encodings`.
+          left_out: an intent whose name is no example.
         """
         names = names_of(classes, left_out=left_out, known=self.texts)
         if not names.texts:
@@ -83,14 +83,14 @@ class IntentExamples(NamedTuple):
         )
 
     def spread(self, chosen: np.ndarray) -> np.ndarray:
-        """What was chosen of those that are no names, as bool `[n]`."""
+        """Return a choice among the examples that are no names as bool `[n]`."""
         found = np.zeros(len(self.texts), bool)
         found[~self.is_name] = chosen
         return found
 
 
 class Validated(NamedTuple):
-    """What is validated on.
+    """Examples that a classifier is validated on.
 
     Attributes:
       texts: n examples.
@@ -103,12 +103,12 @@ class Validated(NamedTuple):
     labels: np.ndarray
 
     def inside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Encodings and labels of those with an intent."""
+        """Return encodings and labels of the examples with an intent."""
         is_in = self.labels != OUTSIDE
         return self.encodings[is_in], self.labels[is_in]
 
     def with_outside(self, examples: IntentExamples) -> "Validated":
-        """These, and the given examples without an intent, on which nothing was trained."""
+        """Return these and the examples out of scope, which no head was trained on."""
         return Validated(
             [*self.texts, *examples.outside_texts],
             np.concatenate([self.encodings, examples.outside]),
@@ -119,7 +119,7 @@ class Validated(NamedTuple):
 def examples_of(
     texts: Iterable[str], labels: Iterable[Any], weights: Any, encode: Encode, outside: Any
 ) -> tuple[IntentExamples, np.ndarray]:
-    """Checks and encodes examples.
+    """Check and encode examples.
 
     Args:
       texts, labels, weights: of each example, in lists, arrays or tables of one column; weights may
@@ -157,7 +157,7 @@ def examples_of(
 def validated(
     texts: Iterable[str], labels: Iterable[Any], classes: np.ndarray, encode: Encode, outside: Any
 ) -> Validated:
-    """Checks and encodes what is validated on.
+    """Check and encode validation examples.
 
     Args:
       texts, labels, encode, outside: see `examples_of`.
@@ -172,14 +172,14 @@ def validated(
     unseen = sorted({*intents.tolist()} - {*classes.tolist()})
     if unseen:
         raise ValueError(
-            "Validation examples have intents that are trained. Received: "
+            f"There are validation examples but no training examples of "
             f"{', '.join(map(repr, unseen[:5]))}. Train on examples of them, leave them out, or "
             "set out_of_scope and give them its label."
         )
     if not is_in.any():
         raise ValueError(
-            "Validation examples have intents, those without one beside them. Received: "
-            f"{len(found)} without. Add some with intents, or leave the validation data out."
+            f"All {len(found)} validation examples are out of scope. Add some with intents, or "
+            "leave the validation data out."
         )
     numbers = np.full(len(found), OUTSIDE)
     numbers[is_in] = np.searchsorted(classes, intents)
@@ -189,7 +189,8 @@ def validated(
 def _in_scope(names: np.ndarray, number: int, outside: Any) -> np.ndarray:
     if names.shape != (number,):
         raise ValueError(
-            f"Each text has one label. Received: {number} texts and labels of shape {names.shape}."
+            f"There must be one label for each text. Received: {number} texts and labels of shape "
+            f"{names.shape}."
         )
     if outside is None:
         return np.ones(number, bool)

@@ -1,8 +1,8 @@
-"""The folder of a trained intent classifier, and which encoder it is read with.
+"""The folder of a trained intent classifier.
 
-`intent.json` (options, intents, threshold, the encoder's path and fingerprint) and `head.npz`
-(weights, words and theirs, mean encodings, thresholds of intents, encodings of two probe texts). A
-fine-tuned encoder's module is `module/` beside them.
+`intent.json` has the options, the intents, the threshold, the examples, and the encoder's path and
+fingerprint. `head.npz` has the weights, the words and their weights, mean encodings, thresholds of
+intents, and the encodings of two probe texts. `module/` is the module of a fine-tuned encoder.
 """
 
 import errno
@@ -49,7 +49,7 @@ _FILES = (
 
 
 def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
-    """What a classifier is written to.
+    """Return the folder that a classifier is written to.
 
     Raises:
       ValueError: the folder exists and may not be replaced, or holds something else.
@@ -67,7 +67,7 @@ def write_classifier(
     module: str | os.PathLike[str] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a trained classifier.
+    """Write a trained classifier.
 
     Args:
       folder: made with its parents.
@@ -120,18 +120,17 @@ def _described(encoder: Any, copied: Path) -> dict[str, Any]:
 def read_classifier(
     folder: str | os.PathLike[str], encoder: Any = None
 ) -> tuple[ClassifierParts, Any, IntentEncodings]:
-    """Reads what `write_classifier` wrote.
+    """Read a folder of `write_classifier`.
 
     Args:
       folder: of the classifier.
-      encoder: the encoder that it was trained with, where its path has changed or it has none.
+      encoder: the encoder that it was trained with, if its path has changed or it has none.
 
     Returns:
-      The parts, the encoder, and what reads it.
+      The parts, the encoder, and its encodings.
 
     Raises:
-      ValueError: the folder is none or a damaged one, or the encoder is not the one that it was
-        trained with.
+      ValueError: the folder is no classifier or damaged, or the encoder is another one.
     """
     folder = Path(folder)
     described, arrays = _read(folder)
@@ -147,9 +146,8 @@ def read_classifier(
         is_path = isinstance(each, str | os.PathLike)
         if is_path and not os.path.exists(each):
             raise ValueError(
-                "A classifier needs the encoder that it was trained with. Received: "
-                f"{os.fspath(each)!r}, which does not exist. Pass its path as --encoder "
-                "(encoder= in Python)."
+                f"This classifier's encoder is {os.fspath(each)!r}, which does not exist. Pass its "
+                "path as --encoder (encoder= in Python)."
             )
         if (
             is_path
@@ -171,9 +169,8 @@ def read_classifier(
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     def unusable(reason: object) -> ValueError:
         return ValueError(
-            "An intent model is a folder that `convert-tf intent train` wrote. Received: "
-            f"{str(folder)!r} ({reason}). Name such a folder, or train again."
-            f"{put_aside(folder)}"
+            f"{str(folder)!r} is not an intent model ({reason}). Name a folder that convert-tf "
+            f"intent train wrote, or train again.{put_aside(folder)}"
         )
 
     try:
@@ -211,7 +208,6 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
 
 def _other_encoder(folder: Path, reason: str) -> ValueError:
     return ValueError(
-        "A classifier reads the encodings that it was trained on. Received: "
-        f"{str(folder)!r} with another encoder: {reason}. Use the encoder that it was trained "
-        "with, or train again with this one."
+        f"{str(folder)!r} was trained with another encoder: {reason}. Use the encoder that it was "
+        "trained with, or train again with this one."
     )

@@ -1,19 +1,76 @@
-"""What stands on frozen encodings: a small network or logistic regression, in numpy.
+"""Heads on frozen encodings: a small network in numpy, or logistic regression.
 
-A step of the network is two small matrix products; a framework's dispatch costs more than they do.
+A step of the network is two small matrix products, which cost less than a framework's dispatch.
 """
 
 import contextlib
+import dataclasses
+import itertools
 import warnings
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from convert_tf.config.base import OPTIMISATION, Config, option
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
 _ROWS_AT_ONCE = 4096
+_SHARE_OF_EPOCHS = 0.3  # of a network that only compares what it is trained on
+
+# `head`, `seed` and the options of the head.
+Options = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkOptions(Config):
+    """Options of the network: dropout, one hidden layer with ReLU, softmax.
+
+    Its defaults are those of PolyAI's benchmark.
+
+    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has a patience of 5.
+    """
+
+    heading: ClassVar[str] = OPTIMISATION
+
+    hidden_dim: int = option(512, "Network: units of the hidden layer.", at_least=1)
+    dropout: float = option(
+        0.75, "Network: share of the encoding that is set to 0 in training.", at_least=0, below=1
+    )
+    learning_rate: float = option(
+        0.7, "Network: rate of the first epoch; it falls linearly to 0.", above=0, below=np.inf
+    )
+    epochs: int = option(500, "Network: epochs of training, at most.", at_least=1)
+    batch_size: int = option(32, "Network: examples of a step, drawn with replacement.", at_least=1)
+    patience: int | None = option(
+        None,
+        "Network: stop after this many epochs without better validation accuracy.",
+        at_least=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class LogisticOptions(Config):
+    """Options of logistic regression."""
+
+    heading: ClassVar[str] = OPTIMISATION
+
+    logistic_c: float = option(
+        LOGISTIC_C,
+        "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
+        above=0,
+        below=np.inf,
+    )
+
+
+# Each head's options. A field here is a parameter of `IntentClassifier` and a flag.
+HEADS: dict[str, type[Config]] = {"network": NetworkOptions, "logistic": LogisticOptions}
+# What `convert-tf intent train --tune` tries. The ConveRT paper names the three, not their values.
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "network": {"hidden_dim": (256, 512), "dropout": (0.5, 0.75), "learning_rate": (0.2, 0.7)},
+    "logistic": {"logistic_c": (1.0, 3.0, 10.0, 30.0, 100.0)},
+}
 
 
 class DenseLayer(NamedTuple):
@@ -49,8 +106,8 @@ class Head(NamedTuple):
         found = np.concatenate(parts)
         if not np.isfinite(found).all():
             raise ValueError(
-                "Probabilities are finite numbers. Received: others, of weights up to "
-                f"{max(np.abs(layer.kernel).max() for layer in self.layers):.3g}. Train again, "
+                "The probabilities are not finite, because weights go up to "
+                f"{max(np.abs(layer.kernel).max() for layer in self.layers):.3g}. Train again "
                 "with a lower learning rate."
             )
         return found
@@ -104,55 +161,111 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
     return loss
 
 
+def head_options(options: Options) -> Any:
+    """Return the `NetworkOptions` or `LogisticOptions` among options.
+
+    Raises:
+      ValueError: a value is out of range.
+    """
+    kind = HEADS[options["head"]]
+    return kind(**{name: options[name] for name in kind.defaults()})
+
+
+def quick_options(options: Options) -> dict[str, Any]:
+    """Return options of a head that trains faster, to compare encodings or examples."""
+    found = dict(options)
+    if "epochs" in found:
+        found["epochs"] = max(1, round(_SHARE_OF_EPOCHS * found["epochs"]))
+    return found
+
+
+def train_head(
+    options: Options,
+    encodings: np.ndarray,
+    labels: np.ndarray,
+    validation: tuple[np.ndarray, np.ndarray] | None = None,
+    weights: np.ndarray | None = None,
+) -> Head:
+    """Train a head.
+
+    Args:
+      options: `head`, `seed` and the options of the head.
+      encodings: float32 `[n, dim]`, of length 1.
+      labels: int `[n]`, from 0 without gaps.
+      validation: encodings and labels for `patience`.
+      weights: float `[n]`, positive: how much an example counts; 1 by default.
+
+    Raises:
+      ValueError: an option is out of range, or training ended in weights that are no numbers.
+    """
+    own = head_options(options)
+    if isinstance(own, LogisticOptions):
+        return train_logistic(encodings, labels, c=own.logistic_c, weights=weights)
+    return train_network(
+        encodings, labels, own, seed=options["seed"], validation=validation, weights=weights
+    )
+
+
+def best_options(
+    options: Options,
+    grid: Mapping[str, Sequence[Any]],
+    encodings: np.ndarray,
+    labels: np.ndarray,
+    validation: tuple[np.ndarray, np.ndarray],
+    weights: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Return the values of a grid with the best validation accuracy, the first of equals.
+
+    Args:
+      options: see `train_head`.
+      grid: values to try, by option. An empty grid tries nothing.
+      encodings, labels: what is trained on.
+      validation: encodings and labels.
+      weights: see `train_head`.
+
+    Reference: arXiv 1911.03688 §3.1.
+    """
+    tried = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if len(tried) == 1:
+        return tried[0]
+    accuracies = [
+        accuracy_of(
+            train_head({**options, **values}, encodings, labels, validation, weights), *validation
+        )
+        for values in tried
+    ]
+    return tried[int(np.argmax(accuracies))]
+
+
 def train_network(
     encodings: np.ndarray,
     labels: np.ndarray,
+    options: NetworkOptions,
     *,
     seed: int,
-    hidden_dim: int = 512,
-    dropout: float = 0.75,
-    learning_rate: float = 0.7,
-    epochs: int = 500,
-    batch_size: int = 32,
     validation: tuple[np.ndarray, np.ndarray] | None = None,
-    patience: int | None = None,
     weights: np.ndarray | None = None,
 ) -> Head:
-    """Trains a network with one hidden layer, of which the defaults are PolyAI's benchmark's.
+    """Train a network with one hidden layer.
 
-    Dropout is on the encodings. Batches are drawn with replacement; an epoch is
-    `ceil(n / batch_size)` of them, and the learning rate falls by the same amount after each, to 0
-    at the end. A training of minutes says on standard error how far it is.
+    An epoch has `ceil(n / batch_size)` steps. The learning rate falls by the same amount after each
+    epoch, to 0 at the end. Training that takes minutes shows its progress on standard error.
 
     Args:
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps.
-      seed: of weights, batches and dropout; the same gives the same weights.
-      hidden_dim: units of the hidden layer.
-      dropout: share of the inputs set to 0.
-      learning_rate: of the first epoch.
-      epochs: how many, at most.
-      batch_size: examples of a batch.
+      options: of the network and its training.
+      seed: of weights, batches and dropout; the same seed gives the same weights.
       validation: encodings and labels for `patience`.
-      patience: epochs without better accuracy on `validation` after which training ends; the best
-        weights are returned. None trains all epochs.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
 
     Raises:
-      ValueError: an option is out of range, or training ended in weights that are no numbers.
-
-    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has `patience` 5.
+      ValueError: training ended in weights that are no numbers.
     """
-    check_network(
-        hidden_dim=hidden_dim,
-        dropout=dropout,
-        learning_rate=learning_rate,
-        epochs=epochs,
-        batch_size=batch_size,
-        patience=patience,
-    )
+    dropout, learning_rate = options.dropout, options.learning_rate
+    epochs, batch_size, patience = options.epochs, options.batch_size, options.patience
     rng = np.random.default_rng(seed)
-    head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
+    head = initial_network(encodings.shape[1], options.hidden_dim, int(labels.max()) + 1, rng)
     kept, best, best_accuracy, waited = np.float32(1 - dropout), head, -1.0, 0
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
@@ -184,28 +297,6 @@ def train_network(
     return best
 
 
-def check_network(
-    *,
-    hidden_dim: int,
-    dropout: float,
-    learning_rate: float,
-    epochs: int,
-    batch_size: int,
-    patience: int | None,
-) -> None:
-    """Raises `ValueError` for options of `train_network` that are out of range."""
-    is_right = False
-    with contextlib.suppress(TypeError):  # of what is no number
-        least = min(hidden_dim, epochs, batch_size, 1 if patience is None else patience)
-        is_right = 0 <= dropout < 1 and least >= 1 and 0 < learning_rate < np.inf
-    if not is_right:
-        raise ValueError(
-            "A network has 0 <= dropout < 1, hidden_dim, epochs, batch_size and patience of 1 or "
-            f"more and a positive, finite learning_rate. Received: {dropout=}, {hidden_dim=}, "
-            f"{epochs=}, {batch_size=}, {patience=}, {learning_rate=}."
-        )
-
-
 def _drawn(
     rng: np.random.Generator, number: int, size: int, weights: np.ndarray | None
 ) -> np.ndarray:
@@ -222,9 +313,8 @@ def check_step(step: int, loss: float, learning_rate: float) -> None:
     """
     if not np.isfinite(loss):
         raise ValueError(
-            f"Training stays with finite numbers. Received: a loss or weights that are none at "
-            f"step {step:,}, with a learning rate of {learning_rate:g}. Nothing was written; use a "
-            "lower one."
+            f"Training diverged at step {step:,}, with a learning rate of {learning_rate:g}. "
+            "Nothing was written. Use a lower learning rate."
         )
 
 
@@ -242,13 +332,9 @@ def train_logistic(
       labels: int `[n]`, from 0 without gaps.
       c: scikit-learn's `C`: the inverse weight of the L2 penalty.
       weights: float `[n]`: how much an example counts; 1 by default.
-
-    Raises:
-      ValueError: `c` is not positive and finite.
     """
     from sklearn.linear_model import LogisticRegression
 
-    check_logistic(c)
     with _one_blas_thread(), warnings.catch_warnings():
         # One or two examples of an intent are no regression problem.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
@@ -257,18 +343,6 @@ def train_logistic(
     if kernel.shape[1] == 1:  # two classes have one logit: the other's is 0
         kernel, bias = np.concatenate([0 * kernel, kernel], 1), np.concatenate([0 * bias, bias])
     return Head([DenseLayer(kernel, bias)])
-
-
-def check_logistic(logistic_c: float) -> None:
-    """Raises `ValueError` for a `logistic_c` that is not positive and finite."""
-    is_right = False
-    with contextlib.suppress(TypeError):  # of what is no number
-        is_right = 0 < logistic_c < np.inf
-    if not is_right:
-        raise ValueError(
-            f"Logistic regression has a positive, finite logistic_c. Received: {logistic_c}. A "
-            "small one, as 0.01, keeps weights close to 0."
-        )
 
 
 def train_binary(
@@ -289,13 +363,9 @@ def train_binary(
     Returns:
       One layer, whose outputs are log-odds. A label that all examples have, or none, has those of
       its share.
-
-    Raises:
-      ValueError: `c` is not positive and finite.
     """
     from sklearn.linear_model import LogisticRegression
 
-    check_logistic(c)
     kernel = np.zeros((encodings.shape[1], truth.shape[1]), np.float32)
     bias = np.zeros(truth.shape[1], np.float32)
     with _one_blas_thread(), Progress("labels", total=truth.shape[1]) as progress:

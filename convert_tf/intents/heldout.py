@@ -1,7 +1,7 @@
-"""Answers to examples that were not trained on, and what is fitted on them.
+"""Answers to held-out examples, and what is fitted on them.
 
-Each part of the examples is held out once. Its answers tell how much words should count beside the
-encoding, and how sure the classifier may be.
+Each part of the examples is held out once. The answers to it show how much words should count
+against the encoding, and how sure the classifier may be.
 
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
@@ -13,10 +13,9 @@ import numpy as np
 
 from convert_tf.intents.data import fold_numbers
 from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples, Validated
-from convert_tf.intents.head import LOGISTIC_C, Head, softmax
+from convert_tf.intents.head import LOGISTIC_C, Head, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
-from convert_tf.intents.tuning import train_head
 
 LEXICAL = ("auto",)
 _FOLDS = 5
@@ -29,11 +28,11 @@ _LEAST = 1e-12
 
 
 class Parts(NamedTuple):
-    """What answers are made of.
+    """The trained parts of a classifier.
 
     Attributes:
       head: encodings to probabilities.
-      lexical: words to probabilities; None where they do not count.
+      lexical: words to probabilities; None if they do not count.
       centroids: float32 `[intents, dim]`.
     """
 
@@ -59,7 +58,7 @@ class Answers(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """How log-probabilities, or log-odds, become one answer: ((1 - w) · head + w · lexical) / T.
+    """Combines log-probabilities or log-odds: ((1 - w) · head + w · lexical) / T.
 
     Attributes:
       weight: w, from 0 to 1, of words.
@@ -70,7 +69,7 @@ class Mixture(NamedTuple):
     temperature: float = 1.0
 
     def logits(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
-        """The answer before it is made probabilities; all of shape `[n, intents]`."""
+        """Return the combination; all have shape `[n, intents]`."""
         mixed = head
         if lexical is not None:
             mixed = (1 - self.weight) * head + self.weight * lexical
@@ -98,11 +97,11 @@ class Fold(NamedTuple):
 def train_parts(
     options: Mapping[str, Any], examples: IntentExamples, *, has_lexical: bool, **validation: Any
 ) -> Parts:
-    """Trains all that answers are made of.
+    """Train all parts of a classifier.
 
     Args:
       options: see `train_head`.
-      examples: those of intents are trained on.
+      examples: what is trained on, except those out of scope.
       has_lexical: whether words count.
       **validation: see `train_head`.
     """
@@ -128,12 +127,12 @@ def answers_of(
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
-    """Logarithms, of which none is infinite."""
+    """Return logarithms, none of them infinite."""
     return np.log(np.maximum(probabilities, _LEAST))
 
 
 def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
-    """Folds of an encoder that no example was trained on; arguments as in `held_parts`."""
+    """Return folds of an encoder that was not trained on the examples; see `held_parts`."""
     return [
         Fold(is_held, examples.encodings, examples.outside)
         for is_held in held_parts(examples, seed=seed, folds=folds)
@@ -141,12 +140,12 @@ def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) ->
 
 
 def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
-    """What folds hold out, bool `[n]` each: a part of each intent, but never its only example.
+    """Return the part that each fold holds out, bool `[n]`: a part of each intent.
 
     Args:
-      examples: of which names are never held out.
+      examples: names and the only example of an intent are never held out.
       seed: of the parts.
-      folds: how many; of more than 3,000 examples the first alone is held out.
+      folds: how many. Of more than 3,000 examples only the first part is held out.
     """
     labels = examples.labels[~examples.is_name]
     numbers = fold_numbers(labels.tolist(), folds, seed=seed)
@@ -161,16 +160,16 @@ def held_out_answers(
     *,
     has_lexical: bool,
 ) -> Answers | None:
-    """Answers to the part of each fold by what was trained on the rest.
+    """Return answers to the part of each fold by a classifier that was trained on the rest.
 
     Args:
       options: see `train_head`.
-      examples: those without an intent are dealt out to the folds.
-      folds: of them.
+      examples: those out of scope are distributed over the folds.
+      folds: of the examples.
       has_lexical: whether words count.
 
     Returns:
-      None where nothing can be held out, as each intent has one example.
+      None if nothing can be held out, because each intent has one example.
     """
     # An early end would need data beside the fold; the learning rate falls to 0 without it too.
     options = {**options, "patience": None}
@@ -211,7 +210,7 @@ def with_helpful_names(
     left_out: Any,
     seed: int,
 ) -> IntentExamples:
-    """Examples, and the names of intents among them where that is asked for or helps.
+    """Return examples with the names of intents if that is asked for or helps.
 
     It helps where logistic regression on encodings is right more often with them.
 
@@ -282,7 +281,7 @@ def accuracy_of_answers(answers: Answers) -> float:
 
 
 def are_clearly_more(others: np.ndarray, own: np.ndarray) -> bool:
-    """Whether others are right more often, by more than a standard error of the difference.
+    """Return whether others are right more often, by more than a standard error.
 
     Args:
       others, own: which of the same examples they answer right, bool `[n]`.
@@ -295,14 +294,14 @@ def are_clearly_more(others: np.ndarray, own: np.ndarray) -> bool:
 
 
 def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:
-    """How surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
+    """Return how surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
     if kind == "distance":
         return answers.nearest
     return mixture.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
 
 
 def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
-    """How surely the examples are in scope; `kind` as in `IntentClassifier`."""
+    """Return how surely the examples are in scope; `kind` as in `IntentClassifier`."""
     predicted = mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
     scores = sureness(answers, mixture, kind)
     is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE

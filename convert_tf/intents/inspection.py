@@ -1,4 +1,4 @@
-"""What a set of labelled texts looks like to an encoder: overlaps, likely errors, duplicates."""
+"""Overlaps, likely errors and duplicates in a set of labelled texts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,10 +22,10 @@ Inspection = dict[str, Any]
 def inspect_examples(
     encodings: IntentEncodings, data: LabelledTexts, *, duplicate_cosine: float = DUPLICATE_COSINE
 ) -> Inspection:
-    """Looks for intents that overlap, examples with a wrong label, and duplicates across intents.
+    """Look for intents that overlap, examples with a wrong label, and duplicates across intents.
 
-    An example is as near to an intent as the mean of its cosines to the three nearest examples of
-    that intent, itself left out. Where another intent is nearer than its own, it is a suspect.
+    The nearness of an example to an intent is the mean of its cosines to the three nearest other
+    examples of that intent. An example is a suspect if another intent is nearer than its own.
 
     Args:
       encodings: of an encoder.
@@ -47,8 +47,7 @@ def inspect_examples(
     names = found.tolist()
     if len(names) < 2:
         raise ValueError(
-            f"Intents are compared with others. Received: {len(names)}. Pass examples of two or "
-            "more."
+            f"There must be examples of two or more intents. Received: {len(names)} intents."
         )
     vectors = encodings(data.texts)
     nearness = intent_nearness(vectors, labels, len(names))

@@ -1,38 +1,41 @@
-"""Which words and letters a text has: logistic regression on TF-IDF, in numpy.
+"""Logistic regression on the words and letters of a text (TF-IDF).
 
-An encoder is trained to see that two texts mean the same, and so forgets names and rare words;
-these remember them. What is counted is defined by two patterns and nothing else, so that a graph
-counts the same (`convert_tf.intents.serving`).
+An encoder learns that two texts mean the same, and so forgets names and rare words. This model
+remembers them. scikit-learn trains it; numpy alone answers, so that one `.onnx` file needs no
+scikit-learn. Two patterns define what is counted, so that a graph counts the same
+(`convert_tf.intents.serving`).
 
 Reference: Joachims, "Text Categorization with Support Vector Machines", 1998 (TF-IDF).
 """
 
+import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from convert_tf.intents.head import DenseLayer, Head, softmax, train_binary, train_logistic
 
-# By cross-validation in training files of BANKING77 and CLINC150 about as good as 2 to 5, with
-# smaller tables; pairs of words cost accuracy.
+# By cross-validation on the training files of BANKING77 and CLINC150 about as good as 2 to 5, with
+# smaller tables. Pairs of words cost accuracy.
 CHARACTER_WIDTHS = (3, 4)
-# What stands between words: \w of `re` is RE2's [\p{L}\p{N}_].
+# What separates words: \w of `re` is RE2's [\p{L}\p{N}_].
 _BETWEEN = re.compile(r"\W+")
 _C = 10.0
-_TEXTS_AT_ONCE = 256
-_MOST_TERMS = 15_000  # of one kind; the commonest
-_FEW_EXAMPLES = 3_000  # up to which the regression is done in their space
+_MOST_TERMS = 15_000  # of each kind; the commonest are kept
+_FEW_EXAMPLES = 3_000  # up to this number the regression has one feature for each example
 
 
-class LexicalModel(NamedTuple):
-    """Terms, how rare they are, and what they say.
+@dataclasses.dataclass(frozen=True)
+class LexicalModel:
+    """Terms, their weights and a regression on them.
 
     Attributes:
-      words: the known ones.
-      characters: runs of three and four, the space between words among them.
+      words: the known words.
+      characters: the known runs of three and four characters, spaces included.
       rarity: float32 `[words + characters]`, inverse document frequencies.
       head: one layer, from TF-IDF to logits of the intents.
 
@@ -46,71 +49,52 @@ class LexicalModel(NamedTuple):
     rarity: np.ndarray
     head: Head
 
+    @cached_property
+    def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
+        """How each kind of terms is read, and the row of each known term in `rarity`."""
+        words = {term: row for row, term in enumerate(self.words)}
+        runs = {term: row for row, term in enumerate(self.characters, len(words))}
+        return [(word_terms, words), (character_terms, runs)]
+
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts → float32 `[texts, intents]`, rows sum to 1."""
+        """Return float32 `[texts, intents]`; each row sums to 1."""
         return softmax(self.logits(texts))
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
-        """What the head makes of texts: float32 `[texts, intents]`."""
-        ((kernel, bias),) = self.head.layers
-        logits = np.tile(bias, (len(texts), 1))
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            own = slice(start, start + _TEXTS_AT_ONCE)
-            for found in self.features(texts[own]):
-                logits[own] += found.sums(kernel)
+        """Return the logits of the intents: float32 `[texts, intents]`."""
+        logits = np.tile(self.head.layers[0].bias, (len(texts), 1))
+        for row, text in enumerate(texts):
+            for rows, weights in self.term_weights(text):
+                logits[row] += weights @ self.head.layers[0].kernel[rows]
         return logits
 
-    def features(self, texts: Sequence[str]) -> "list[TermWeights]":
-        """TF-IDF of words, and of characters."""
-        number = len(self.words)
-        return [
-            _tf_idf(map(word_terms, texts), self.words, self.rarity[:number], 0),
-            _tf_idf(map(character_terms, texts), self.characters, self.rarity[number:], number),
-        ]
+    def term_weights(self, text: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return rows of known terms and their TF-IDF, for words and for runs of characters.
 
-
-class TermWeights(NamedTuple):
-    """How much each of its known terms counts in a text: of length 1, or 0 without such terms.
-
-    Attributes:
-      terms: int `[all]`, numbers of terms, those of the first text first.
-      weights: float32 `[all]`.
-      splits: int `[texts + 1]`, where each text begins and ends in these.
-    """
-
-    terms: np.ndarray
-    weights: np.ndarray
-    splits: np.ndarray
-
-    def sums(self, kernel: np.ndarray) -> np.ndarray:
-        """Products with float32 `[terms, intents]`: float32 `[texts, intents]`."""
-        found = np.zeros((len(self.splits) - 1, kernel.shape[1]), np.float32)
-        is_filled = np.diff(self.splits) > 0  # reduceat takes an empty range for its first number
-        if is_filled.any():
-            products = kernel[self.terms] * self.weights[:, None]
-            found[is_filled] = np.add.reduceat(products, self.splits[:-1][is_filled])
+        A weight is (1 + ln count) · rarity, divided by the length of the vector of its kind.
+        """
+        found = []
+        for terms, places in self._places:
+            counts = Counter(places[term] for term in terms(text) if term in places)
+            if counts:
+                rows = np.array([*counts])
+                weights = (1 + np.log([*counts.values()])) * self.rarity[rows]
+                found.append((rows, (weights / np.linalg.norm(weights)).astype(np.float32)))
         return found
-
-    def as_rows(self, number: int) -> Any:
-        """As a sparse array, float32 `[texts, number]`."""
-        from scipy.sparse import csr_array
-
-        parts = self.weights, self.terms, self.splits
-        return csr_array(parts, shape=(len(self.splits) - 1, number))
 
 
 def plain_words(text: str) -> str:
-    """Lower case, and one space between words."""
+    """Return the text in lower case with one space between words."""
     return _BETWEEN.sub(" ", text.lower()).strip()
 
 
 def word_terms(text: str) -> list[str]:
-    """The words."""
+    """Return the words of a text."""
     return plain_words(text).split()
 
 
 def character_terms(text: str) -> list[str]:
-    """Three and four characters, with a space before the first word and behind the last."""
+    """Return all runs of three and four characters, with a space before and after the text."""
     padded = f" {plain_words(text)} "
     first, last = CHARACTER_WIDTHS
     return [
@@ -123,66 +107,40 @@ def character_terms(text: str) -> list[str]:
 def train_lexical(
     texts: Sequence[str], labels: np.ndarray, weights: np.ndarray | None = None
 ) -> LexicalModel:
-    """Learns terms and what they say.
+    """Learn terms and the regression on them.
 
     Args:
       texts: the examples.
       labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, for log-odds of each.
       weights: float `[texts]`: how much an example counts; 1 by default.
     """
-    words, word_rarity = _learnt(map(word_terms, texts), len(texts))
-    characters, character_rarity = _learnt(map(character_terms, texts), len(texts))
-    rarity = np.concatenate([word_rarity, character_rarity]).astype(np.float32)
-    untrained = LexicalModel(words, characters, rarity, Head([]))
-    one, other = (found.as_rows(len(rarity)) for found in untrained.features(texts))
-    return untrained._replace(head=_regression(one + other, labels, weights))
+    if not any(map(word_terms, texts)):  # dots and dashes
+        number = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
+        kernel, bias = np.zeros((0, number), np.float32), np.zeros(number, np.float32)
+        return LexicalModel([], [], kernel[:, 0], Head([DenseLayer(kernel, bias)]))
+    from scipy.sparse import hstack
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
-
-def _learnt(documents: Iterable[list[str]], number: int) -> tuple[list[str], np.ndarray]:
-    """The commonest terms, sorted, and their smoothed inverse document frequencies."""
-    frequency: Counter[str] = Counter()
-    for terms in documents:
-        frequency.update({*terms})
-    # Of equally common ones the first in the alphabet, whatever order sets have in this process.
-    commonest = sorted(frequency, key=lambda term: (-frequency[term], term))
-    kept = sorted(commonest[:_MOST_TERMS])
-    found = np.array([frequency[term] for term in kept], np.float64)
-    return kept, np.log((1 + number) / (1 + found)) + 1
-
-
-def _tf_idf(
-    documents: Iterable[list[str]], terms: Sequence[str], rarity: np.ndarray, first: int
-) -> TermWeights:
-    """(1 + ln count) · rarity, divided by the length of the row; terms count from `first`."""
-    place = {term: number for number, term in enumerate(terms)}
-    counts = [Counter(place[term] for term in own if term in place) for own in documents]
-    places = np.array([number for own in counts for number in own], np.int64)
-    values = np.array([count for own in counts for count in own.values()], np.float32)
-    values = (1 + np.log(values)) * rarity[places]
-    sizes = [*map(len, counts)]
-    rows = np.repeat(np.arange(len(counts)), sizes)
-    lengths = np.sqrt(np.bincount(rows, values**2, len(counts)))
-    values /= np.maximum(lengths, 1e-12)[rows].astype(np.float32)
-    return TermWeights(first + places, values, np.concatenate([[0], np.cumsum(sizes)]).astype(int))
+    both = [
+        TfidfVectorizer(
+            analyzer=terms, max_features=_MOST_TERMS, sublinear_tf=True, dtype=np.float32
+        )
+        for terms in (word_terms, character_terms)
+    ]
+    features = hstack([each.fit_transform(texts) for each in both], format="csr")
+    words, characters = (each.get_feature_names_out().tolist() for each in both)
+    rarity = np.concatenate([each.idf_ for each in both]).astype(np.float32)
+    return LexicalModel(words, characters, rarity, _regression(features, labels, weights))
 
 
 def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -> Head:
-    """Logistic regression, which for few examples has as many features as there are examples.
+    """Logistic regression; few examples get as many features as there are examples.
 
     The weights of the best solution are sums of examples, X'A. With XX' = UΛU' the features U√Λ
     have the same products and so the same logits, and from their weights V those of X are
     X'UΛ^-½V.
     """
-    number = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
     train = train_logistic if labels.ndim == 1 else train_binary
-    if not features.nnz:  # texts of dots and dashes
-        return Head(
-            [
-                DenseLayer(
-                    np.zeros((features.shape[1], number), np.float32), np.zeros(number, np.float32)
-                )
-            ]
-        )
     if features.shape[0] > _FEW_EXAMPLES:
         return train(features, labels, c=_C, weights=weights)
     products = (features @ features.T).toarray().astype(np.float64)
@@ -194,7 +152,7 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
 
 
 def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
-    """A model by name, for a file; terms as bytes of UTF-8, between line feeds."""
+    """Return the arrays of a model by name, for a file; terms as UTF-8 between line feeds."""
     ((kernel, bias),) = model.head.layers
     return {
         "words": _as_bytes(model.words),
@@ -206,7 +164,7 @@ def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
 
 
 def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
-    """What `lexical_arrays` was given; None where nothing of it is there.
+    """Return the model that `lexical_arrays` was given, or None if no array of it is there.
 
     Raises:
       ValueError: a part is missing.

@@ -1,20 +1,26 @@
-"""Several intents in one text: each intent is told apart from its absence.
+"""Classifiers of texts with several intents, or none.
 
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.head import LOGISTIC_C, check_logistic, train_binary
+from convert_tf.intents.folder import MODEL_FILE
+from convert_tf.intents.head import LOGISTIC_C, LogisticOptions, train_binary
 from convert_tf.intents.heldout import Mixture, Parts, mixtures
 from convert_tf.intents.lexical import train_lexical
+from convert_tf.intents.stored import UNREADABLE, has_several
 from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.json_text import json_file
 
 SEPARATORS = ("+", "|")
 _FOLDS = 3
@@ -25,11 +31,11 @@ LabelSet = tuple[str, ...]
 
 
 class MultiIntentClassifier(TextClassifier):
-    """Tells the intents of a text, of which it may have several or none.
+    """Classifies texts that may have several intents, or none.
 
-    A scikit-learn estimator whose inputs are texts: logistic regression for each intent on the
-    encoding of the text, and beside it on its words. How much words count, how sure the answers
-    are, and from which probability on an intent is answered, is fitted by cross-validation.
+    A scikit-learn estimator of texts. Each intent has two logistic regressions, on the encoding of
+    the text and on its words. Cross-validation sets how much words count, how sure the answers are,
+    and from which probability on an intent is answered.
 
     Args:
       encoder: see `IntentClassifier`.
@@ -37,7 +43,7 @@ class MultiIntentClassifier(TextClassifier):
       lexical: `"auto"`, or None where words do not count.
       threshold: probability from which on an intent is answered; None fits it, for the highest
         micro F1.
-      label_separator: what stands between the intents of a text in files.
+      label_separator: the character between the intents of a text in files.
       random_state: seed of the folds.
       kind: which encodings: `"sentence"` or `"similarity"`.
 
@@ -78,7 +84,7 @@ class MultiIntentClassifier(TextClassifier):
         labels: Iterable[Collection[str]],
         sample_weight: Any = None,
     ) -> "MultiIntentClassifier":
-        """Trains a head for each intent.
+        """Train a head for each intent.
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
@@ -93,15 +99,16 @@ class MultiIntentClassifier(TextClassifier):
         found, sets = checked_texts(texts), label_sets(labels)
         if len(found) != len(sets):
             raise ValueError(
-                "Each text has a set of labels. Received: "
-                f"{len(found)} texts and {len(sets)} sets. Pass an empty one for no intent."
+                f"There are {len(found)} texts and {len(sets)} sets of labels. Pass a set for each "
+                "text, an empty one for no intent."
             )
         weights = checked_weights(sample_weight, len(found))
+        self.examples_ = None  # nothing is added to such a classifier
         self.classes_ = np.array(sorted({label for own in sets for label in own}))
         if len(self.classes_) < 2:
             raise ValueError(
-                "A classifier tells two or more intents apart. Received: "
-                f"{len(self.classes_)}. Add examples of others."
+                f"There must be two or more intents. Received: {len(self.classes_)}. Add examples "
+                "of others."
             )
         self.kind_ = self.kind
         encodings, truth = self.encode(found), truth_of(sets, self.classes_)
@@ -186,12 +193,12 @@ class MultiIntentClassifier(TextClassifier):
         labels: Iterable[Collection[str]],
         sample_weight: Any = None,
     ) -> float:
-        """The share of texts whose intents are all right, and no others."""
+        """Return the share of texts with exactly the right intents."""
         found, expected = self.predict(texts), label_sets(labels)
         if len(found) != len(expected):
             raise ValueError(
-                "Each text has a set of labels. Received: "
-                f"{len(found)} texts and {len(expected)} sets. Pass one for each text."
+                f"There are {len(found)} texts and {len(expected)} sets of labels. Pass a set for "
+                "each text."
             )
         is_right = [{*answer} == {*own} for answer, own in zip(found, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
@@ -203,29 +210,40 @@ class MultiIntentClassifier(TextClassifier):
         return tags
 
     def check_options(self) -> None:
-        """Refuses options that are unknown or out of range, as `fit` does at first."""
+        """Raise `ValueError` for options that are unknown or out of range."""
         super().check_options()
-        check_logistic(self.logistic_c)
+        LogisticOptions(self.logistic_c)
         if not isinstance(self.label_separator, str) or not self.label_separator:
             raise ValueError(
-                "A label_separator is what stands between the intents of a text. Received: "
+                "label_separator must be the character between two labels. Received: "
                 f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
             )
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise ValueError(
-                f"A threshold is between 0 and 1. Received: {self.threshold}. None fits it."
+                f"threshold must be between 0 and 1. Received: {self.threshold}. None fits it."
             )
 
 
+def load_classifier(
+    folder: str | os.PathLike[str], *, encoder: Any = None
+) -> IntentClassifier | MultiIntentClassifier:
+    """Read either kind of classifier; arguments and errors as in `read_classifier`."""
+    try:
+        is_multi = has_several(json_file(Path(folder) / MODEL_FILE))
+    except UNREADABLE:  # `load` says what is wrong
+        is_multi = False
+    return (MultiIntentClassifier if is_multi else IntentClassifier).load(folder, encoder=encoder)
+
+
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
-    """Labels as files hold them, `"greet+block"`, as sets; an empty one has none."""
+    """Split labels of files, as `"greet+block"`; an empty label has no intent."""
     return [
         tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
     ]
 
 
 def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
-    """Sets of labels as sorted tuples.
+    """Return sets of labels as sorted tuples.
 
     Raises:
       ValueError: one is no collection, or holds something that is no text.
@@ -234,19 +252,17 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     for number, own in enumerate(labels):
         if isinstance(own, str | bytes | Mapping) or not isinstance(own, Collection):
             raise ValueError(
-                "The labels of a text are a list of them. Received: "
-                f"{own!r} at position {number}. Pass [{own!r}]."
+                f"labels must have a list for each text. Received: {own!r} at position {number}. "
+                f"Pass [{own!r}]."
             )
         if not all(isinstance(label, str) and label for label in own):
-            raise ValueError(
-                f"Labels are texts. Received: {[*own]!r} at position {number}. Name each intent."
-            )
+            raise ValueError(f"Labels must be strings. Received: {[*own]!r} at position {number}.")
         found.append(tuple(sorted({*map(str, own)})))
     return found
 
 
 def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
-    """Which texts have which of `classes`: bool `[texts, intents]`."""
+    """Return which texts have which of `classes`: bool `[texts, intents]`."""
     place = {label: number for number, label in enumerate(classes.tolist())}
     truth = np.zeros((len(sets), len(classes)), bool)
     for row, own in enumerate(sets):
@@ -255,11 +271,11 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
 
 
 def check_one_intent(classifier: Any) -> None:
-    """Raises `ValueError` for a classifier of several intents, where that is not provided for."""
+    """Raise `ValueError` for a classifier of several intents."""
     if isinstance(classifier, MultiIntentClassifier):
         raise ValueError(
-            "One file or SavedModel answers with one intent. Received: a classifier of several. "
-            "Load its folder (convert_tf.MultiIntentClassifier.load)."
+            "A classifier of several intents cannot be written as one file or SavedModel. Use its "
+            "folder (convert_tf.MultiIntentClassifier.load)."
         )
 
 
@@ -268,7 +284,8 @@ def _logits(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Log-odds by the encodings, and by words: float32 `[texts, intents]` each."""
     ((kernel, bias),) = parts.head.layers
-    return encodings @ kernel + bias, parts.lexical and parts.lexical.logits(texts)
+    lexical = None if parts.lexical is None else parts.lexical.logits(texts)
+    return encodings @ kernel + bias, lexical
 
 
 def _mixed(mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Names of intents in plain words, which are examples of them.
+"""Names of intents in plain words, which serve as examples.
 
 Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of classes too.
 """
@@ -24,7 +24,7 @@ class IntentNames(NamedTuple):
 
 
 def name_in_words(label: Any) -> str:
-    """`"card_arrival"` and `"CardArrival"` → `"card arrival"`; `""` for what has no letter."""
+    """`"card_arrival"` and `"CardArrival"` → `"card arrival"`; `""` if there is no letter."""
     if not isinstance(label, str):
         return ""
     text = unicodedata.normalize("NFC", label)
@@ -41,12 +41,13 @@ def name_in_words(label: Any) -> str:
 def names_of(
     classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
 ) -> IntentNames:
-    """Names of intents, without those that say nothing or are those of several.
+    """Return names of intents, without empty ones and names that several intents share.
 
     Args:
       classes: the intents, in the order of their numbers.
-      left_out: one whose name is none, as that of texts without an intent.
-      known: examples; one that is a name would be trained on as a name where it is held out.
+      left_out: an intent without a name, as that of texts out of scope.
+      known: examples. A name that is also an example is left out, or it would be trained on while
+        the example is held out.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     number, left_out_words = Counter(words), {"", *known}

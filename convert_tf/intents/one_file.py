@@ -1,7 +1,7 @@
 """A classifier and its encoder as one `.onnx` file, which needs `onnxruntime` and `numpy` to read.
 
-The file is the encoder's (`convert_tf.export.onnx.writing`), so that `SentenceEncoder` reads it,
-too; what the classifier learnt is among its metadata.
+The file is that of the encoder (`convert_tf.export.onnx.writing`), so `SentenceEncoder` reads it.
+Its metadata hold the classifier.
 """
 
 import base64
@@ -20,6 +20,7 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.data import checked_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import OUTSIDE
+from convert_tf.intents.explain import explanation
 from convert_tf.intents.heldout import Answers, answers_of
 from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
 from convert_tf.storage.arrays import load_arrays
@@ -40,12 +41,13 @@ def export_one_file(
     network_bits: int = 8,
     overwrite: bool = False,
 ) -> Path:
-    """Writes a classifier and its encoder as one file.
+    """Write a classifier and its encoder as one file.
 
     Args:
       classifier: fitted on one module's folder.
       output: the file; its parents are made.
-      network_bits: of the encoder; 32 answers as the classifier does, 8 is smaller and faster.
+      network_bits: bits of the encoder's weights. 32 gives the answers of the classifier, 8 is
+        smaller and faster.
       overwrite: whether a file of that name is replaced.
 
     Returns:
@@ -63,16 +65,15 @@ def export_one_file(
     encoder = encoders[0]
     if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
         raise ValueError(
-            "One file is made of a classifier with one module. Received: one whose encoder is "
-            f"{classifier.encoder!r}. Train it with a module's folder."
+            f"The encoder of this classifier is {classifier.encoder!r}. One file needs one module: "
+            "train with a module's folder."
         )
     from convert_tf.export.onnx.writing import checked_output
 
     name = os.fspath(output)
     if Path(name).suffix != ".onnx" or name.endswith(os.sep):
         raise OnnxError(
-            "Intents are exported as a file that is named x.onnx. "
-            f"Received: {name!r}. Choose another --output."
+            f"The file must be named x.onnx. Received: {name!r}. Choose another --output."
         )
     output = checked_output(output, overwrite=overwrite)
     with only_writer(output):
@@ -92,7 +93,7 @@ def _file_content(
         export_onnx(encoder, path, network_bits=network_bits)
         model = onnx.load(path)
         probes = _encodings(OnnxBackend(path), classifier.kind_)(PROBES)
-    described, head = stored(classifier.stored_parts())
+    described, head = stored(classifier.stored_parts()._replace(examples=None))
     arrays: dict[str, Any] = {**head, "probes": probes}
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
@@ -147,8 +148,8 @@ class IntentFile:
                 raise ValueError("several intents in one text")
         except UNREADABLE as error:
             raise OnnxError(
-                "Intents are read from a file that convert-tf intent export wrote. Received: "
-                f"{os.fspath(path)!r} ({error}). Name such a file, or export it again."
+                f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote ({error}). "
+                "Name such a file, or export it again."
             ) from error
         self._stored = restored(described, arrays)
         kind = self._stored.params.get("kind", "sentence")
@@ -163,7 +164,7 @@ class IntentFile:
         Raises:
           ValueError: a text is empty.
         """
-        answers = self._answers(checked_texts(texts))
+        answers = self.raw_answers(checked_texts(texts))
         return self.mixture_.probabilities(answers.head, answers.lexical)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
@@ -172,9 +173,18 @@ class IntentFile:
         Raises:
           ValueError: a text is empty.
         """
-        return self._stored.answered(self._answers(checked_texts(texts)))
+        return self._stored.answered(self.raw_answers(checked_texts(texts)))
 
-    def _answers(self, texts: list[str]) -> Answers:
+    def explain(self, text: str) -> dict[str, Any]:
+        """Explain the answer to a text, without examples; see `explanation`."""
+        return explanation(self, text)
+
+    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
+        """Return no example: a file does not hold them."""
+        return []
+
+    def raw_answers(self, texts: list[str]) -> Answers:
+        """Return what the head and the words say, before they are combined."""
         labels = np.full(len(texts), OUTSIDE)
         return answers_of(self._stored.parts, texts, self._encodings(texts), labels)
 

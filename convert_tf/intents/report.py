@@ -1,70 +1,61 @@
-"""How good an intent classifier is: accuracy, macro F1, its worst intents and its confusions."""
+"""How good an intent classifier is: accuracy, F1, its worst intents, confusions and coverage."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import calibration_error
+from convert_tf.intents.multi import MultiIntentClassifier, split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
 NONE = "(out of scope)"
 _EXAMPLES = 3
 _WORST = 10
+_ERRORS = 10
 _MAX_TEXT = 90  # characters
+_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the texts that are answered
 
 Report = dict[str, Any]
 
 
-class Answering(Protocol):
-    """What is evaluated: an `IntentClassifier`, or an `IntentFile`."""
-
-    classes_: np.ndarray
-    out_of_scope_label: Any
-    threshold_: float | None
-
-    def predict(self, texts: list[str]) -> np.ndarray:
-        """Answers, `[texts]`."""
-        ...
-
-    def predict_proba(self, texts: list[str]) -> np.ndarray:
-        """Probabilities, `[texts, classes]`."""
-        ...
-
-
-def evaluate_classifier(classifier: Answering, data: LabelledTexts) -> Report:
-    """Scores a classifier on labelled texts.
+def evaluate_classifier(
+    classifier: Any, data: LabelledTexts, *, precision: float | None = None
+) -> Report:
+    """Score a classifier on labelled texts.
 
     Args:
-      classifier: fitted.
-      data: texts whose labels are intents of the classifier, or its `out_of_scope_label`.
+      classifier: a fitted `IntentClassifier`, `MultiIntentClassifier` or `IntentFile`.
+      data: texts whose labels are intents of the classifier, or its `out_of_scope_label`. Labels of
+        several intents are joined by its `label_separator`.
+      precision: share of answered texts that must be right; see `threshold_for_precision`.
 
     Returns:
-      `examples`, `accuracy` (of texts in scope; a rejection is an error) and `macro_f1`, the mean
-      over the intents that the texts have; `calibration_error`, the expected one of the highest
-      probability on texts in scope; `out_of_scope`, with `examples` and `recall` where there
-      are such texts; `intents`, the worst F1 first, each with `examples`, `precision`, `recall` and
-      `f1`; `confusions`, the commonest first, each with `intent`, `predicted`, `number` and
-      `texts`; `labels` and `matrix`, the counts by true (rows) and predicted label.
+      `examples`, `macro_f1` (the mean over the intents that the texts have), `threshold`, and
+      `intents`, the worst F1 first, each with `examples`, `precision`, `recall` and `f1`.
+
+      For one intent in a text also `accuracy` (of texts in scope; a rejection is an error);
+      `calibration_error`, the expected one of the highest probability on texts in scope;
+      `out_of_scope`, with `examples` and `recall`, if there are such texts; `coverage`, the
+      accuracy by the share of texts that are answered (see `coverage_rows`);
+      `precision_threshold`, with `precision`; `confusions`, the commonest first, each with
+      `intent`, `predicted`, `number` and `texts`; `labels` and `matrix`, the counts by true (rows)
+      and predicted label.
+
+      For several intents in a text also `micro_f1`; `exact_match`, the share of texts with exactly
+      the right intents; and `errors`, each with `text`, `missed` and `wrong`.
 
     Raises:
       ValueError: there is no text, or it has an intent that was not trained.
     """
+    if isinstance(classifier, MultiIntentClassifier):
+        return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
     known = [str(label) for label in classifier.classes_ if str(label) != outside]
     true = [NONE if label == outside else label for label in map(str, data.labels)]
-    unseen = {label: true.count(label) for label in sorted(set(true) - {*known, NONE})}
-    if unseen:
-        listed = ", ".join(f"{label!r} ({number})" for label, number in [*unseen.items()][:5])
-        raise ValueError(
-            "Texts are evaluated whose intents were trained. Received: "
-            f"{listed}{f' and {len(unseen) - 5} more' if len(unseen) > 5 else ''}. Train on "
-            f"examples of them, leave them out, or label them {outside!r} (out of scope)."
-        )
-    if not true:
-        raise ValueError("There must be a text to evaluate. Received: none.")
+    _check_labels(true, {*known, NONE}, f", leave them out, or label them {outside!r}")
     answers = map(str, classifier.predict(data.texts))
     predicted = [NONE if answer == outside else answer for answer in answers]
     labels = [*known, NONE]
@@ -74,13 +65,24 @@ def evaluate_classifier(classifier: Answering, data: LabelledTexts) -> Report:
     there, said = (matrix.sum(axis=axis)[:-1] for axis in (1, 0))
     intents = intent_rows(known, np.diag(matrix)[:-1], there, said)
     in_scope = matrix[:-1].sum()
+    probabilities = classifier.predict_proba(data.texts)
+    confidence = probabilities.max(axis=1)
+    best = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
+    is_right = np.array([one == other for one, other in zip(true, best, strict=True)])
+    is_in = np.array([label != NONE for label in true])
     report: Report = {
         "examples": int(in_scope),
         "accuracy": float(np.trace(matrix[:-1]) / in_scope) if in_scope else None,
         "macro_f1": float(np.mean([row["f1"] for row in intents])) if intents else None,
-        "calibration_error": _calibration_error(classifier, data, true),
+        "calibration_error": (
+            calibration_error(confidence[is_in], is_right[is_in]) if in_scope else None
+        ),
         "threshold": classifier.threshold_,
+        "coverage": coverage_rows(confidence, is_right),
     }
+    if precision is not None:
+        found = threshold_for_precision(confidence, is_right, precision)
+        report["precision_threshold"] = {"precision": precision, **(found or {})}
     if matrix[-1].any():
         recall = float(matrix[-1, -1] / matrix[-1].sum())
         report["out_of_scope"] = {"examples": int(matrix[-1].sum()), "recall": recall}
@@ -90,16 +92,93 @@ def evaluate_classifier(classifier: Answering, data: LabelledTexts) -> Report:
     return report
 
 
-def _calibration_error(
-    classifier: Answering, data: LabelledTexts, true: Sequence[str]
-) -> float | None:
-    places = [place for place, label in enumerate(true) if label != NONE]
-    if not places:
+def _check_labels(labels: Sequence[str], known: set[str], remedy: str) -> None:
+    if not labels:
+        raise ValueError("There is no text to evaluate.")
+    unseen = {label: labels.count(label) for label in sorted({*labels} - known)}
+    if unseen:
+        listed = ", ".join(f"{label!r} ({number})" for label, number in [*unseen.items()][:5])
+        raise ValueError(
+            f"The classifier was not trained on {len(unseen)} of these intents: {listed}"
+            f"{', …' if len(unseen) > 5 else ''}. Train on examples of them{remedy}."
+        )
+
+
+def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str, float]]:
+    """Return the risk-coverage curve: how often answers are right if only sure ones are given.
+
+    Args:
+      confidence: float `[n]`, the highest probability of each text.
+      is_right: bool `[n]`; False for texts out of scope.
+
+    Returns:
+      Rows with `threshold`, `answered` (the share of texts with this confidence or more) and
+      `accuracy` of these.
+    """
+    order = np.sort(confidence)[::-1]
+    rows = []
+    for share in _SHARES:
+        threshold = float(order[max(round(share * len(order)), 1) - 1])
+        rows.append(_answered_from(threshold, confidence, is_right))
+    return rows
+
+
+def threshold_for_precision(
+    confidence: np.ndarray, is_right: np.ndarray, precision: float
+) -> dict[str, float] | None:
+    """Return the row of `coverage_rows` with most answers of which enough are right.
+
+    Args:
+      confidence, is_right: see `coverage_rows`.
+      precision: the share of answers that must be right.
+
+    Returns:
+      None if no threshold reaches it.
+    """
+    values, places = np.unique(-confidence, return_inverse=True)
+    answered = np.cumsum(np.bincount(places))
+    right = np.cumsum(np.bincount(places, is_right))
+    is_enough = np.flatnonzero(right >= precision * answered)
+    if not len(is_enough):
         return None
-    probabilities = classifier.predict_proba([data.texts[place] for place in places])
-    best = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
-    is_right = np.array([true[place] == own for place, own in zip(places, best, strict=True)])
-    return calibration_error(probabilities.max(axis=1), is_right)
+    return _answered_from(float(-values[is_enough[-1]]), confidence, is_right)
+
+
+def _answered_from(
+    threshold: float, confidence: np.ndarray, is_right: np.ndarray
+) -> dict[str, float]:
+    is_answered = confidence >= threshold
+    return {
+        "threshold": threshold,
+        "answered": float(is_answered.mean()),
+        "accuracy": float(is_right[is_answered].mean()),
+    }
+
+
+def _evaluate_multi(classifier: MultiIntentClassifier, data: LabelledTexts) -> Report:
+    sets = split_labels(data.labels, classifier.label_separator)
+    names = classifier.classes_.tolist()
+    _check_labels([label for own in sets for label in own] or names[: len(sets)], {*names},
+                  ", or leave them out")  # fmt: skip
+    truth = truth_of(sets, classifier.classes_)
+    answers = [tuple(own) for own in classifier.predict(data.texts)]
+    found = truth_of(answers, classifier.classes_)
+    right, there, said = (each.sum(axis=0) for each in (truth & found, truth, found))
+    rows = intent_rows(names, right, there, said)
+    errors = [
+        {"text": text, "missed": sorted({*own} - {*answer}), "wrong": sorted({*answer} - {*own})}
+        for text, own, answer in zip(data.texts, sets, answers, strict=True)
+        if {*own} != {*answer}
+    ]
+    return {
+        "examples": len(data.texts),
+        "micro_f1": float(f1_of(right.sum(), there.sum(), said.sum())),
+        "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
+        "exact_match": 1 - len(errors) / len(data.texts),
+        "threshold": classifier.threshold_,
+        "intents": rows,
+        "errors": errors,
+    }
 
 
 def intent_rows(
@@ -146,7 +225,9 @@ def _confusions(
 
 
 def report_text(report: Report) -> str:
-    """The report for a terminal."""
+    """Format a report for a terminal."""
+    if "micro_f1" in report:
+        return _multi_text(report)
     lines = []
     if report["accuracy"] is not None:
         lines.append(
@@ -159,7 +240,14 @@ def report_text(report: Report) -> str:
         lines.append(
             f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"
         )
-    lines += ["", *worst_lines(report["intents"])]
+    lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
+    lines += [_coverage_line(row) for row in report["coverage"]]
+    wanted = report.get("precision_threshold")
+    if wanted is not None and "threshold" in wanted:
+        lines += [f"for a precision of {wanted['precision']:.0%}:", _coverage_line(wanted)]
+    elif wanted is not None:
+        lines.append(f"no threshold has a precision of {wanted['precision']:.0%}")
+    lines += ["", *_worst_lines(report["intents"])]
     # Rejections, which a threshold trades for recall, would hide what looks alike.
     confused = [
         row for row in report["confusions"] if NONE not in (row["intent"], row["predicted"])
@@ -172,8 +260,27 @@ def report_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Some of the rows of `intent_rows`, for a terminal."""
+def _coverage_line(row: Mapping[str, float]) -> str:
+    return f"{row['answered']:9.1%}{row['accuracy']:9.1%}{row['threshold']:9.3f}"
+
+
+def _multi_text(report: Report) -> str:
+    macro = "" if report["macro_f1"] is None else f", macro F1 {report['macro_f1']:.2%}"
+    lines = [
+        f"micro F1 {report['micro_f1']:.2%}{macro}, all intents of a text right "
+        f"{report['exact_match']:.2%}, {report['examples']:,} examples",
+        "",
+        *_worst_lines(report["intents"]),
+    ]
+    if report["errors"]:
+        lines += ["", "some errors: missed, wrong"]
+    for row in report["errors"][:_ERRORS]:
+        missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
+        lines += [f"  {' '.join(row['text'].split())}", f"      {missed}; {wrong}"]
+    return "\n".join(lines)
+
+
+def _worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["worst intents: F1, precision, recall, examples"]
     for row in rows[:_WORST]:
         shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))

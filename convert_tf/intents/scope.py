@@ -1,4 +1,4 @@
-"""Out of scope: how sure a classifier is, and below what it should not answer."""
+"""Out of scope: how sure a classifier is, and thresholds below which it should not answer."""
 
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ class ScopeScores(NamedTuple):
 
 
 def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The mean encoding of each intent, of length 1: float32 `[labels, dim]`."""
+    """Return the mean encoding of each intent, scaled to length 1: float32 `[labels, dim]`."""
     means = np.stack([encodings[labels == k].mean(axis=0) for k in range(int(labels.max()) + 1)])
     return unit_rows(means)
 
@@ -50,24 +50,25 @@ def nearest_cosines(encodings: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 
 
 def fit_threshold(scores: ScopeScores, *, rejected_share: float) -> float:
-    """The score below which an example is out of scope.
+    """Return the score below which an example is out of scope.
 
     Args:
       scores: of validation examples.
-      rejected_share: the share of in-scope examples that may be rejected, where there is no
-        out-of-scope example.
+      rejected_share: the share of in-scope examples that is rejected if there is no out-of-scope
+        example.
 
     Returns:
-      With out-of-scope examples, what makes the mean of in-scope accuracy (a rejection is an error)
-      and out-of-scope recall highest, in the middle of its interval; else the quantile.
+      With out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a
+      rejection is an error) and out-of-scope recall, in the middle of its interval. Without, the
+      quantile `rejected_share` of the in-scope scores.
 
     Raises:
       ValueError: there is no in-scope example.
     """
     if not len(scores.in_scope):
         raise ValueError(
-            "A threshold is fitted on examples in scope. Received: none. Give validation examples, "
-            "or two or more of an intent."
+            "There are no held-out examples in scope to fit the threshold on. Give validation "
+            "examples, or two examples of an intent."
         )
     if not len(scores.out_of_scope):
         return float(np.quantile(scores.in_scope, rejected_share))
@@ -78,17 +79,17 @@ def fit_threshold(scores: ScopeScores, *, rejected_share: float) -> float:
 def fit_intent_thresholds(
     scores: ScopeScores, threshold: float, num_intents: int, *, rejected_share: float
 ) -> np.ndarray:
-    """A threshold for each predicted intent.
+    """Return a threshold for each predicted intent.
 
     Args:
       scores: of validation examples.
-      threshold: of all intents, which those with few examples have.
+      threshold: that of all intents, which intents with few examples get.
       num_intents: how many there are.
       rejected_share: see `fit_threshold`.
 
     Returns:
-      float64 `[num_intents]`: what `fit_threshold` is of the examples that are answered with that
-      intent, together with all examples at the weight of 20.
+      float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
+      and on all examples, which together weigh as much as 20.
     """
     found = np.full(num_intents, threshold, np.float64)
     shared = _SHARED / (len(scores.in_scope) + len(scores.out_of_scope))
@@ -109,7 +110,7 @@ def fit_intent_thresholds(
 
 
 def _between(scores: np.ndarray) -> np.ndarray:
-    """A place below all scores, one between each two, and one above all."""
+    """Return thresholds below all scores, between each two, and above all."""
     values = np.unique(scores)
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
 
@@ -120,7 +121,7 @@ def _gain(
     own: np.ndarray | None = None,
     outside: np.ndarray | None = None,
 ) -> np.ndarray:
-    """What examples add to in-scope accuracy and out-of-scope recall, by threshold.
+    """Return in-scope accuracy plus out-of-scope recall, by threshold.
 
     `own` and `outside` choose examples; the shares are of all.
     """
@@ -131,10 +132,21 @@ def _gain(
     return accuracy + np.searchsorted(rejected, thresholds) / len(scores.out_of_scope)
 
 
+def margins(probabilities: np.ndarray) -> np.ndarray:
+    """Return how far the highest probability leads the second: float32 `[n]`."""
+    two = np.partition(probabilities, -2, axis=1)[:, -2:]
+    return two[:, 1] - two[:, 0]
+
+
 def answered(
-    best: np.ndarray, scores: np.ndarray | None, limits: Any, labels: np.ndarray, outside: Any
+    best: np.ndarray,
+    scores: np.ndarray | None,
+    limits: Any,
+    labels: np.ndarray,
+    outside: Any,
+    is_close: np.ndarray,
 ) -> np.ndarray:
-    """The answers of a classifier.
+    """Return the answers of a classifier.
 
     Args:
       best: int `[n]`, the most probable intents.
@@ -142,14 +154,18 @@ def answered(
       limits: the threshold, or float `[intents]` that of each.
       labels: the intents.
       outside: the answer to texts whose score is lower.
+      is_close: bool `[n]`, texts that are answered with `outside` too.
 
     Returns:
       `[n]`: strings, where all answers are; else as `labels`, or objects.
     """
     found: np.ndarray = labels[best]
-    if scores is None:
+    is_outside = is_close
+    if scores is not None:
+        is_outside = is_close | (scores < np.broadcast_to(limits, len(labels))[best])
+    elif not is_close.any():
         return found
     answers = found.astype(object)
-    answers[scores < np.broadcast_to(limits, len(labels))[best]] = outside
+    answers[is_outside] = outside
     is_text = found.dtype.kind == "U" and isinstance(outside, str)
     return answers.astype(str) if is_text else answers

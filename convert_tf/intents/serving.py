@@ -1,4 +1,4 @@
-"""One SavedModel from strings to label probabilities: encoder, head, words and thresholds."""
+"""A classifier and its encoder as one SavedModel, from strings to label probabilities."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 
 
 class LexicalModule(tf.Module):
-    """What words say, as a graph.
+    """The model of words, as a graph.
 
     Masking: none; rows do not depend on each other.
 
@@ -48,7 +48,7 @@ class LexicalModule(tf.Module):
 
     def __init__(self, model: LexicalModel):
         super().__init__(name="words")
-        self.words, self.characters = (_table(terms) for terms in model[:2])
+        self.words, self.characters = (_table(terms) for terms in (model.words, model.characters))
         number = len(model.words)
         self.rarity = (tf.constant(model.rarity[:number]), tf.constant(model.rarity[number:]))
         ((kernel, bias),) = model.head.layers
@@ -77,7 +77,7 @@ def _table(terms: Sequence[str]) -> Any:
 
 
 def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
-    """As `convert_tf.intents.lexical` has it: float32 `[batch, known terms]`."""
+    """The TF-IDF of `convert_tf.intents.lexical`: float32 `[batch, known terms]`."""
     size, batch = tf.shape(rarity)[0], terms.nrows()
     places = tf.ragged.map_flat_values(table.lookup, terms)
     flat = places.value_rowids() * tf.cast(size + 1, tf.int64) + places.values
@@ -112,8 +112,8 @@ class IntentModule(tf.Module):
         for encoder in encoders:
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(
-                    "A serving module is made of modules. Received: a classifier whose encoder is "
-                    f"{encoder!r}. Train it with a module's folder."
+                    f"The encoder of this classifier is {encoder!r}. A serving module needs the "
+                    "folder of a module: train with one."
                 )
             check_files(encoder)
         quieten_float16()
@@ -130,6 +130,7 @@ class IntentModule(tf.Module):
         self.words = None
         if parts.lexical is not None and self.mixture.weight:
             self.words = LexicalModule(parts.lexical)
+        self.min_margin = classifier.min_margin
         self.out_of_scope_label = str(classifier.out_of_scope_label)
         self.thresholds = None
         if classifier.threshold_ is not None:
@@ -168,6 +169,10 @@ class IntentModule(tf.Module):
                 score = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
             is_in = score >= tf.gather(self.thresholds, best)
             intent = tf.where(is_in, intent, self.out_of_scope_label)
+        if self.min_margin:
+            two = tf.math.top_k(probabilities, 2).values
+            is_far = two[:, 0] - two[:, 1] >= self.min_margin
+            intent = tf.where(is_far, intent, self.out_of_scope_label)
         batch = tf.shape(texts)[0]
         return {
             "intent": intent,
@@ -186,7 +191,7 @@ class IntentModule(tf.Module):
 
 
 def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
-    """What a serving module is written to.
+    """Return the folder that a serving module is written to.
 
     Raises:
       ValueError: the folder exists and may not be replaced, or holds something else.
@@ -197,7 +202,7 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
 def export_serving(
     classifier: IntentClassifier, folder: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Writes a classifier as one SavedModel, which needs tensorflow_text but no convert_tf.
+    """Write a classifier as one SavedModel, which needs tensorflow_text but not convert_tf.
 
     Its only signature, `serving_default`, takes `texts`.
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import KINDS_OF_ENCODING
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.heldout import Answers, Mixture, Parts, sureness
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
-from convert_tf.intents.scope import answered
+from convert_tf.intents.scope import answered, margins
 
 _VERSION = 2
 _WITHOUT_WORDS = 1  # a version that knew heads alone
@@ -24,7 +25,7 @@ UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, Recursio
 
 
 class ClassifierParts(NamedTuple):
-    """What is stored of a trained classifier, beside its encoder.
+    """A trained classifier without its encoder, as it is stored.
 
     Attributes:
       params: of `IntentClassifier`, without `encoder`.
@@ -34,6 +35,7 @@ class ClassifierParts(NamedTuple):
       parts: head, words and mean encodings.
       mixture: of head and words.
       thresholds: None, or that of each intent, float64 `[intents]`.
+      examples: the texts and labels that it was trained on; None if they are not kept.
     """
 
     params: dict[str, Any]
@@ -43,6 +45,7 @@ class ClassifierParts(NamedTuple):
     parts: Parts
     mixture: Mixture
     thresholds: np.ndarray | None
+    examples: LabelledTexts | None = None
 
     def scope_scores(self, answers: Answers) -> np.ndarray:
         """How surely texts are in scope, float32 `[n]`: what thresholds are compared with."""
@@ -50,10 +53,14 @@ class ClassifierParts(NamedTuple):
 
     def answered(self, answers: Answers) -> np.ndarray:
         """The intent of each text, or `out_of_scope_label`: `[n]`."""
-        best = self.mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
+        probabilities = self.mixture.probabilities(answers.head, answers.lexical)
+        best = probabilities.argmax(axis=1)
         scores = None if self.threshold is None else self.scope_scores(answers)
         limits = self.threshold if self.thresholds is None else self.thresholds
-        return answered(best, scores, limits, self.labels, self.params["out_of_scope_label"])
+        # Files written before there were margins have none.
+        is_close = margins(probabilities) < self.params.get("min_margin", 0)
+        outside = self.params["out_of_scope_label"]
+        return answered(best, scores, limits, self.labels, outside, is_close)
 
 
 def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -66,6 +73,8 @@ def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray
         "mixture": parts.mixture._asdict(),
         "params": parts.params,
     }
+    if parts.examples is not None:
+        described["examples"] = parts.examples._asdict()
     arrays = {**head_arrays(parts.parts.head), "centroids": parts.parts.centroids}
     if parts.parts.lexical is not None:
         arrays |= lexical_arrays(parts.parts.lexical)
@@ -75,7 +84,7 @@ def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray
 
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ClassifierParts:
-    """What `stored` was given; `check_stored` has seen the values."""
+    """Return the parts that `stored` was given, from values that `check_stored` accepted."""
     return ClassifierParts(
         described["params"],
         np.array(described["labels"]),
@@ -84,19 +93,20 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         Parts(head_of_arrays({**arrays}), lexical_of_arrays(arrays), arrays["centroids"]),
         Mixture(**described["mixture"]),
         arrays.get("thresholds"),
+        LabelledTexts(**described["examples"]) if "examples" in described else None,
     )
 
 
 def has_several(described: Mapping[str, Any]) -> bool:
-    """Whether JSON values are those of a classifier of several intents."""
+    """Return whether JSON values are those of a classifier of several intents."""
     return "label_separator" in described["params"]
 
 
 def check_stored(described: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Checks that values and arrays are there and fit together.
+    """Check that values and arrays are complete and fit together.
 
     Args:
-      described: JSON values; what an earlier version did not have is added.
+      described: JSON values; values that an earlier version did not write are added.
       arrays: by name, with `probes`, float `[n, dim]`, encodings.
 
     Raises:
@@ -143,12 +153,25 @@ def _check_described(described: Mapping[str, Any]) -> None:
     params = described["params"]
     if isinstance(params, dict) and params.get("kind", "sentence") not in [*KINDS_OF_ENCODING]:
         wrong.append("kind")
+    if "examples" in described and not _are_examples(described["examples"]):
+        wrong.append("examples")
     if wrong:
         raise ValueError(f"{', '.join(wrong)} of another kind")
     labels = described["labels"]
     is_scalar = all(isinstance(label, str | int | float) for label in labels)
     if not is_scalar or len({*map(type, labels)}) != 1 or labels != sorted({*labels}):
         raise ValueError("whose labels are not the intents, sorted")
+
+
+def _are_examples(found: Any) -> bool:
+    """Whether a JSON value is what `LabelledTexts` has."""
+    return (
+        isinstance(found, dict)
+        and {*found} == {*LabelledTexts._fields}
+        and all(isinstance(column, list) for column in found.values())
+        and len(found["texts"]) == len(found["labels"])
+        and all(isinstance(text, str) for text in found["texts"])
+    )
 
 
 def _num_dims(name: str) -> int:

@@ -1,4 +1,4 @@
-"""What classifiers of texts share: one encoder for all clones, and a folder."""
+"""The base of both classifiers: one encoder for all clones, and a folder."""
 
 import copy
 import os
@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intents.data import listed_texts
+from convert_tf.intents.data import LabelledTexts, listed_texts
 from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.heldout import LEXICAL, Mixture, Parts
@@ -19,9 +19,9 @@ _Self = TypeVar("_Self", bound="TextClassifier")
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A scikit-learn estimator that reads the encodings of texts; others say what it learns.
+    """A scikit-learn estimator on encodings of texts.
 
-    Clones share the encoder and what it has encoded. A pickle has the encoder's path.
+    Clones share the encoder and its encodings. A pickle holds the path of the encoder.
     """
 
     encoder: Any
@@ -32,10 +32,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     parts_: Parts
     mixture_: Mixture
     threshold_: float | None
+    examples_: LabelledTexts | None
     _encoded: tuple[Any, dict[str, IntentEncodings]]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """What the heads read: float32 `[texts, dim]`.
+        """Return the encodings that the head reads: float32 `[texts, dim]`.
 
         Args:
           texts: in a list, an array or a table of one column.
@@ -49,11 +50,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         overwrite: bool = False,
         module: str | os.PathLike[str] | None = None,
         facts: Mapping[str, Any] | None = None,
+        keep_examples: bool = True,
     ) -> None:
-        """Writes a folder that `load` reads; arguments as in `write_classifier`."""
+        """Write a folder that `load` reads; arguments as in `write_classifier`.
+
+        With `keep_examples` the folder also holds the texts and labels of the examples, so that
+        others can be added later and `explain` shows the nearest ones.
+        """
+        parts = self.stored_parts()
         write_classifier(
             folder,
-            self.stored_parts(),
+            parts if keep_examples else parts._replace(examples=None),
             self.encoder,
             probes=self.encode(PROBES),
             overwrite=overwrite,
@@ -62,7 +69,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def stored_parts(self) -> ClassifierParts:
-        """All that was learnt, for a file."""
+        """Return all that was learnt, for a file."""
         check_is_fitted(self, "parts_")
         params = self.get_params(deep=False)
         del params["encoder"]
@@ -75,22 +82,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self.parts_,
             self.mixture_,
             getattr(self, "thresholds_", None),
+            self.examples_,
         )
 
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
-        """Reads what `save` wrote; arguments and errors as in `read_classifier`."""
+        """Read a folder of `save`; arguments and errors as in `read_classifier`."""
         parts, encoder, encodings = read_classifier(folder, encoder)
 
         def unusable(reason: object) -> ValueError:
             return ValueError(
-                f"An intent model has the options of {cls.__name__}. Received: "
-                f"{os.fspath(folder)!r} ({reason}). Use the version that wrote it, or train again."
+                f"{os.fspath(folder)!r} is no {cls.__name__} of this version ({reason}). Use the "
+                "version that wrote it, or train again."
             )
 
         if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
             raise unusable(f"with {', '.join(unknown)}")
-        # What those did who did not write it.
+        # The behaviour of versions that did not write these options.
         before = {"kind": "sentence", "names": None}
         before = {name: value for name, value in before.items() if name in cls._get_param_names()}
         classifier = cls(encoder, **{**before, **parts.params})
@@ -103,15 +111,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
         classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
         classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
+        classifier.examples_ = parts.examples
         return classifier
 
     def check_options(self) -> None:
-        """Raises `ValueError` for options that are unknown or out of range."""
+        """Raise `ValueError` for options that are unknown or out of range."""
         if self.lexical not in (None, *LEXICAL):
-            raise ValueError(f"lexical is None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
+            raise ValueError(f"lexical must be None or {LEXICAL[0]!r}. Received: {self.lexical!r}.")
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
-        """What encodes texts: in the way that was chosen, or in `kind`."""
+        """Return the encodings of `kind`, by default of the chosen kind."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         by_kind = self._encoded_by_kind()

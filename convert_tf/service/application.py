@@ -83,6 +83,7 @@ class Model:
         own["context"] = self._contexts
         if self.classifier is not None:
             own["classify"] = lambda texts: answers(self.classifier, texts)
+            own["explain"] = lambda texts: answers(self.classifier, texts, explains=True)
         return own
 
     def _contexts(self, rows: list[tuple[str, Any]]) -> np.ndarray:
@@ -183,9 +184,9 @@ class _Service:
         return await _answer(_ranked, contexts, responses, request.responses, top_k)
 
     async def classify(self, request: ClassifyRequest) -> Response:
-        """The intent of each text, null of an empty one, with its confidence.
+        """The intent of each text with its confidence; null for an empty text.
 
-        Out of scope it is the label that the classifier has for that, `"oos"` by default.
+        A text without any of the intents gets the classifier's label for that, `"oos"` by default.
         """
         if self._model.classifier is None:
             raise RefusedError(
@@ -196,7 +197,8 @@ class _Service:
         self._check(request.texts)
         top_k = min(request.top_k, len(self._model.classifier.classes_))
         self._check_results(len(request.texts), top_k)
-        found = await self._batcher("classify", request.texts)
+        name = "explain" if request.explain else "classify"
+        found = await self._batcher(name, request.texts)
         return await _answer(_classified, found, top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:

@@ -8,6 +8,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictStr,
     field_validator,
     model_validator,
@@ -110,6 +111,7 @@ class ClassifyRequest(_Request):
 
     texts: Texts
     top_k: Count = 1
+    explain: StrictBool = False
 
 
 class EmbeddingsRequest(_Request):

@@ -13,7 +13,13 @@ from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, write_c
 import convert_tf.encoding.sentence_encoder
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
+from convert_tf.intents.report import (
+    confusion_chart,
+    coverage_rows,
+    evaluate_classifier,
+    report_text,
+    threshold_for_precision,
+)
 from convert_tf.storage.files import only_writer
 
 DATA = LabelledTexts(TEXTS, LABELS)
@@ -73,6 +79,58 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     assert outside["intent"] == "oos"
 
 
+def test_answers_are_explained(files, capsys):
+    train(files, "--head=logistic")
+    (files / "queries.txt").write_text("forgot the password\n\nhello\n", "utf-8")
+    capsys.readouterr()
+    call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}", "--explain")
+    first, empty, hello = map(json.loads, capsys.readouterr().out.splitlines())
+    why = first["explanation"]
+    assert why["intent"] == first["intent"] == "reset" != why["second"]
+    assert why["words"][0]["word"] == "password"
+    assert why["examples"][0]["text"] == "i forgot the password"
+    assert why["examples"][0]["label"] == "reset"
+    assert "explanation" not in empty
+    assert hello["explanation"]["words"] == [], "Nothing is left without the only word."
+
+
+def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
+    """As if all examples had been trained on at once."""
+    added = [("bye now", "bye"), ("see you later", "bye"), ("hello there", "greet")]
+    write_csv(files / "new.csv", *zip(*added, strict=True))
+    train(files, "--head=logistic", "--logistic_c=3")
+    more = ("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}")
+    call(*more, f"--data={files / 'new.csv'}", "--remove=order", "--rename=reset=password",
+         f"--output={files / 'more'}")  # fmt: skip
+    assert "3 intents, 10 examples" in capsys.readouterr().out
+    names = {"reset": "password"}
+    rows = [(text, names.get(label, label)) for text, label in zip(TEXTS, LABELS, strict=True)]
+    rows = [*(row for row in rows if row[1] != "order"), *added[:2]]  # the third is there
+    write_csv(files / "train.csv", *zip(*rows, strict=True))
+    train(files, "--head=logistic", "--logistic_c=3", output="at_once")
+    first, second = (
+        IntentClassifier.load(files / name, encoder=str(files / "module"))
+        for name in ("more", "at_once")
+    )
+    assert first.classes_.tolist() == ["bye", "greet", "password"]
+    np.testing.assert_allclose(first.predict_proba(TEXTS), second.predict_proba(TEXTS), atol=1e-6)
+    with pytest.raises(SystemExit, match=r"name intents of .* Received: nothing"):
+        call(*more, "--remove=nothing", f"--output={files / 'other'}")
+
+
+def test_examples_are_forgotten(files, capsys):
+    train(files, "--head=logistic", "--forget_examples")
+    content = b"".join(path.read_bytes() for path in (files / "model").iterdir())
+    assert b"forgot the password" not in content
+    (files / "queries.txt").write_text("forgot the password\n", "utf-8")
+    capsys.readouterr()
+    call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}", "--explain")
+    assert json.loads(capsys.readouterr().out)["explanation"]["examples"] == []
+    with pytest.raises(SystemExit, match="does not hold its examples"):
+        call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
+             f"--data={files / 'train.csv'}", f"--output={files / 'more'}")  # fmt: skip
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
 def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding):
     train(files, "--head=logistic")
@@ -127,7 +185,10 @@ def test_notes_go_to_standard_error(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "--data and --output are required"),
+        (["train"], "--output is required"),
+        (["train", "--output=O"], "--data or --model is required"),
+        (["train", "--data=D", "--output=O", "--remove=a"], "--remove has no effect"),
+        (["train", "--model=N", "--output=O"], "is not an intent model"),
         (["train", "--data=D", "--output=O", "--top_k=3"], "There is no flag --top_k"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
@@ -141,8 +202,8 @@ def test_notes_go_to_standard_error(files, capsys):
         (["train", "--data=D", "--output=M", "--encoder=M", "--overwrite"], "something else, as v"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=M"], "is kept"),
         (["train", "--data=D", "--output=O", "--encoder=D", "--serving_module=N"], "the folder of"),
-        (["evaluate", "--model=N", "--data=D"], "intent model is a folder"),
-        (["predict", "--model=N"], "intent model is a folder"),
+        (["evaluate", "--model=N", "--data=D"], "is not an intent model"),
+        (["predict", "--model=N"], "is not an intent model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -164,9 +225,9 @@ def test_one_process_trains_a_model(files, tmp_path):
 def test_unseen_intents_are_named_in_an_evaluation():
     classifier = IntentClassifier(WordEncoder(), epochs=5).fit(*DATA)
     data = LabelledTexts([*TEXTS, "bye", "see you"], [*LABELS, "bye", "bye"])
-    with pytest.raises(ValueError, match=r"Received: 'bye' \(2\).*leave them out, or label"):
+    with pytest.raises(ValueError, match=r"these intents: 'bye' \(2\).*leave them out, or label"):
         evaluate_classifier(classifier, data)
-    with pytest.raises(ValueError, match="Received: none"):
+    with pytest.raises(ValueError, match="no text to evaluate"):
         evaluate_classifier(classifier, LabelledTexts([], []))
 
 
@@ -215,6 +276,29 @@ def test_scores_are_those_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert confusion_chart(report).startswith(PNG)
+
+
+def test_accuracy_rises_where_fewer_texts_are_answered():
+    confidence = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.2])
+    is_right = np.array([True, True, True, False, True, False])
+    rows = coverage_rows(confidence, is_right)
+    assert rows[0] == {"threshold": 0.2, "answered": 1.0, "accuracy": 4 / 6}
+    assert rows[-1] == {"threshold": 0.7, "answered": 4 / 6, "accuracy": 3 / 4}
+    # 4 of the 5 from 0.6 on are right; the two of 0.7 are answered together.
+    assert threshold_for_precision(confidence, is_right, 0.8)["threshold"] == 0.6
+    assert threshold_for_precision(confidence, is_right, 0.9)["threshold"] == 0.8
+    assert threshold_for_precision(confidence, ~is_right, 0.9) is None
+
+
+def test_evaluation_recommends_a_threshold(files, capsys):
+    train(files, "--head=logistic")
+    common = ("evaluate", f"--model={files / 'model'}", f"--data={files / 'test.csv'}")
+    call(*common, "--precision=0.9", f"--output={files / 'results'}")
+    printed = capsys.readouterr().out
+    assert "for a precision of 90%:" in printed
+    found = json.loads((files / "results" / "evaluation.json").read_text())
+    assert found["precision_threshold"]["accuracy"] >= 0.9 > found["coverage"][0]["accuracy"]
+    assert found["precision_threshold"]["answered"] < 1
 
 
 def test_the_chart_grows_with_the_intents():

@@ -216,7 +216,7 @@ def test_trips_are_short_and_of_files_that_exist():
 def recipes():
     """The lists of "How to add", by what is added: the files that each names."""
     section = page_text(CONTRIBUTING).split("## How to add")[1].split("\n## ")[0]
-    parts = re.split(r"\n\n(?=A \*\*)", section)[1:]
+    parts = re.split(r"\n\n(?=A (?:new )?\*\*)", section)[1:]
     return {
         re.search(r"\*\*(.+?)\*\*", part)[1]: re.findall(r"`((?:convert_tf|tests)/[^`]+)`", part)
         for part in parts
@@ -226,7 +226,7 @@ def recipes():
 def test_each_list_of_how_to_add_names_code_and_a_test():
     assert {*recipes()} == {
         "corpus", "reduction", "signature", "loss", "learning-rate schedule",
-        "flag of the intent classifier",
+        "option of the intent head",
     }  # fmt: skip
     for added, files in recipes().items():
         assert all((ROOT / path).is_file() for path in files), added

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder
+from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, give_words
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
@@ -95,18 +95,10 @@ def test_several_encoders_are_concatenated_each_of_length_1(encoder):
     assert make([encoder, Other()]).fit(TEXTS, LABELS).predict(QUERIES)[0] == "greet"
 
 
-def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder, tmp_path, monkeypatch):
+def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder, monkeypatch):
     encodings = IntentEncodings(lambda texts: [[3.0, 4.0] if t else [0.0, 0.0] for t in texts])
     np.testing.assert_allclose(encodings(["x", ""]), [[0.6, 0.8], [0, 0]])
     assert encodings([]).shape == (0, 2)
-    encodings.write(tmp_path / "kept.npz")
-    other = IntentEncodings(encoder)
-    other.read(tmp_path / "kept.npz")
-    np.testing.assert_allclose(other(["x"]), [[0.6, 0.8]])
-    assert encoder.texts == []
-    (tmp_path / "kept.npz").write_bytes(b"PK\x03\x04 cut off")
-    with pytest.raises(ValueError, match="Remove it"):
-        other.read(tmp_path / "kept.npz")
     assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 fit."
     monkeypatch.setattr("convert_tf.intents.encodings.MAX_TEXTS", 2)
     few = IntentEncodings(encoder)
@@ -124,7 +116,7 @@ def test_what_encoders_return_is_checked(vectors, message):
         IntentEncodings(lambda texts: vectors)(["hello", "order today"])
 
 
-@pytest.mark.parametrize(("encoder", "message"), [([], "empty list"), (3, "Received: 3")])
+@pytest.mark.parametrize(("encoder", "message"), [([], "empty list"), (3, "3 is no encoder")])
 def test_what_is_no_encoder_is_refused(encoder, message):
     with pytest.raises(ValueError, match=message):
         make(encoder).fit(TEXTS, LABELS)
@@ -148,16 +140,16 @@ def test_every_option_reaches_the_head(encoder, head, option):
     ("options", "message"),
     [
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
-        ({"lexical": "yes"}, "lexical is None or 'auto'. Received: 'yes'"),
+        ({"lexical": "yes"}, "lexical must be None or 'auto'. Received: 'yes'"),
         ({"out_of_scope": "maybe"}, "None, confidence or distance"),
-        ({"threshold": 0.5}, "needs out_of_scope"),
+        ({"threshold": 0.5}, "without out_of_scope"),
         ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"grid": {"dropout": ()}}, "values of hidden_dim"),
         ({"validation_fraction": 1.0}, "between 0 and 1"),
         ({"rejected_share": -0.1}, "between 0 and 1"),
         ({"rejected_share": float("nan")}, "between 0 and 1"),
-        ({"learning_rate": float("nan")}, "positive, finite learning_rate"),
-        ({"dropout": float("nan")}, "0 <= dropout < 1"),
+        ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
+        ({"dropout": float("nan")}, "dropout must be at least 0"),
         ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
     ],
     ids=str,
@@ -175,7 +167,7 @@ def test_bad_examples_are_refused_or_told(encoder):
         classifier.fit(["x", ""], ["a", "b"])
     with pytest.raises(ValueError, match="2 texts and labels of shape"):
         classifier.fit(["x", "y"], ["a"])
-    with pytest.raises(ValueError, match=r"intents that are trained.*'b'"):
+    with pytest.raises(ValueError, match="no training examples of 'b'"):
         classifier.fit(TEXTS, LABELS, validation=(["x"], ["b"]))
     with pytest.warns(UserWarning, match="one example: solo") as caught:
         classifier.fit([*TEXTS, "alone", TEXTS[0]], [*LABELS, "solo", "order"])
@@ -278,7 +270,7 @@ def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
 
 def test_an_encoder_of_one_kind_is_not_asked_for_another(encoder):
     assert make(encoder).fit(TEXTS, LABELS).kind_ == "sentence"
-    with pytest.raises(ValueError, match=r"kind is one of auto, sentence, similarity"):
+    with pytest.raises(ValueError, match=r"kind must be one of auto, sentence, similarity"):
         make(encoder, kind="other").fit(TEXTS, LABELS)
 
 
@@ -296,7 +288,7 @@ def test_folds_are_of_one_kind():
 def test_folds_are_with_names_or_without(encoder):
     with pytest.raises(ValueError, match="kind='sentence' and names='auto'"):
         make(encoder, kind="sentence").fit(TEXTS, LABELS, folds=[])
-    with pytest.raises(ValueError, match=r"names is None, .auto. or .always.\. Received: .never."):
+    with pytest.raises(ValueError, match=r"names must be None, .auto. or .always.\. "):
         make(encoder, names="never").fit(TEXTS, LABELS)
 
 
@@ -395,9 +387,41 @@ def test_names_are_not_validated_on(encoder, monkeypatch):
     np.testing.assert_array_equal(named[0], plain[0])
 
 
+def test_texts_between_two_intents_are_rejected(encoder):
+    """Those whose two most probable intents are closer than the margin, and no others."""
+    plain = make(encoder).fit(TEXTS, LABELS)
+    texts = [*TEXTS, "hello password", "order the password"]
+    two = np.sort(plain.predict_proba(texts), axis=1)[:, -2:]
+    margins = two[:, 1] - two[:, 0]
+    limit = float(np.median(margins))
+    answers = make(encoder, min_margin=limit).fit(TEXTS, LABELS).predict(texts)
+    assert (answers == "oos").tolist() == (margins < limit).tolist()
+    assert (answers == plain.predict(texts)).tolist() == (margins >= limit).tolist()
+
+
+def test_an_explanation_is_what_leaving_words_out_changes(encoder):
+    classifier = make(encoder).fit(TEXTS, LABELS)
+    give_words(classifier, 0.4)
+    found = classifier.explain("reset my order please", top_k=2)
+    best, second = np.searchsorted(classifier.classes_, [found["intent"], found["second"]])
+    texts = ["reset my order please", "my order please", "reset order please", "reset my please",
+             "reset my order"]  # fmt: skip
+    odds = np.log(classifier.predict_proba(texts))
+    leads = odds[:, best] - odds[:, second]
+    effects = {row["word"]: row["effect"] for row in found["words"]}
+    for word, lead in zip(["reset", "my", "order", "please"], leads[1:], strict=True):
+        assert effects[word] == pytest.approx(leads[0] - lead, abs=1e-3)
+    assert any(row["lexical"] for row in found["words"])
+    shares = classifier.predict_proba(texts[:1])[0]
+    assert found["margin"] == pytest.approx(shares[best] - shares[second], abs=1e-4)
+    vectors = classifier.encode([texts[0], *TEXTS])
+    nearest = np.argsort(-(vectors[1:] @ vectors[0]))[:2]
+    assert [row["text"] for row in found["examples"]] == [TEXTS[i] for i in nearest]
+
+
 def test_validation_data_have_intents(encoder):
     classifier = make(encoder, out_of_scope="confidence")
-    with pytest.raises(ValueError, match=r"Received: 2 without\. Add some with intents"):
+    with pytest.raises(ValueError, match=r"All 2 .* are out of scope\. Add some with intents"):
         classifier.fit(TEXTS, LABELS, validation=(OUTSIDE[:2], ["oos", "oos"]))
 
 
@@ -519,7 +543,7 @@ def test_a_given_threshold_is_kept(encoder):
 def test_examples_that_a_given_threshold_makes_useless_are_told(encoder):
     labels = [*LABELS, *["oos"] * len(OUTSIDE)]
     options = {"out_of_scope": "confidence", "threshold": 0.5}
-    with pytest.warns(UserWarning, match=f"the {len(OUTSIDE)} given are not used, as .* of 0.5"):
+    with pytest.warns(UserWarning, match=f"The {len(OUTSIDE)} .* ignored: .*threshold=0.5"):
         make(encoder, **options).fit([*TEXTS, *OUTSIDE], labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -542,11 +566,11 @@ def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
 def test_options_that_a_grid_replaces_are_not_looked_at_and_its_own_are(encoder):
     grid = {"dropout": [0.5, 0.1]}
     make(encoder, dropout=None, grid=grid).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match="dropout=None"):
+    with pytest.raises(ValueError, match=r"dropout must be .*Received: None"):
         make(encoder, dropout=None).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match="dropout=2"):
+    with pytest.raises(ValueError, match=r"dropout must be .*Received: 2"):
         make(encoder, grid={"dropout": [0.5, 2]}).check_options()
-    with pytest.raises(ValueError, match=r"finite logistic_c\. Received: -1"):
+    with pytest.raises(ValueError, match=r"logistic_c must be .*Received: -1"):
         make(encoder, "logistic", grid={"logistic_c": [1.0, -1]}).check_options()
 
 

@@ -159,7 +159,7 @@ def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
 
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
     monkeypatch.setattr(tuner, "_LEARNING_RATE", 1e30)
-    with pytest.raises(ValueError, match=r"none at step \d+, with a learning rate of 1e\+30"):
+    with pytest.raises(ValueError, match=r"diverged at step \d+, with a learning rate of 1e\+30"):
         make(checkpoint).train(Y, ALL)
 
 
@@ -311,7 +311,7 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
 
 def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match=r"--kind=similarity and a model without them. Fit a"):
+    with pytest.raises(SystemExit, match=r"--kind=similarity needs a model with .*\. Fit a"):
         call_command(
             "intent", "train", "--finetune", "--kind=similarity", f"--encoder={checkpoint}",
             f"--data={data}", f"--output={tmp_path / 'model'}",
@@ -320,7 +320,7 @@ def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp
 
 def test_options_of_the_head_are_refused_before_anything_is_trained(tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match=r"epochs=500, .* learning_rate=nan"):
+    with pytest.raises(SystemExit, match=r"learning_rate must be .* Received: nan"):
         call_command(
             "intent", "train", "--finetune", "--encoder=/nowhere", "--learning_rate=nan",
             f"--data={data}", f"--output={tmp_path / 'model'}",
@@ -329,7 +329,7 @@ def test_options_of_the_head_are_refused_before_anything_is_trained(tmp_path):
 
 def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):
     data = write_csv(tmp_path / "train.csv", TEXTS[::4], LABELS[::4])
-    with pytest.raises(SystemExit, match="one example of each intent"):
+    with pytest.raises(SystemExit, match="Each intent has one example"):
         call_command(
             "intent", "train", "--finetune", f"--encoder={checkpoint}", f"--data={data}",
             f"--output={tmp_path / 'model'}",

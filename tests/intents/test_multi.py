@@ -13,16 +13,17 @@ from support.commands import call_command
 from support.intent_examples import EXAMPLES, WordEncoder
 
 from convert_tf import MultiIntentClassifier
-from convert_tf.intents.loading import load_classifier
+from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.multi import (
     best_threshold,
     fit_binary_mixture,
     label_sets,
+    load_classifier,
     split_labels,
     truth_of,
 )
-from convert_tf.intents.multi_report import evaluate_multi, multi_report_text
 from convert_tf.intents.one_file import export_one_file
+from convert_tf.intents.report import evaluate_classifier, report_text
 
 # Each text alone, each with one of another intent behind it, and some of none.
 ALONE = [(text, (label,)) for label, own in EXAMPLES.items() for text in own]
@@ -123,7 +124,7 @@ def test_the_threshold_is_that_of_the_highest_f1():
 def test_the_report_is_that_of_scikit_learn(classifier):
     texts = [*TEXTS[::3], "hello, where is my wool"]
     sets = [*SETS[::3], ("greet", "reset")]
-    report = evaluate_multi(classifier, texts, sets)
+    report = evaluate_classifier(classifier, LabelledTexts(texts, ["+".join(s) for s in sets]))
     truth = truth_of(sets, classifier.classes_)
     answers = truth_of(classifier.predict(texts), classifier.classes_)
     assert report["micro_f1"] == pytest.approx(f1_score(truth, answers, average="micro"))
@@ -131,9 +132,9 @@ def test_the_report_is_that_of_scikit_learn(classifier):
     assert report["exact_match"] == pytest.approx((truth == answers).all(axis=1).mean())
     assert report["errors"][-1]["text"] == texts[-1]
     assert "reset" in report["errors"][-1]["missed"]
-    assert "micro F1" in multi_report_text(report)
-    with pytest.raises(ValueError, match=r"were trained\. Received: 'new'"):
-        evaluate_multi(classifier, ["a"], [("new",)])
+    assert "micro F1" in report_text(report)
+    with pytest.raises(ValueError, match=r"not trained on 1 of these intents: 'new' \(1\)"):
+        evaluate_classifier(classifier, LabelledTexts(["a"], ["new"]))
 
 
 def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
@@ -146,7 +147,7 @@ def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
     assert isinstance(read, MultiIntentClassifier)
     np.testing.assert_allclose(read.predict_proba(TEXTS), expected, atol=1e-5)
     assert read.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
-    with pytest.raises(ValueError, match="one intent"):
+    with pytest.raises(ValueError, match="several intents"):
         export_one_file(classifier, tmp_path / "x.onnx")
 
 
@@ -179,7 +180,7 @@ def test_the_commands(tiny_onnx, tmp_path, capsys, separator):
 
 
 def test_a_separator_that_is_none_is_refused_by_the_command(tmp_path):
-    with pytest.raises(SystemExit, match="A label_separator is what stands between"):
+    with pytest.raises(SystemExit, match="label_separator must be"):
         call_command(
             "intent", "train", "--encoder=/nowhere", f"--data={write_csv(tmp_path / 'train.csv')}",
             f"--output={tmp_path / 'model'}", "--label_separator=",
@@ -191,9 +192,9 @@ def test_labels_that_are_none_are_refused(classifier):
     assert split_labels(["a b"], " ") == [("a", "b")]
     MultiIntentClassifier(WordEncoder(), label_separator=" ").check_options()
     for wrong, words in (
-        (["greet"], r"a list of them. Received: 'greet'"),
-        ([[1]], r"Labels are texts. Received: \[1\]"),
-        ([None], "a list of them"),
+        (["greet"], r"a list for each text. Received: 'greet'"),
+        ([[1]], r"Labels must be strings. Received: \[1\]"),
+        ([None], "a list for each text"),
     ):
         with pytest.raises(ValueError, match=words):
             label_sets(wrong)
@@ -201,7 +202,7 @@ def test_labels_that_are_none_are_refused(classifier):
         MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"]])
     with pytest.raises(ValueError, match="two or more intents"):
         MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"], []])
-    with pytest.raises(ValueError, match=r"stands between .* Received: ''"):
+    with pytest.raises(ValueError, match=r"between two labels\. Received: ''"):
         MultiIntentClassifier(WordEncoder(), label_separator="").fit(TEXTS, SETS)
     with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 sets"):
         classifier.score(TEXTS, SETS[:1])

@@ -1,17 +1,19 @@
-"""Scores an intent classifier and shows what it confuses.
+"""Score an intent classifier and show what it confuses.
 
 ```
-convert-tf intent evaluate --model model/ --data test.csv --output results/
+convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --output results/
 ```
 
-Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. `--output` gets
-`evaluation.json` and `confusions.png`. A model of several intents is told by F1.
+Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows accuracy
+against the share of texts that are answered. With `--precision` it recommends a threshold of the
+confidence. `--output` gets `evaluation.json` and `confusions.png`. A model of several intents is
+scored by F1.
 """
 
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_model, loaded_classifier
+from convert_tf.cli.flags import NEEDED, Define, check_read, define_model, loaded_classifier
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
@@ -22,26 +24,25 @@ CHART_FILE = "confusions.png"
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
+    define("data", NEEDED, "Labelled texts: CSV files or nlu.yml.", kind=list)
+    define(
+        "precision", None, "Recommend the threshold from which this share of answers is right.",
+        kind=float, lower_bound=0.0, upper_bound=1.0,
+    )  # fmt: skip
     define("output", None, "Folder of the results.")
 
 
 def run(values: Any) -> None:
     from convert_tf.intents.data import read_files
-    from convert_tf.intents.multi import MultiIntentClassifier, split_labels
-    from convert_tf.intents.multi_report import evaluate_multi, multi_report_text
+    from convert_tf.intents.multi import MultiIntentClassifier
     from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
 
     classifier = loaded_classifier(values)
     has_several = isinstance(classifier, MultiIntentClassifier)
+    check_read(values, {"with a model of several intents": ["precision"] if has_several else ()})
     data = read_files(values.data, needs_labels=not has_several)
-    if has_several:
-        sets = split_labels(data.labels, classifier.label_separator)
-        report = evaluate_multi(classifier, data.texts, sets)
-        print(multi_report_text(report))
-    else:
-        report = evaluate_classifier(classifier, data)
-        print(report_text(report))
+    report = evaluate_classifier(classifier, data, precision=values.precision)
+    print(report_text(report))
     if values.output is not None:
         output = Path(values.output)
         output.mkdir(parents=True, exist_ok=True)

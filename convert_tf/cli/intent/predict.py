@@ -1,12 +1,14 @@
-"""The intents of the lines of a file, as a JSON object a line.
+"""Print the intent of each line of a file, as a JSON object a line.
 
 ```
 convert-tf intent predict --model model/ --input texts.txt
 echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 ```
 
-An object has `text`, `intent` (out of scope `oos`, or what the model calls it), `confidence`, and
-`intents` where `--top_k` is more than 1. An empty line has the intent null.
+An object has `text`, `intent` (`oos` if a text has none of the intents) and `confidence`, the
+calibrated probability. `--top_k` adds `intents` with their probabilities, `--explain` adds
+`explanation`: the margin to the second intent, the words that count and the nearest examples. An
+empty line has the intent null.
 """
 
 import json
@@ -24,6 +26,7 @@ def define_flags(define: Define) -> None:
     define_model(define)
     define("input", "-", "Text file, a text a line; - for standard input.")
     define("top_k", 1, "Intents listed with probabilities.", lower_bound=1)
+    define("explain", False, "Say why: the margin, the words that count, the nearest examples.")
 
 
 def run(values: Any) -> None:
@@ -34,7 +37,7 @@ def run(values: Any) -> None:
     size = 1 if lines.is_typed else _LINES_AT_ONCE  # someone who types waits for an answer
     remaining = iter(lines)
     while texts := list(islice(remaining, size)):
-        for answer in answers(classifier, texts):
+        for answer in answers(classifier, texts, explains=values.explain):
             print(_line(answer.described(values.top_k)))
         sys.stdout.flush()
 

@@ -1,10 +1,14 @@
-r"""Trains an intent classifier on frozen encodings, or fine-tunes the encoder, too.
+r"""Train an intent classifier on frozen encodings, or fine-tune the encoder too.
 
 ```
 convert-tf intent train --data train.csv --output model/
 convert-tf intent train --encoder convert --finetune --data train.csv --output model/
 convert-tf intent train --label_separator=+ --data train.csv --output model/
+convert-tf intent train --model model/ --data new.csv --remove old_intent --output model2/
 ```
+
+`--model` also trains on the examples of that model. Flags that are not given have the values that
+it was trained with. `--kind` and `--names` are chosen again.
 
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
@@ -19,27 +23,31 @@ from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     NEEDED,
     Define,
+    UsageError,
     check_read,
     define_encoder,
+    define_fields,
+    given_fields,
     one_or_list,
 )
-from convert_tf.config.base import PRECISIONS
+from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
-from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.folder import MODULE_FOLDER
+from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.heldout import LEXICAL
 from convert_tf.intents.names import NAMES
 from convert_tf.intents.scope import KINDS
-from convert_tf.intents.tuning import GRIDS, HEADS, OPTIONS
 from convert_tf.storage.files import only_writer
 
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
+    from convert_tf.intents.data import LabelledTexts
 
-_NETWORK = tuple(name for name in OPTIONS["network"] if name != "patience")
 # What a classifier of several intents has not.
 _OF_ONE_INTENT = (
-    "head", *OPTIONS["network"], "tune", "validation", "out_of_scope", "out_of_scope_label",
-    "finetune", "precision", "serving_module", "names",
+    "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
+    "out_of_scope_label",
+    "finetune", "precision", "serving_module", "names", "model",
 )  # fmt: skip
 
 
@@ -47,87 +55,109 @@ def define_flags(define: Define) -> None:
     define_encoder(
         define,
         [DEFAULT_ENCODER],
-        text="a released name, the folder of a run or of a module, or an .onnx file. The vectors "
-        "of several are joined.",
+        text="a released name, the folder of a run or of a module, or an .onnx file. Repeat the "
+        "flag to join the vectors of several.",
         repeats=True,
     )
-    define(
-        "kind",
-        ANY_KIND,
-        "Which encodings: sentence: those of encode; similarity: those of encode_similarity; auto: "
-        "those from which more held-out examples are answered right, and sentence with "
-        "--label_separator.",
-        choices=[ANY_KIND, *KINDS_OF_ENCODING],
-    )
-    define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
+    define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
+    define("model", None, "Also use the examples, encoder and options of this model.", group=DATA)
+    define("remove", [], "Intents of --model that are left out.", group=DATA)
+    define("rename", [], "OLD=NEW: new names for intents of --model.", group=DATA)
     define(
         "validation",
         [],
-        "Files that choose --tune, --patience, --kind, --names and the threshold; parts of the "
-        "data by default.",
-    )
-    define("output", NEEDED, "Folder of the model.")
-    define("overwrite", False, "Whether a model of that name is replaced.")
-    define("head", HEADS[0], "What stands on the encodings.", choices=HEADS)
-    define("hidden_dim", 512, "Units of the network.", lower_bound=1)
-    define("dropout", 0.75, "On the encodings, of the network.", lower_bound=0.0, upper_bound=0.99)
-    define("learning_rate", 0.7, "Of the network; falls linearly to 0.")
-    define("epochs", 500, "Of the network.", lower_bound=1)
-    define("batch_size", 32, "Of the network.", lower_bound=1)
-    define(
-        "patience",
-        None,
-        "Epochs of the network without better validation accuracy before the end; by default all "
-        "epochs are trained.",
-        kind=int,
-        lower_bound=1,
-    )
-    define("logistic_c", LOGISTIC_C, "C of --head=logistic.")
-    define("tune", False, f"Try a grid on validation data: {GRIDS}.")
-    define(
-        "out_of_scope",
-        None,
-        "Answer --out_of_scope_label below a threshold of the highest probability, or of the "
-        "cosine to an intent's mean.",
-        choices=KINDS,
-    )
-    define("threshold", None, "The threshold; fitted by default.", kind=float)
-    define("out_of_scope_label", "oos", "Label of examples and answers without an intent.")
-    define(
-        "lexical",
-        LEXICAL[0],
-        "Whether words count beside the encoding, as much as cross-validation says.",
-        choices=(*LEXICAL, "none"),
-    )
-    define(
-        "names",
-        NAMES[0],
-        "Whether the intents' names in plain words are examples of them, too: where more held-out "
-        "or --validation examples are answered right with them, always, or never.",
-        choices=(*NAMES, "none"),
+        "Files that choose --kind, --names, --tune, --patience and thresholds. By default "
+        "cross-validation on --data does.",
+        group=DATA,
     )
     define(
         "label_separator",
         None,
-        "Texts may have several intents, or none, with this between them in --data, as + or |.",
+        "Texts may have several intents, or none, with this character between their labels, as + "
+        "or |.",
+        group=DATA,
     )
-    define("seed", 0, "Of weights, batches, dropout and folds.", lower_bound=0)
+    define("output", NEEDED, "Folder of the model.", group=OUTPUT)
     define(
-        "finetune",
+        "forget_examples",
         False,
-        "Train the encoder too, and keep it if that helps; its module goes to OUTPUT/module.",
+        "Do not write the texts of the examples. Nothing can be added to such a model, and "
+        "--explain of predict shows no examples.",
+        group=OUTPUT,
     )
-    define("precision", "auto", "Of the encoder, with --finetune.", choices=PRECISIONS)
+    define("overwrite", False, "Replace a model of that name.", group=OUTPUT)
     define(
         "serving_module",
         None,
-        "Also write one SavedModel, strings to label probabilities, to this folder; --overwrite "
-        "is for it, too.",
+        "Folder to which the model and its encoder are also written as one SavedModel. --overwrite "
+        "applies to it too.",
+        group=OUTPUT,
     )
+    define("head", "network", "Model on the encodings.", choices=[*HEADS], group=MODEL)
+    define(
+        "kind",
+        ANY_KIND,
+        "Encodings: those of encode (sentence), those of encode_similarity, or the ones with the "
+        "better held-out accuracy (auto).",
+        choices=[ANY_KIND, *KINDS_OF_ENCODING],
+        group=MODEL,
+    )
+    define(
+        "lexical",
+        LEXICAL[0],
+        "Combine the head with a model of words, weighted by cross-validation, or not.",
+        choices=(*LEXICAL, "none"),
+        group=MODEL,
+    )
+    define(
+        "names",
+        NAMES[0],
+        "Use the intents' names in plain words as examples: if held-out accuracy rises, always, or "
+        "never.",
+        choices=(*NAMES, "none"),
+        group=MODEL,
+    )
+    define(
+        "finetune",
+        False,
+        "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
+        group=MODEL,
+    )
+    define(
+        "out_of_scope",
+        None,
+        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine to the "
+        "nearest intent (distance) is below a threshold.",
+        choices=KINDS,
+        group=MODEL,
+    )
+    define("threshold", None, "This threshold instead of a fitted one.", kind=float, group=MODEL)
+    define(
+        "min_margin",
+        0.0,
+        "Also answer --out_of_scope_label if the highest probability leads the second by less.",
+        lower_bound=0.0,
+        upper_bound=0.99,
+        group=MODEL,
+    )
+    define(
+        "out_of_scope_label", "oos", "Label of texts that have none of the intents.", group=MODEL
+    )
+    define_fields(define, *HEADS.values())
+    define("tune", False, f"Search this grid: {GRIDS}.", group=OPTIMISATION)
+    define("seed", 0, "Seed of weights, batches, dropout and folds.", lower_bound=0,
+           group=OPTIMISATION)  # fmt: skip
+    define(
+        "precision", "auto", "Precision of the encoder with --finetune.", choices=PRECISIONS,
+        group=OPTIMISATION,
+    )  # fmt: skip
 
 
 def run(values: Any) -> None:
     has_several = values.label_separator is not None
+    if not values.data and values.model is None:
+        raise UsageError("--data or --model is required")
+    model = None if values.model is None else _read_model(values)
     check_read(
         values,
         {
@@ -136,9 +166,11 @@ def run(values: Any) -> None:
                 name
                 for head in HEADS
                 if head != values.head and not has_several
-                for name in OPTIONS[head]
+                for name in HEADS[head].defaults()
             ],
             "without --finetune": () if values.finetune else ("precision",),
+            "without --model": () if values.model else ("remove", "rename"),
+            "with --model": ("finetune",) if values.model else (),
         },
     )
     _check_paths(values)
@@ -146,22 +178,71 @@ def run(values: Any) -> None:
         with only_writer(values.output):
             _train_several(values)
         return
-    options = {"network": _NETWORK, "logistic": OPTIONS["logistic"]}[values.head]
     params = {
-        **{name: values[name].value for name in options},
+        **given_fields(values, HEADS[values.head]),
         "head": values.head,
-        "patience": values.patience,
         "lexical": None if values.lexical == "none" else values.lexical,
         "grid": GRIDS[values.head] if values.tune else None,
         "out_of_scope": values.out_of_scope,
         "threshold": values.threshold,
+        "min_margin": values.min_margin,
         "out_of_scope_label": values.out_of_scope_label,
         "random_state": values.seed,
         "kind": values.kind,
         "names": None if values.names == "none" else values.names,
     }
+    if model is not None:
+        flag_of = {"random_state": "seed", "grid": "tune"}
+        for name, value in model.get_params(deep=False).items():
+            flag = flag_of.get(name, name)
+            is_given = flag in values and values[flag].present
+            if name not in ("encoder", "kind", "names") and not is_given:
+                params[name] = value
     with only_writer(values.output):
-        _train(values, params)
+        _train(values, params, model)
+
+
+def _read_model(values: Any) -> "IntentClassifier":
+    """Read --model, whose head is that of the new model unless --head is given."""
+    from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
+
+    encoders = list(values.encoder) if values["encoder"].present else None
+    model = load_classifier(values.model, encoder=encoders and one_or_list(encoders))
+    if isinstance(model, MultiIntentClassifier):
+        raise ValueError(
+            f"{values.model} has several intents in a text. Train again on all examples instead."
+        )
+    if model.examples_ is None:
+        raise ValueError(
+            f"{values.model} does not hold its examples. Train again on all examples instead."
+        )
+    if not values["head"].present:
+        values["head"].value = model.head
+    return model
+
+
+def _examples(values: Any, model: "IntentClassifier | None") -> "LabelledTexts":
+    """The examples of --data, and of --model without --remove and with --rename."""
+    from convert_tf.intents.data import LabelledTexts, read_files
+
+    added = read_files(values.data) if values.data else LabelledTexts([], [])
+    if model is None or model.examples_ is None:
+        return added
+    names = dict(pair.partition("=")[::2] for pair in values.rename)
+    unknown = sorted({*values.remove, *names} - {*map(str, model.classes_)})
+    if unknown or not all(names.values()):
+        raise ValueError(
+            f"--remove and --rename OLD=NEW name intents of {values.model}. Received: "
+            f"{', '.join([*unknown, *(old for old, new in names.items() if not new)])}."
+        )
+    kept = [
+        (text, names.get(str(label), label))
+        for text, label in zip(*model.examples_, strict=True)
+        if str(label) not in values.remove
+    ]
+    # The same example twice would count twice.
+    rows = dict.fromkeys([*kept, *zip(*added, strict=True)])
+    return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
 
 
 def _train_several(values: Any) -> None:
@@ -171,7 +252,7 @@ def _train_several(values: Any) -> None:
     examples = read_files(values.data, needs_labels=False)
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
-        logistic_c=values.logistic_c,
+        **given_fields(values, HEADS["logistic"]),
         lexical=None if values.lexical == "none" else values.lexical,
         threshold=values.threshold,
         label_separator=values.label_separator,
@@ -180,7 +261,9 @@ def _train_several(values: Any) -> None:
     )
     classifier.check_options()
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
-    classifier.save(values.output, overwrite=values.overwrite)
+    classifier.save(
+        values.output, overwrite=values.overwrite, keep_examples=not values.forget_examples
+    )
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents, of which texts may have "
         f"several, {len(examples.texts):,} examples, {classifier.kind_} encodings, words count "
@@ -188,11 +271,11 @@ def _train_several(values: Any) -> None:
     )
 
 
-def _train(values: Any, params: dict[str, Any]) -> None:
+def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None") -> None:
     from convert_tf.intents.classifier import IntentClassifier
     from convert_tf.intents.data import read_files
 
-    examples = read_files(values.data)
+    examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     if values.finetune:
         from convert_tf.intents.finetuning.classifier import finetuned_classifier
@@ -205,13 +288,21 @@ def _train(values: Any, params: dict[str, Any]) -> None:
             params=params,
             precision=values.precision,
             overwrite=values.overwrite,
+            keep_examples=not values.forget_examples,
         )
     else:
-        classifier = IntentClassifier(one_or_list(values.encoder), **params)
+        encoder = one_or_list(values.encoder) if model is None else model.encoder
+        classifier = IntentClassifier(encoder, **params)
         classifier.fit(*examples, validation=validation)
         # First: where it is killed, the same command finds no model that it would have to keep.
         _write_serving(classifier, values)
-        classifier.save(values.output, overwrite=values.overwrite)
+        own = os.path.join(values.model or "", MODULE_FOLDER)  # a fine-tuned one is copied
+        classifier.save(
+            values.output,
+            overwrite=values.overwrite,
+            module=own if values.model and encoder == own else None,
+            keep_examples=not values.forget_examples,
+        )
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents, {len(examples.texts):,} "
         "examples"

@@ -14,7 +14,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.intents.head import quick_options
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -27,7 +27,6 @@ from convert_tf.intents.heldout import (
     with_helpful_names,
 )
 from convert_tf.intents.names import name_in_words
-from convert_tf.intents.tuning import quick_options
 from convert_tf.numerics.vectors import unit_rows
 
 # Examples up to which each of the folds is held out; of more, all but one.
@@ -43,6 +42,7 @@ def finetuned_classifier(
     params: Mapping[str, Any],
     precision: str,
     overwrite: bool,
+    keep_examples: bool = True,
 ) -> IntentClassifier:
     """Trains a classifier and its encoder, whose module is written beside its head.
 
@@ -60,6 +60,7 @@ def finetuned_classifier(
       params: of `IntentClassifier`.
       precision: policy of the encoder's computations.
       overwrite: whether a folder of that name is replaced.
+      keep_examples: whether the folder holds the texts of the examples.
 
     Raises:
       ValueError: the data are unusable, or training ended in weights that are no numbers.
@@ -68,7 +69,9 @@ def finetuned_classifier(
     from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
-    IntentClassifier(checkpoint, **params).check_options()
+    complete = IntentClassifier(checkpoint, **params)
+    complete.check_options()
+    params = {name: own for name, own in complete.get_params().items() if name != "encoder"}
     names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
@@ -99,10 +102,9 @@ def finetuned_classifier(
         if judged.folds is not None:  # the encoder of the last fold is the one there is
             facts |= judged.train(~judged.examples.is_name)
         print(
-            f"{facts['trained_weights']:,} weights of the encoder moved by "
-            f"{facts['relative_change']:.2%} of their length in {facts['steps']:,} steps. Its "
-            "context and response encodings were not trained along: use the original module to "
-            "rank responses."
+            f"{facts['trained_weights']:,} weights of the encoder changed by "
+            f"{facts['relative_change']:.2%} in {facts['steps']:,} steps. Context and "
+            "response encodings were not trained: use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
         module = os.path.join(scratch, "module")
@@ -115,7 +117,13 @@ def finetuned_classifier(
             export_module(checkpoint, module)
         classifier = IntentClassifier(module, **params)
         classifier.fit(*examples, validation=validation, folds=folds)
-        classifier.save(output, overwrite=overwrite, module=module, facts={"finetuning": facts})
+        classifier.save(
+            output,
+            overwrite=overwrite,
+            module=module,
+            facts={"finetuning": facts},
+            keep_examples=keep_examples,
+        )
     return IntentClassifier.load(output)
 
 
@@ -145,7 +153,6 @@ class _Judged:
         self._tuner = tuner
         self._places = {text: place for place, text in enumerate(tuner.texts)}
         options = {
-            "logistic_c": LOGISTIC_C,
             **params,
             "seed": params["random_state"],
             "patience": None,
@@ -159,8 +166,7 @@ class _Judged:
             kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
         elif params["kind"] == "similarity" and self._map is None:
             raise ValueError(
-                "A model has vectors for similarity where they are asked for. Received: "
-                f"--kind=similarity and a model without them. {SIMILARITY_REMEDY}"
+                f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
             )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
         self._has_lexical = params["lexical"] is not None
@@ -232,8 +238,8 @@ class _Judged:
             parts = parts[: _FOLDS - 1]
         if not parts:
             raise ValueError(
-                "Fine-tuning is judged on examples that it was not trained on. Received: one "
-                "example of each intent. Add examples, or give validation data."
+                "Each intent has one example, so none can be held out to judge the fine-tuned "
+                "encoder. Add examples, or give validation data."
             )
         self.folds, self.facts = [], {}
         for part in parts:
