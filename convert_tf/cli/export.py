@@ -1,12 +1,14 @@
-"""Writes a checkpoint as a TF Hub module, or as one file for the light runtime.
+"""Writes an encoder as a TF Hub module, an ONNX file, or a folder for Hugging Face programs.
 
 ```
 convert-tf export --encoder runs/convert --output runs/convert/module/1
 convert-tf export --encoder runs/poly --output runs/poly/module/1
 convert-tf export --encoder runs/convert --output convert.onnx
+convert-tf export --encoder runs/convert --format huggingface --output my-encoder
 ```
 
-A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds.
+A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds. sentence-transformers,
+SetFit, fastembed and transformers.js open a Hugging Face folder; its card is `README.md`.
 """
 
 from pathlib import Path
@@ -18,7 +20,13 @@ from convert_tf.config.model import MAX_TOKENS
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run, of a ranker too.")
-    define("output", NEEDED, "Folder of the module, or x.onnx.")
+    define("output", NEEDED, "Folder, or x.onnx.")
+    define(
+        "format",
+        None,
+        "What to write; by default onnx if --output ends with .onnx, else module.",
+        choices=["module", "onnx", "huggingface"],
+    )
     define("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
     define(
         "network_bits",
@@ -37,6 +45,7 @@ def run(values: Any) -> None:
     path = export_model(
         values.encoder,
         values.output,
+        format=values.format or "",
         network_bits=int(values.network_bits) if values.network_bits else None,
         max_tokens=values.max_tokens,
         notes=Path(values.notes).read_text(encoding="utf-8") if values.notes else "",

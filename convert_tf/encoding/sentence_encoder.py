@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES, Backend, open_backend
-from convert_tf.encoding.sentence_transformers import (
-    SentenceTransformerMethods,
-    check_options,
-    converted,
-)
 from convert_tf.encoding.signatures import SIGNATURES, signature_name
 from convert_tf.encoding.text_batches import (
     Columns,
@@ -42,7 +37,7 @@ Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
 
 
-class SentenceEncoder(SentenceTransformerMethods):
+class SentenceEncoder:
     """Encodes texts with a trained model: a module, an `.onnx` file or a run's folder.
 
     Texts are sorted by length and encoded in batches, equal ones once; results come in the order of
@@ -122,12 +117,7 @@ class SentenceEncoder(SentenceTransformerMethods):
         kind: str = "sentence",
         batch_size: int | None = None,
         show_progress: bool = False,
-        show_progress_bar: bool | None = None,
-        normalize_embeddings: bool = False,
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        **others: Any,
-    ) -> Any:
+    ) -> np.ndarray:
         """Encodings of texts; by default of sentences, for classifiers, not normalised.
 
         Encodings of sentences are r, the reduced sequence, or
@@ -139,30 +129,15 @@ class SentenceEncoder(SentenceTransformerMethods):
           kind: one of `kinds`, or the name of another signature of a module.
           batch_size: of this call.
           show_progress: whether sentences per second and the time left go to standard error.
-          show_progress_bar: the same, by its name in sentence-transformers.
-          normalize_embeddings: whether vectors get length 1, for which classifiers need a lower
-            penalty (`LogisticRegression(C=10)`) than scikit-learn's usual one.
-          convert_to_numpy: as in sentence-transformers: an array, or else a list of tensors.
-          convert_to_tensor: whether a tensor of torch is returned.
-          **others: other keywords of sentence-transformers, with values that ask for nothing, such
-            as `prompt_name=None`.
 
         Returns:
           float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: one of them is no text, and it says which; the model has no such encodings; or
-            a keyword of others asks for what there is not.
-          TypeError: a keyword is unknown.
+          ValueError: an item is not a text, and the error names it; or the model has no such
+            encodings.
         """
-        check_options(others)
-        shows = show_progress or bool(show_progress_bar)
-        return converted(
-            self._encode(kind, texts, None, batch_size, shows),
-            normalize_embeddings=normalize_embeddings,
-            convert_to_numpy=convert_to_numpy,
-            convert_to_tensor=convert_to_tensor,
-        )
+        return self._encode(kind, texts, None, batch_size, show_progress)
 
     def encode_contexts(
         self,

@@ -32,6 +32,7 @@ def encoder_card(
     sizes: Mapping[str, int] | None = None,
     similarity_dim: int = 0,
     notes: str = "",
+    huggingface: bool = False,
 ) -> str:
     """The card of an encoder, as Markdown.
 
@@ -45,6 +46,7 @@ def encoder_card(
         holds its card.
       similarity_dim: numbers of a vector for similarity; 0 for a model without them.
       notes: Markdown of the maker's own: where the data are from, how good it is.
+      huggingface: whether it is the card of a folder for Hugging Face programs.
 
     Returns:
       The text of the card.
@@ -62,9 +64,12 @@ def encoder_card(
         kind="Dual encoder of the ConveRT kind (arXiv 1911.03688)",
         needs=_NEEDS_TENSORFLOW
         if is_module
+        else "Open it with sentence-transformers"
+        if huggingface
         else "Reading it needs `convert_tf`, `onnxruntime` and `numpy`",
         module=_only(is_module),
-        onnx=_only(not is_module),
+        onnx=_only(not is_module and not huggingface),
+        huggingface=_only(huggingface),
         encoder="",
         encoder_module=_only(is_module),
         single_context=_only(is_module and not reads_history),

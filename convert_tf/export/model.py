@@ -1,17 +1,21 @@
-"""A checkpoint as what others load: a TF Hub module, or one `.onnx` file."""
+"""A checkpoint as what others load: a TF Hub module, one `.onnx` file, or a Hugging Face folder."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from convert_tf.checkpoints.facts import training_facts, unknown_in_training
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.data.unknown_tokens import warn_of_unknown
 
+FORMATS = ("module", "onnx", "huggingface")
+
 
 def export_model(
     checkpoint: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
+    format: str = "",
     network_bits: int | None = None,
     max_tokens: int = MAX_TOKENS,
     notes: str = "",
@@ -25,8 +29,10 @@ def export_model(
       checkpoint: a model directory of a dual encoder or a ranker.
       output: `x.onnx`, which takes a dual encoder with a subword vocabulary, or the folder of a
         module.
+      format: `huggingface` for a folder that Hugging Face programs open, else `onnx` or `module`;
+        by default the name of `output` tells these two apart.
       network_bits: of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx` file;
-        None for the first of them.
+        None for the first of them. A Hugging Face folder has 32 and 8.
       max_tokens: longest text, in tokens, that the network reads.
       notes: Markdown that joins the model card.
       overwrite: whether what has that name is replaced.
@@ -40,20 +46,46 @@ def export_model(
     Example:
       export_model("runs/convert", "hub_modules/mine/1")
       export_model("runs/convert", "mine.onnx", network_bits=32)
+      export_model("runs/convert", "mine-huggingface", format="huggingface")
     """
     name = os.fspath(output)
-    if name.rstrip(os.sep).endswith(".onnx") and (name.endswith(os.sep) or os.path.isdir(name)):
+    is_onnx = name.rstrip(os.sep).endswith(".onnx")
+    if is_onnx and (name.endswith(os.sep) or os.path.isdir(name)):
         raise ValueError(
             f"{name!r} names a folder, but .onnx means a file. Omit the {os.sep!r} to write a "
             "file, or choose another name for the folder of a module."
         )
-    if name.endswith(".onnx"):
-        from convert_tf.export.onnx.writing import export_onnx as export
-    else:
-        from convert_tf.export.hub.writing import export_module as export
+    format = format or ("onnx" if is_onnx else "module")
+    if (format == "onnx") != is_onnx:
+        raise ValueError(
+            f"{name!r} does not fit the format {format}: files of ONNX are named x.onnx, folders "
+            "of other formats are not. Change one of the two."
+        )
+    if format == "huggingface" and network_bits is not None:
+        raise ValueError(
+            f"A Hugging Face folder holds the network in 32 and in 8 bits. Received: "
+            f"network_bits={network_bits}. Omit it."
+        )
     share = unknown_in_training(training_facts(checkpoint))
     warn_of_unknown(share, checkpoint, "the texts that it was trained on")
     bits = {} if network_bits is None else {"network_bits": network_bits}
-    return export(
+    return _exporter(format)(
         checkpoint, output, max_tokens=max_tokens, notes=notes, overwrite=overwrite, **bits
     )
+
+
+def _exporter(format: str) -> Callable[..., Path]:
+    """The function that writes a format."""
+    if format == "onnx":
+        from convert_tf.export.onnx.writing import export_onnx
+
+        return export_onnx
+    if format == "huggingface":
+        from convert_tf.export.huggingface.writing import export_huggingface
+
+        return export_huggingface
+    if format == "module":
+        from convert_tf.export.hub.writing import export_module
+
+        return export_module
+    raise ValueError(f"format must be one of {', '.join(FORMATS)}. Received: {format!r}.")

@@ -29,7 +29,7 @@ LANGUAGES = {"python", "sh", "csv", "dockerfile", "text"}
 # Flags in the text that are none of ours.
 FOREIGN_FLAGS = {
     "--constraint", "--environment_type", "--flagfile", "--flink_version", "--help", "--helpfull",
-    "--model_config_file", "--no-deps", "--preload", "--setup_file",
+    "--model_config_file", "--no-deps", "--only", "--preload", "--setup_file",
 }  # fmt: skip
 BENCHMARK_FLAG = re.compile(r"DEFINE_\w+\(\s*\"(\w+)\"|add_argument\(\s*\"(--\w+)\"")
 

@@ -14,7 +14,7 @@ is computed once per text (the side networks) has scales per 32 numbers of each 
 Reference: arXiv 1911.03688 §2.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,21 +74,23 @@ class GraphBuilder(GraphWriter):
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
         """The model; with `observes`, the tensors of `observed` are outputs too."""
-        reduced = self._reduced(self._trunk())
-        inputs, outputs = self._signatures(reduced)
-        values = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in outputs.items()
-        ]
-        if observes:
-            values += [
-                helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-                for name in self.observed
-            ]
+        inputs, outputs = self._signatures(self._reduced(self._trunk()))
+        return self._model((*INPUTS, *inputs), outputs, self.observed if observes else ())
+
+    def _model(
+        self,
+        inputs: Sequence[Input],
+        outputs: Mapping[str, tuple[str | int, ...]],
+        observed: Sequence[str],
+    ) -> onnx.ModelProto:
+        """The ops that were added, as a model with these inputs and float32 outputs."""
+        float32 = TensorProto.FLOAT
+        values = [helper.make_tensor_value_info(n, float32, s) for n, s in outputs.items()]
+        values += [helper.make_tensor_value_info(name, float32, None) for name in observed]
         graph = helper.make_graph(
             self._nodes,
             "dual_encoder",
-            [helper.make_tensor_value_info(*spec) for spec in (*INPUTS, *inputs)],
+            [helper.make_tensor_value_info(*spec) for spec in inputs],
             values,
             self._initializers(),
         )
@@ -146,7 +148,7 @@ class GraphBuilder(GraphWriter):
     def _embedding(self) -> str:
         embedding = self._encoder.trunk.embedding
         root = np.float32(np.sqrt(embedding.dim))
-        table = as_array(embedding.table)
+        table = self._table()
         if embedding.quantizer is None:
             kind = np.float32 if self._ranges is None else np.float16
             rows = self._add("Gather", [self._constant("table", table.astype(kind)), "token_ids"])
@@ -179,8 +181,12 @@ class GraphBuilder(GraphWriter):
         position_rows = self._add("Gather", [self._add("Add", parts), "positions"], axis=0)
         x = self._add_and_norm("embedding", rows, position_rows, embedding.norm)
         if self._config.num_heads == 1:  # with the axis of the heads: `[rows, 1, tokens, dim]`
-            x = self._add("Unsqueeze", [x, "row_axis"])
+            x = self._add("Unsqueeze", [x, "row_axis"], "embedding/with_heads")
         return x
+
+    def _table(self) -> np.ndarray:
+        """Rows of the subwords and of the hash buckets, float32 `[num_ids, dim]`."""
+        return as_array(self._encoder.trunk.embedding.table)
 
     def _attention_biases(self) -> list[str]:
         """What is added to the scores of each block, `[rows, heads, tokens, tokens]`.

@@ -7,6 +7,7 @@ takes: the vocabulary, the configuration, the longest text, a card. Extra: `[onn
 import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,11 +104,20 @@ def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
     return Path(output)
 
 
-def _file_content(
-    checkpoint: str | os.PathLike, *, network_bits: int, max_tokens: int, notes: str
-) -> bytes:
-    from convert_tf.export.onnx.graph import GraphBuilder
+class OnnxSource(NamedTuple):
+    """What ONNX files are made of: an encoder, its vocabulary and its map to similarity vectors."""
 
+    encoder: DualEncoder
+    vocabulary: Path
+    similarity_map: np.ndarray | None
+
+    @property
+    def similarity_dim(self) -> int:
+        return 0 if self.similarity_map is None else self.similarity_map.shape[1]
+
+
+def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
+    """Load an encoder that ONNX files can hold; errors as in `export_onnx`."""
     encoder, vocabulary = load_checkpoint(checkpoint)
     config = encoder.config
     if config.tokenizer != "subword":
@@ -116,24 +126,32 @@ def _file_content(
             "support only subword vocabularies. Export a module instead: pass a folder as --output."
         )
     _check_finite(encoder)
-    subwords = read_vocabulary(vocabulary)
-    if len(subwords) != config.vocab_size:
+    entries = len(read_vocabulary(vocabulary))
+    if entries != config.vocab_size:
         raise CheckpointError(
-            f"The model has {config.vocab_size} subwords, but {vocabulary} has {len(subwords)}. "
+            f"The model has {config.vocab_size} subwords, but {vocabulary} has {entries}. "
             "Use the vocabulary of the checkpoint."
         )
-    ranges = _calibrated(encoder, max_tokens) if network_bits == 8 else None
-    similarity_map = load_similarity_map(checkpoint)
-    similarity_dim = 0 if similarity_map is None else similarity_map.shape[1]
+    return OnnxSource(encoder, Path(vocabulary), load_similarity_map(checkpoint))
+
+
+def _file_content(
+    checkpoint: str | os.PathLike, *, network_bits: int, max_tokens: int, notes: str
+) -> bytes:
+    from convert_tf.export.onnx.graph import GraphBuilder
+
+    source = load_for_onnx(checkpoint)
+    config = source.encoder.config
+    ranges = calibrated(source.encoder, max_tokens) if network_bits == 8 else None
     model = GraphBuilder(
-        encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=similarity_map
+        source.encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=source.similarity_map
     ).build()
     card = encoder_card(
         config,
         training_facts(checkpoint),
         max_tokens=max_tokens,
         network_bits=network_bits,
-        similarity_dim=similarity_dim,
+        similarity_dim=source.similarity_dim,
         notes=notes,
     )
     facts = {
@@ -144,14 +162,14 @@ def _file_content(
         "multi_context": config.multi_context,
         "reduced_dim": config.reduced_dim,
         "encoding_dim": config.encoding_dim,
-        "similarity_dim": similarity_dim,
+        "similarity_dim": source.similarity_dim,
         "turn_prefixes": numbers_turns(checkpoint),
         "has_checksum": True,
     }
     for key, value in (
         (FACTS_KEY, json.dumps(facts)),
         (CONFIG_KEY, config.to_json()),
-        (VOCABULARY_KEY, Path(vocabulary).read_text(encoding="utf-8")),
+        (VOCABULARY_KEY, source.vocabulary.read_text(encoding="utf-8")),
         (CARD_FILE, card),
     ):
         model.metadata_props.add(key=key, value=value)
@@ -169,7 +187,7 @@ def _check_finite(encoder: DualEncoder) -> None:
             )
 
 
-def _calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
+def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
     """The ranges of what the blocks compute, on random texts in which every subword occurs.
 
     Layer norms keep the ranges of all texts alike: those of real sentences are about as wide. So no

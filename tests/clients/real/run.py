@@ -19,9 +19,21 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 MODULES = ("convert_small", "convert", "convert_multi_context")
+TEXTS = [
+    "how do I reset my password?",
+    "where is my card? It's been 3 weeks!",
+    "hello   there  ",
+    " lead",
+    "a man is playing a guitar on stage in front of people",
+    "what did you have for dinner?",
+    "the parcel came late, again...",
+    "WHY DOES IT NOT WORK",
+]
 
 
 class Client(NamedTuple):
@@ -30,7 +42,8 @@ class Client(NamedTuple):
     Attributes:
       requirements: name of its file of pins, and of its environment.
       python: version that it needs.
-      probes: script and options; `{vectors}` is a file of expected vectors.
+      probes: script and options; `{vectors}` is a file of expected vectors. The probe of Hugging
+        Face programs opens an exported folder instead of the module, `{kinds}` are its vectors.
     """
 
     requirements: str
@@ -38,6 +51,19 @@ class Client(NamedTuple):
     probes: tuple[tuple[str, ...], ...]
 
 
+_HUGGINGFACE = "huggingface_probe.py"
+_PROGRAMS = (
+    "sentence-transformers",
+    "SetFit",
+    "fastembed",
+    "mteb",
+    "LangChain",
+    "LlamaIndex",
+    "Haystack",
+    "KeyBERT",
+    "BERTopic",
+    "txtai",
+)
 _SIGNATURES = ("module_probe.py", "{vectors}")
 CLIENTS = (
     Client("tensorflow_2.6", "3.8", (_SIGNATURES,)),
@@ -51,6 +77,8 @@ CLIENTS = (
     Client("rasa_2.8", "3.8", (("rasa_probe.py",),)),
     Client("rasa_3.6", "3.10", (("rasa_probe.py",), ("nlu_probe.py",))),
     Client("whatlies", "3.8", (_SIGNATURES, ("whatlies_probe.py",))),
+    Client("huggingface", "3.11", tuple((_HUGGINGFACE, "{kinds}", name) for name in _PROGRAMS)),
+    Client("huggingface_onnx", "3.11", ((_HUGGINGFACE, "{kinds}", "sentence-transformers, ONNX"),)),
 )
 
 
@@ -91,6 +119,29 @@ def ran(command: list[str]) -> tuple[dict[str, object] | None, str]:
     return (json.loads(lines[-1]) if done.returncode == 0 else None), (done.stdout + done.stderr)
 
 
+def write_huggingface(module: str, folder: Path) -> str:
+    """Export a module as a folder and write the vectors that programs must find in it.
+
+    Returns:
+      The `.npz` of the vectors; the folder of the programs has the same name without the ending.
+    """
+    from convert_tf import SentenceEncoder, export_model
+
+    output = folder / f"huggingface_{len(os.listdir(folder))}"
+    export_model(module, output, format="huggingface")
+    found = {"texts": np.array(TEXTS)}
+    for bits in (32, 8):
+        encoder = SentenceEncoder(export_model(module, f"{output}_{bits}.onnx", network_bits=bits))
+        found[f"default_{bits}"] = encoder.encode(TEXTS)
+        if bits == 32:
+            found["default"] = found["default_32"]
+            found["context"] = encoder.encode_contexts(TEXTS)
+            found["response"] = encoder.encode_responses(TEXTS)
+            found["similarity"] = encoder.encode_similarity(TEXTS)
+    np.savez(f"{output}.npz", **found)
+    return f"{output}.npz"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--encoder", action="append", help="folder; the released ones by default")
@@ -108,16 +159,24 @@ def main() -> int:
             facts, said = ran([sys.executable, *write])
             if facts is None:
                 sys.exit(f"{module} does not load in this environment:\n{said[-3000:]}")
+            place = "/".join(Path(module).parts[-2:])
+            kinds = ""
             for client in (each for each in CLIENTS if each.requirements in wanted):
+                is_huggingface = client.probes[0][0] == _HUGGINGFACE
+                if is_huggingface and "multi_context" in place:
+                    continue  # these programs cannot pass earlier turns
+                if is_huggingface and not kinds:
+                    kinds = write_huggingface(module, Path(folder))
+                opened = kinds.removesuffix(".npz") if is_huggingface else module
                 python = environment(client, Path(arguments.environments).absolute())
                 for script, *options in client.probes:
-                    options = [vectors if each == "{vectors}" else each for each in options]
-                    place = "/".join(Path(module).parts[-2:])
+                    values = {"{vectors}": vectors, "{kinds}": kinds}
+                    options = [values.get(option, option) for option in options]
                     row = f"| {place} | {client.requirements} | {script} {' '.join(options[1:])}"
                     if python is None:
                         print(f"{row} | not run: no Python {client.python} |")
                         continue
-                    facts, said = ran([str(python), str(HERE / script), module, *options])
+                    facts, said = ran([str(python), str(HERE / script), opened, *options])
                     shown = ", ".join(f"{k} {v}" for k, v in (facts or {"FAILED": ""}).items())
                     print(f"{row} | {shown} |", flush=True)
                     if facts is None:

@@ -1,0 +1,164 @@
+"""A folder for Hugging Face programs gives the vectors of `SentenceEncoder`.
+
+`tests/clients/real/huggingface_probe.py` opens one in these programs.
+"""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+from support.made_once import made_once
+
+from convert_tf import SentenceEncoder, export_model
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.vocabulary import read_vocabulary
+
+MAX_TOKENS = 20
+TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 7, "what is this", "x y"]
+PROMPTS = {
+    "": "encode",
+    "query": "encode_contexts",
+    "document": "encode_responses",
+    "similarity": "encode_similarity",
+}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A run, a folder of its encoder and an `.onnx` file of 32 bits."""
+
+    def make(folder):
+        from support.tiny_checkpoint import write_checkpoint
+
+        run = write_checkpoint(folder / "run", similarity_dim=5)
+        options = {"max_tokens": MAX_TOKENS}
+        export_model(run, folder / "hf", format="huggingface", notes="## Ours", **options)
+        export_model(run, folder / "encoder.onnx", network_bits=32, **options)
+
+    return made_once(tmp_path_factory, "huggingface", make)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(exported):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(exported / "hf" / "tokenizer.json"))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def encoded(exported, tokenizer, prompt, *, side="right", model="model"):
+    """The output of the graph, float32 `[texts, tokens, dim]`, as programs compute it."""
+    settings = json.loads((exported / "hf" / "config_sentence_transformers.json").read_text())
+    tokenizer.enable_padding(
+        direction=side, pad_id=tokenizer.token_to_id("[PAD]"), pad_token="[PAD]"
+    )
+    prefix = settings["prompts"][prompt] if prompt else ""
+    rows = tokenizer.encode_batch([prefix + text for text in TEXTS])
+    session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / f"{model}.onnx"))
+    feeds = {
+        "input_ids": np.array([row.ids for row in rows], np.int64),
+        "attention_mask": np.array([row.attention_mask for row in rows], np.int64),
+    }
+    return session.run(["last_hidden_state"], feeds)[0]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_every_place_holds_the_vector_of_sentence_encoder(exported, tokenizer, prompt, side):
+    found = encoded(exported, tokenizer, prompt, side=side)
+    encoder = SentenceEncoder(str(exported / "encoder.onnx"))
+    wanted = getattr(encoder, PROMPTS[prompt])(TEXTS)
+    wanted = np.pad(wanted, ((0, 0), (0, found.shape[2] - wanted.shape[1])))
+    np.testing.assert_allclose(found, np.broadcast_to(wanted[:, None], found.shape), atol=1e-5)
+    assert np.abs(wanted).max() > 0.1
+
+
+def test_bytes_are_close(exported, tokenizer):
+    exact, rounded = (
+        encoded(exported, tokenizer, "", model=name)[:, 0] for name in ("model", "model_quantized")
+    )
+    assert 0 < np.abs(exact - rounded).max() < 0.05 * np.abs(exact).max()
+
+
+def test_kinds_may_be_mixed_in_a_batch(exported, tokenizer):
+    one_kind = encoded(exported, tokenizer, "query")[0, 0]
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
+    rows = tokenizer.encode_batch(["<|context|>" + TEXTS[0], TEXTS[3]])
+    session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / "model.onnx"))
+    ids, mask = (
+        np.array([getattr(row, name) for row in rows], np.int64)
+        for name in ("ids", "attention_mask")
+    )
+    found = session.run(None, {"input_ids": ids, "attention_mask": mask})[0][:, 0]
+    np.testing.assert_allclose(found[0], one_kind, atol=1e-5)
+    np.testing.assert_allclose(found[1], encoded(exported, tokenizer, "")[3, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello there!yes", "", "how ARE you,now", " a", "a ", " ", "a  b", "w" * 150]
+)
+def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, text):
+    subwords = read_vocabulary(exported / "run" / "vocab.txt")
+    wanted, _ = PlainTokenizer(subwords, num_oov_buckets=7).token_ids([text])
+    tokenizer.no_truncation()
+    found = tokenizer.encode(text, add_special_tokens=False).ids
+    tokenizer.enable_truncation(MAX_TOKENS)
+    # The vocabulary has no space. All characters outside it have one id.
+    assert found == np.minimum(wanted, len(subwords)).tolist()
+
+
+def test_a_word_begins_after_an_unknown_character_and_200_others(exported, tokenizer):
+    tokenizer.no_truncation()
+    assert tokenizer.encode("a☃b", add_special_tokens=False).tokens == ["a", "[UNK]", "b"]
+    tokens = tokenizer.encode("q" * 450, add_special_tokens=False).tokens
+    assert [i for i, token in enumerate(tokens) if token == "q"] == [0, 200, 400]
+    tokenizer.enable_truncation(MAX_TOKENS)
+
+
+def test_files_say_what_programs_look_for(exported):
+    folder = exported / "hf"
+    config = json.loads((folder / "config.json").read_text())
+    assert config["hidden_size"] == config["reduction_heads"] * config["embedding_dim"]
+    assert config["similarity_dim"] == 5
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: sentence-transformers\n")
+    assert "SentenceTransformer(folder, trust_remote_code=True)" in card and "## Ours" in card
+    pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
+    assert [name for name, value in pooling.items() if value is True] == ["pooling_mode_cls_token"]
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+
+
+def test_an_encoder_without_similarity_has_no_such_prompt(tiny_modules, tmp_path):
+    export_model(tiny_modules["single"][0], tmp_path / "hf", format="huggingface")
+    settings = json.loads((tmp_path / "hf" / "config_sentence_transformers.json").read_text())
+    assert set(settings["prompts"]) == {"query", "document"}
+    assert "<|similarity|>" not in (tmp_path / "hf" / "tokenizer.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "huggingface", "network_bits": 8}, "in 32 and in 8 bits"),
+        ({"format": "onnx"}, "does not fit the format onnx"),
+        ({"format": "huggingface", "max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"format": "torch"}, "format must be one of module, onnx, huggingface"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tiny_modules, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(tiny_modules["single"][0], tmp_path / "hf", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_earlier_turns_and_other_folders_are_refused(exported, tiny_modules, tmp_path):
+    with pytest.raises(ValueError, match="reads earlier turns"):
+        export_model(tiny_modules["multi"][0], tmp_path / "hf", format="huggingface")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="mine"):
+            export_model(
+                exported / "run", tmp_path / "mine", format="huggingface", overwrite=overwrite
+            )
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
