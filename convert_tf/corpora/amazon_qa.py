@@ -68,6 +68,8 @@ def read(
             stats.skip("not_a_dictionary")
             continue
         stats.objects += 1
+        if type(fields.get("asin")) is int:
+            fields["asin"] = str(fields["asin"])  # as a table's reader makes of an id of digits
         asin = _text(fields, "asin", stats)
         if asin is None:
             continue
@@ -81,7 +83,7 @@ def read(
 def _parsed(line: str) -> Any:
     """The value of a line, which is JSON or, as it was published, Python."""
     try:
-        return json_of_texts(line)
+        return json_of_texts(line, is_dump=True)
     except ValueError:
         # Evaluates literals only: no name, no call, no attribute.
         return ast.literal_eval(line)

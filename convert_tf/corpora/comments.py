@@ -45,17 +45,23 @@ _BARE_URL = re.compile(
 _SPACES = re.compile(r"[ \t]+")
 # What stands in place of a text that is gone (docs/data.md lists where each is seen).
 REMOVED = "[removed]"
-_NOTICE_STEMS = ("remov", "delet", "unavailable", "overwritten", "edited")
-_WHAT = r"(?:comment|post|submission|thread|title|message|content|text|link|image)"
+_NOTICE_STEMS = (
+    "remov", "delet", "unavailable", "overwritten", "edited", "redacted", "censored", "suspended",
+    "withdrawn", "purged",
+)  # fmt: skip
+_WHAT = r"(?:comment|post|submission|thread|title|message|content|text|link|image|video|photo)"
 _GONE = r"(?:removed|deleted)"
+_HIDDEN = rf"(?:{_GONE}|unavailable|redacted|censored|suspended|withdrawn|purged)"
 _WHY = (
     r"(?:by|on account of|in (?:response|protest)|to protest|for|due to|because|as|pending|after"
     r"|per|under|using|with|via)\b"
 )
 _BRACKETED_NOTICE = re.compile(
-    rf"\\?[\[({{<]\s*(?:(?:this|user)\s+)?(?:{_WHAT}\s+)?(?:(?:was|has been)\s+)?"
-    rf"(?:{_GONE}|unavailable)(?:\s*[:–—-][^\n]{{1,100}}|\s+{_WHY}[^\n]{{0,200}})?\s*[.!]?\s*"
-    r"\\?[\])}>]",
+    rf"\\?[\[({{<]\s*(?:(?:this|user|account|moderator|{_WHAT})\s+){{0,2}}"
+    rf"(?:(?:was|has|been)\s+){{0,2}}{_HIDDEN}"
+    rf"(?:\s+(?:this\s+)?(?:{_WHAT}|account|user))?"
+    rf"(?:\s*[:–—-][^\n]{{1,100}}|\s+(?:{_WHY}|too many)[^\n]{{0,200}})?\s*[.!]?\s*"
+    r"\\?(?:[\])}>][.!]?|\Z)",
     re.IGNORECASE,
 )
 _TOOL_NOTICE = re.compile(
@@ -74,7 +80,8 @@ _SITE_NOTICE = re.compile(
     rf"(?:{_WHAT}\s+)?{_GONE} by (?:the |an? |its |u/)?"
     r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|op|original poster)\b"
     rf"(?:['’]s? [a-z ]{{1,40}}| of [^\s]{{1,40}}|\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?"
-    rf"|user deleted {_WHAT}[.!]?|{_WHAT} {_GONE}[.!]?"
+    rf"|(?:user|moderator) {_GONE} {_WHAT}[.!]?|{_WHAT} {_GONE}[.!]?"
+    rf"|{_WHAT} {_GONE} (?:as per|per|under|for (?:break|violat|rule)\w*)\b.*"
     # What moderators, their bots and authors write in place of it, or below.
     rf"|{_GREETING}*(?:this|your) {_WHAT} (?:has been|was) (?:automatically )?{_GONE}"
     rf"(?:\s+{_WHY}.*|\s*[.!:].*)?"
@@ -392,7 +399,7 @@ def _name(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
-    value = _ID_KIND.sub("", _text(fields, name), count=1)
+    value = _ID_KIND.sub("", _identifier(fields, name), count=1)
     if not _ID.fullmatch(value):
         raise UnusableLineError(f"malformed_{name}")
     return value
@@ -401,17 +408,23 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
 def _parent_id(fields: Mapping[str, Any]) -> str | None:
     """The parent as text; None for the submission.
 
-    Older dumps of Reddit's API hold the number of a comment, whose id is that number in base 36,
-    and null where the submission is answered. Tables that went through pandas hold 7.0 and NaN.
+    Older dumps of Reddit's API hold null where the submission is answered; tables that went through
+    pandas hold NaN.
     """
     value = fields.get("parent_id")
     if "parent_id" in fields and (value is None or value != value):
         return None
+    return _identifier(fields, "parent_id")
+
+
+def _identifier(fields: Mapping[str, Any], name: str) -> str:
+    """An id as text. Older dumps hold the number that it is in base 36; pandas makes 7.0 of 7."""
+    value = fields.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
         return np.base_repr(value, 36).lower()
-    return _text(fields, "parent_id")
+    return _text(fields, name)
 
 
 def _normalised_parent(parent_id: str, thread_id: str) -> str:

@@ -96,7 +96,7 @@ def json_conversations(
         elif names is None:
             yield from _dialogue(value, value[turns or ""], file_source, stats)
         else:
-            fields = {key.lower(): one for key, one in value.items()}
+            fields = {key.lower(): one for key, one in value.items()} | value
             yield from _pairs(fields, names, file_source, stats)
         is_first = False
 
@@ -148,7 +148,7 @@ def _values_of_one(
                 "object a line, for example with jq -c '.[]'."
             )
     if stats.is_cut_off:
-        raise ValueError(f"{path} is a {stats.problem} {stats.kind} archive. Copy it again.")
+        raise ValueError(f"{path} is {stats.damage}. Copy it again.")
     try:
         value = json_of_texts(bytes(content))
     except ValueError as error:
@@ -166,6 +166,8 @@ def _entries(value: Any) -> list[Any]:
     if isinstance(value, dict) and not turns_name(value) and not _pair_names(value):
         lists = [each for each in value.values() if _are_objects(each)]
         value = lists[0] if len(lists) == 1 else value
+    if _are_objects(value) and all(isinstance(one, dict) and "role" in one for one in value):
+        return [{"turns": value}]  # one chat
     return value if _are_objects(value) else [value]
 
 

@@ -108,10 +108,13 @@ class DumpStats(StreamStats):
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
         if is_bad and num_used <= MAX_USED_OF_BAD * self.num_bad:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
+            remedy = "Check that it is a file of the kind that is read"
+            if self.skipped.most_common(1)[0][0] == "invalid_utf8":
+                remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise UnreadableFileError(
                 f"Hardly a line of {self.path} can be used. Received: {reasons} in {self.lines:,} "
-                f"lines, from line {self.first_bad:,} on. Check that it is a file of the kind that "
-                "is read; prepare leaves such lines out with --max_bad_lines."
+                f"lines, from line {self.first_bad:,} on. {remedy}; prepare leaves such lines out "
+                "with --max_bad_lines."
             )
 
     def warn(self, message: str) -> None:
@@ -124,8 +127,8 @@ class DumpStats(StreamStats):
         if not self.is_cut_off:
             self.warn("the file is empty")
             return
-        self.skip(f"{problem}_archive")
-        what = f"the {self.kind} archive is {problem}{reason and ' '}{reason}"
+        self.skip(f"{problem}_archive" if self.kind != "plain" else "truncated_file")
+        what = f"this is {self.damage}{reason and ', '}{reason}"
         self.warn(f"{what}; kept the {self.lines} lines before")
 
 
@@ -216,7 +219,7 @@ def read_objects(
     lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
     for line in lines:
         try:
-            value = json_of_texts(line)
+            value = json_of_texts(line, is_dump=True)
         except UnicodeDecodeError:
             stats.skip("invalid_utf8")
         except ValueError:

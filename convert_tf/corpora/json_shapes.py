@@ -55,6 +55,14 @@ PAIR_NAMES = (
     ("prompt", "answer"),
     ("input", "response"),
     ("input", "answer"),
+    ("user", "bot"),
+    ("user", "system"),
+    ("human", "bot"),
+    ("human", "gpt"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("input_text", "target_text"),
+    ("title", "body"),
 )
 TURN_NAMES = (
     "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
@@ -64,6 +72,7 @@ _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
 # Nobody says what these hold: they set the scene, or are between an assistant and its program.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
+_HOLDS_TURNS = {"context", "prompt"}  # of a list, its turns; of others, several alternatives
 _CALLS = ("tool_calls", "function_call")
 FURTHER_INPUT = {"instruction": "input"}  # what follows a context, on lines of its own
 
@@ -177,7 +186,7 @@ def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list
         ShapeError: a side is missing, or holds neither texts nor turns.
     """
     name, response_name = names
-    contexts = _alternatives(fields[name], name, are_turns=not name.endswith("s"))
+    contexts = _alternatives(fields[name], name, are_turns=name in _HOLDS_TURNS)
     responses = _alternatives(fields[response_name], response_name, are_turns=False)
     if len(contexts) > 1 and len(responses) > 1:
         raise ShapeError("lists_on_both_sides")

@@ -94,6 +94,8 @@ def _lines(
     head = stream.peek()[:HEAD_BYTES]
     check_format(path, head, read=subtitles.FORMATS)
     kind = text_format(head)
+    if not kind:
+        subtitles.check_has_no_times(path, head)
     if kind == XML:
         for sentence in subtitles.sentences(iter(stream.read1, b""), stats):
             stats.lines += 1

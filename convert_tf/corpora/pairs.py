@@ -28,10 +28,15 @@ from convert_tf.storage.content import HEAD_BYTES, JSON, check_format, text_form
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
 
-_DELIMITERS = {".csv": (",", ";", "\t"), ".tsv": ("\t",), ".tab": ("\t",)}
-_OTHER_DELIMITERS = ("\t", ",", ";")
+_DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
+_OTHER_DELIMITERS = ("\t", ",", ";", "|")
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_SEPARATOR_LINE = re.compile(r"sep=.?")
+SEPARATOR_LINE = re.compile(r"sep=.?")  # a spreadsheet's note of the delimiter
+# Two columns of these are labelled texts, or pairs of equal meaning.
+_OTHER_NAMES = {
+    "text", "label", "intent", "category", "class", "sentence", "utterance", "query", "question",
+    "sentence1", "sentence2", "premise", "hypothesis", "summary",
+}  # fmt: skip
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -92,11 +97,15 @@ def _read_table(
         columns = None
         for row in _rows(lines, delimiter, stats):
             if columns is None:
-                if _SEPARATOR_LINE.fullmatch(row[0]):
-                    continue  # a spreadsheet's note of the delimiter
+                if SEPARATOR_LINE.fullmatch(row[0]):
+                    continue
                 columns = _columns(path, row, delimiter)
                 if columns.is_header:
                     continue
+                stats.warn(
+                    "the first row names no columns that are known and is read as a pair; if it is "
+                    "a header, name the columns 'context' and 'response'"
+                )
             stats.objects += 1
             pair = _pair(row, columns, stats)
             if pair:
@@ -275,7 +284,19 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
     row = _without_empty_end(first_row)
     header = _header(row)
     if header:
+        names = column_names(row)
+        for place in (header.context, header.response):
+            if names.count(names[place]) > 1:
+                raise ValueError(
+                    f"{path} has {names.count(names[place])} columns {names[place]!r}. Rename or "
+                    "remove columns."
+                )
         return header._replace(number=len(first_row))
+    if len(row) == 2 and set(column_names(row)) <= _OTHER_NAMES:
+        raise ValueError(
+            f"{path} has the columns {row[0]!r} and {row[1]!r}: labelled texts and not pairs. Pass "
+            "it to convert-tf intent train, or name the columns 'context' and 'response'."
+        )
     if len(row) == 2:
         return _Columns(0, 1, 2, is_header=False)
     shown = ", ".join(repr(cell[:40]) for cell in row[:20])
@@ -287,9 +308,14 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
     )
 
 
+def column_names(header: Sequence[str]) -> list[str]:
+    """The names in a header as keys: `intent_name` of `Intent Name `."""
+    return ["_".join(name.lower().replace("-", " ").split()) for name in header]
+
+
 def _header(row: Sequence[str]) -> _Columns | None:
     """The columns that a first row names; None where it names none."""
-    names = [cell.strip().lower() for cell in row]
+    names = column_names(row)
     found = names_of_pair(names)
     if found is None:
         return None

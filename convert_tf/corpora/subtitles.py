@@ -15,7 +15,7 @@ from convert_tf.storage.content import SUBRIP, WEBVTT, XML, ContentError
 from convert_tf.storage.streams import StreamStats
 
 FORMATS = (SUBRIP, WEBVTT, XML)
-_CODE = r"(?:\d+:)?\d{1,3}:\d\d(?:[,.]\d{1,3})?"
+_CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
 _TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
 # <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
@@ -24,8 +24,37 @@ _SENTENCE, _WORD = "s", "w"
 # Words and punctuation are apart in OPUS's XML.
 _SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
 _SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
+# Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
+# and tables of times.
+_OTHER_TIME = (
+    r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
+    r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
+)
+_OTHER_TIMES = re.compile(
+    rf"\s*{_OTHER_TIME}[^\n]*\n(?:[^\n]*\n){{0,2}}?\s*{_OTHER_TIME}"
+    r"|\s*start[,\t]end[,\t]text\s*\n",
+    re.IGNORECASE,
+)
 _MAX_SENTENCE = 10_000  # words
 _SAYS_UTF_16 = re.compile(rb"<\?xml[^>]*encoding=[\"'](?i:utf-?16)")
+
+
+def check_has_no_times(path: str, head: bytes) -> None:
+    """Refuses text whose lines begin with times, which would be read as what is said.
+
+    Args:
+        path: names the file.
+        head: its first bytes.
+
+    Raises:
+        ContentError: its first lines begin with times.
+    """
+    if _OTHER_TIMES.match(head.decode("utf-8", "ignore").removeprefix("\ufeff")):
+        raise ContentError(
+            f"{path} is subtitles or a transcript in another format than .srt, .vtt and OPUS's "
+            ".xml: its lines begin with times. Convert it to .srt, for example with ffmpeg -i FILE "
+            "subtitles.srt, or remove the times."
+        )
 
 
 def caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:

@@ -100,6 +100,8 @@ def _example(value: dict[str, Any], place: str) -> CandidateExample:
     if not _are_texts(candidates) or not candidates:
         raise _unusable(place, "candidates that are no list of at least one text")
     labels = label if isinstance(label, list) else [label]
+    # Tables that went through pandas hold 0.0.
+    labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]
     if not labels or not all(
         type(i) is int and 0 <= i < len(candidates)
         for i in labels  # true is no 1

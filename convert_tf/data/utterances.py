@@ -27,6 +27,7 @@ from convert_tf.storage.content import JSON
 from convert_tf.storage.json_text import json_of_texts
 
 TEXT = ("text",)
+FURTHER = ("source", "label")
 NO_LABEL = -1
 
 
@@ -79,10 +80,11 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 def _parsed(line: str, where: str) -> Utterance:
     try:
         fields = json_of_texts(line)
-        values = [fields.get(name) or "" for name in Utterance._fields]
-    except (ValueError, AttributeError):
+        values = [fields[name] for name in TEXT]
+        values += [fields.get(name) if fields.get(name) is not None else "" for name in FURTHER]
+    except (ValueError, AttributeError, KeyError, TypeError):
         values = [None]
-    if not all(isinstance(value, str) for value in values) or "text" not in fields:
+    if not all(isinstance(value, str) for value in values):
         raise ValueError(
             'Utterances are objects with a "text", and a "source" and a "label" where there are '
             f"such, all of them texts. Received: {line[:60]!r}, {where}. Mend or leave it out."

@@ -1,13 +1,16 @@
 """Files of labelled texts as rows: CSV, JSON lines, JSON, Rasa's YAML; others are named."""
 
+import contextlib
 import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from convert_tf.corpora.pairs import SEPARATOR_LINE, column_names
 from convert_tf.storage.content import (
     HEAD_BYTES,
     JSON,
@@ -27,13 +30,35 @@ from convert_tf.storage.streams import (
 )
 
 TEXT, LABEL = "text", "label"
-# Keys of JSON, in the order in which they are looked for. A label that is a number is often there
-# beside its name.
-TEXT_KEYS = (TEXT, "utterance", "sentence", "query", "question", "message", "input", "phrase")
-LABEL_KEYS = (LABEL, "intent", "label_text", "label_name", "intent_name", "category", "class")
+# Keys of JSON and columns, in the order in which they are looked for. A label that is a number is
+# often there beside its name.
+TEXT_KEYS = (
+    TEXT,
+    "utterance",
+    "sentence",
+    "query",
+    "question",
+    "message",
+    "input",
+    "phrase",
+    "example",
+    "request",
+)
+LABEL_KEYS = (
+    LABEL,
+    "intent",
+    "label_text",
+    "label_name",
+    "intent_name",
+    "category",
+    "class",
+    "target",
+    "tag",
+    "topic",
+)
 _LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 _YAML = (".yml", ".yaml")
-_DELIMITERS = (",", ";", "\t")
+_DELIMITERS = (",", ";", "\t", "|")
 _SHOWN = 5
 _MAX_NAME = 70  # characters of a column or key in a message
 
@@ -65,7 +90,7 @@ def labelled_rows(path: str) -> list[LabelledRow]:
         return [*_json_rows(content, path)]
     if kind:
         check_format(path, content[:HEAD_BYTES].encode())
-    return _csv_rows(content, path)
+    return [*_csv_rows(content, path)]
 
 
 def nlu_files(folder: str) -> list[str]:
@@ -97,7 +122,7 @@ def _content(path: str) -> str:
     with open_decompressed(path, stats, open_local) as file:
         content = file.read()
     if stats.is_cut_off:
-        raise ContentError(f"{path} is a {stats.problem} {stats.kind} archive. Copy it again.")
+        raise ContentError(f"{path} is {stats.damage}. Copy it again.")
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -177,10 +202,10 @@ def _fields(value: Any, place: str, path: str) -> tuple[str, str]:
     if not isinstance(value, dict):
         _check_keys(value, place, path)
     text, label = (
-        next((value[key] for key in keys if value.get(key) is not None), "")
+        next((value[key] for key in keys if not _is_missing(value.get(key))), "")
         for keys in (TEXT_KEYS, LABEL_KEYS)
     )
-    if isinstance(label, int):
+    if isinstance(label, int) or (isinstance(label, str) and label.strip().isdecimal()):
         label = next((value[key] for key in _LABEL_NAMES if isinstance(value.get(key), str)), label)
     if not isinstance(text, str):
         raise ValueError(f"{path}, {place}: the text is no string but {text!r}. Repair it.")
@@ -193,84 +218,98 @@ def _fields(value: Any, place: str, path: str) -> tuple[str, str]:
     return text.strip(), str(label).strip()
 
 
-def _csv_rows(content: str, path: str) -> list[LabelledRow]:
+def _csv_rows(content: str, path: str) -> Iterator[LabelledRow]:
     # All of Python's readers have one limit, of 131,072 characters by default.
     limit = csv.field_size_limit()
     csv.field_size_limit(max(limit, len(content)))
+    rows: list[tuple[int, list[str]]] = []
     try:
-        delimiter = _delimiter(content)
-        reader = csv.reader(
-            io.StringIO(content, newline=""),
-            delimiter=delimiter,
-            skipinitialspace=True,
-            strict=True,
-        )
-        rows: list[LabelledRow] = []
-        whole_lines = 0
-        try:
-            places = _columns(next(reader, []), content, path)
-            whole_lines = reader.line_num
-            for row in reader:
-                whole_lines = reader.line_num
-                if row:
-                    rows.append(_row(row, places, whole_lines, path))
-        except csv.Error as error:
-            raise ValueError(
-                f"A CSV must be well-formed. Received: {path!r}, after line {whole_lines}: "
-                f"{error}. Put texts with commas or quotes in quotes, and double the quotes inside."
-            ) from error
-        return rows
+        reader = _reader(content, _delimiter(content), strict=True)
+        for row in reader:
+            if row and not (len(rows) == 0 and SEPARATOR_LINE.fullmatch(row[0])):
+                rows.append((reader.line_num, row))
+    except csv.Error as error:
+        raise ValueError(
+            f"A CSV must be well-formed. Received: {path!r}, after line "
+            f"{rows[-1][0] if rows else 0}: {error}. Put texts with commas or quotes in quotes, "
+            "and double the quotes inside."
+        ) from error
     finally:
         csv.field_size_limit(limit)
+    names = _names_of_labelled([row for _, row in rows])
+    if names:  # there is no header
+        rows = [(0, names), *rows]
+    names = column_names(rows[0][1]) if rows else []
+    _check_columns(names, content, path)
+    for line, row in rows[1:]:
+        if len(row) > len(names):
+            raise ValueError(
+                f"A row has the {len(names)} fields that the first line names. Received: {path!r}, "
+                f"line {line} with {len(row)}. Put texts with commas in quotes."
+            )
+        place = f"line {line}"
+        yield LabelledRow(place, *_fields(dict(zip(names, row, strict=False)), place, path))
 
 
-def _names(header: Sequence[str]) -> list[str]:
-    return [name.strip().lower() for name in header]
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value  # NaN, as pandas writes it
 
 
-def _first_row(content: str, delimiter: str, **options: Any) -> list[str]:
-    start = io.StringIO(content, newline="")
-    try:
-        return next(csv.reader(start, delimiter=delimiter, **options), [])
-    except csv.Error:
-        return []
+def _reader(content: str, delimiter: str, **options: Any) -> Any:
+    lines = io.StringIO(content, newline="")
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, **options)
 
 
 def _delimiter(content: str) -> str:
-    """The first of the delimiters with which the first line names a text and a label."""
+    """That with which the first line names texts and labels, or all rows have two columns."""
     for delimiter in _DELIMITERS:
-        names = _names(_first_row(content, delimiter, skipinitialspace=True))
-        if TEXT in names and LABEL in names:
-            return delimiter
+        rows = islice(_reader(content, delimiter), 2)
+        with contextlib.suppress(csv.Error):
+            if any(_names_texts_and_labels(column_names(row)) for row in rows):
+                return delimiter
+    for delimiter in _DELIMITERS:
+        with contextlib.suppress(csv.Error):
+            if _names_of_labelled([row for row in _reader(content, delimiter) if row]):
+                return delimiter
     return _DELIMITERS[0]
 
 
-def _columns(header: Sequence[str], content: str, path: str) -> Mapping[str, int]:
-    names = _names(header)
+def _names_texts_and_labels(names: Sequence[str]) -> bool:
+    return not {*names}.isdisjoint(TEXT_KEYS) and not {*names}.isdisjoint(LABEL_KEYS)
+
+
+def _names_of_labelled(rows: Sequence[Sequence[str]]) -> list[str]:
+    """What two columns without a header hold; nothing where there is one, or it is not clear.
+
+    A label is there in several rows. So where the first row's is, that row is no header.
+    """
+    if (
+        not rows
+        or any(len(row) != 2 for row in rows)
+        or _names_texts_and_labels(column_names(rows[0]))
+    ):
+        return []
+    for label, names in ((1, [TEXT, LABEL]), (0, [LABEL, TEXT])):
+        numbers = [Counter(row[place].strip() for row in rows) for place in (label, 1 - label)]
+        if numbers[0][rows[0][label].strip()] > 1 and len(numbers[0]) < len(numbers[1]):
+            return names
+    return []
+
+
+def _check_columns(names: Sequence[str], content: str, path: str) -> None:
     twice = [name for name, number in Counter(names).items() if number > 1 and name]
     if twice:
         raise ValueError(
             f"A column has a name of its own. Received: {path!r}, with {_quoted(twice[0])} "
             f"{names.count(twice[0])} times. Rename or remove columns."
         )
-    if TEXT not in names or LABEL not in names:
+    if not _names_texts_and_labels(names):
+        with contextlib.suppress(csv.Error):
+            shown = _listed(next(csv.reader(io.StringIO(content, newline="")), []))
         raise ValueError(
             f"A CSV of intents has the columns {TEXT!r} and {LABEL!r}. Received: {path!r}, with "
-            f"{_listed(_first_row(content, ',')) or 'no line'}. Name them in its first line."
+            f"{shown or 'no line'}. Name them in its first line."
         )
-    return {TEXT: names.index(TEXT), LABEL: names.index(LABEL), "": len(names)}
-
-
-def _row(row: Sequence[str], places: Mapping[str, int], line: int, path: str) -> LabelledRow:
-    if len(row) > places[""]:
-        raise ValueError(
-            f"A row has the {places['']} fields that the first line names. Received: {path!r}, "
-            f"line {line} with {len(row)}. Put texts with commas in quotes."
-        )
-    text, label = (
-        row[places[name]].strip() if places[name] < len(row) else "" for name in (TEXT, LABEL)
-    )
-    return LabelledRow(f"line {line}", text, label)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -45,6 +45,7 @@ _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
     (rb".{257}ustar", "a tar archive", _UNPACK),
+    (rb"!<arch>\n|07070[1-7]|MSCF\x00{4}", "an archive (.ar, .deb, .cpio or .cab)", _UNPACK),
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Office file from before 2007 (.xls, .doc)", _AS_CSV),
     (rb"PAR[1E][\x00-\x1f\x80-\xff]", "a Parquet file", _TO_CSV),
     (rb"ARROW1|\xff\xff\xff\xff.\x00\x00\x00\x10\x00\x00\x00", "an Arrow file", _TO_CSV),
@@ -81,7 +82,7 @@ _BINARY_RULES = [(re.compile(rule, re.DOTALL), name, what) for rule, name, what 
 
 JSON, RASA_MARKDOWN, RASA_YAML, XML = "JSON", "Rasa's Markdown", "Rasa's YAML", "XML"
 SUBRIP, WEBVTT = "subtitles in SubRip format (.srt)", "subtitles in WebVTT format (.vtt)"
-_SRT_TIME = r"\d{1,3}:\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*\d{1,3}:\d\d"
+_SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?[ \t]*-->[ \t]*\d{1,3}:\d{1,2}"
 _FORMATS: tuple[tuple[str, str, str], ...] = (
     (
         r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
@@ -96,12 +97,13 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
         "convert-tf prepare --opensubtitles reads it.",
     ),
     (
-        r"\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)"
+        r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
+        r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
         r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
         "subtitles in another format than .srt, .vtt and OPUS's .xml",
         "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt.",
     ),
-    (r"<\?xml\s|<!DOCTYPE\s|<document[\s>]|<corpus[\s>]|<tmx[\s>]", XML,
+    (r"<\?xml\s|<!DOCTYPE\s|<(document|corpus|tmx|cesDoc|aiml|xliff|rss|TEI)[\s>]", XML,
      "Write its texts to a plain file, one a line."),
     (
         r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",

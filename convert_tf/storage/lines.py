@@ -63,7 +63,7 @@ class TextLines:
                 raise self._unusable(str(error)) from error
             yield text.removesuffix("\n").removesuffix("\r")
         if self._stats.is_cut_off:
-            raise self._unusable("the archive is truncated or damaged there")
+            raise self._unusable(f"there ends {self._stats.damage}")
 
     def _lines(self) -> Iterator[bytes]:
         def open_file(path: str) -> BinaryIO:

@@ -45,7 +45,8 @@ class StreamStats:
         path: the file.
         kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before its first byte was read.
         compressed_bytes: of the file as it is.
-        problem: `"empty"`, or `"truncated"` or `"damaged"` of an archive; else empty.
+        problem: `"empty"`; `"truncated"` of an archive, or of a file that got shorter while it was
+            read; `"damaged"` of an archive; else empty.
         name: what messages call the file, where that is not its path.
     """
 
@@ -61,8 +62,15 @@ class StreamStats:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the archive ended too early; its last line is then unfinished."""
+        """Whether the file ended too early; its last line is then unfinished."""
         return self.problem in ("truncated", "damaged")
+
+    @property
+    def damage(self) -> str:
+        """What the file is where it ended too early, for messages."""
+        if self.kind == "plain":
+            return "a file that got shorter while it was read"
+        return f"a {self.problem} {self.kind} archive"
 
 
 class _Decompressor(Protocol):
@@ -145,8 +153,9 @@ def open_local(path: str) -> BinaryIO:
 def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
     """Yields the bytes of a text file in UTF-8, decompressed.
 
-    UTF-16 and UTF-32 are read where their mark is at the start. Truncation and damage are noted in
-    `stats`.
+    UTF-16 and UTF-32 are read where their mark is at the start, and lines that end in a carriage
+    return alone, as of old spreadsheets, where the first ones do. Truncation and damage are noted
+    in `stats`.
 
     Raises:
         ContentError: the file is no text.
@@ -154,6 +163,7 @@ def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[
     pieces = _decompressed(path, open_file, stats)
     head = b""
     decode: Callable[..., str] | None = None
+    ends_in_cr = False
     for piece in pieces:
         is_start = not head
         if len(head) < HEAD_BYTES:
@@ -162,13 +172,17 @@ def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[
             check_is_text(stats.name or path, head)
         if is_start and (encoding := wide_encoding(head)):
             decode = codecs.getincrementaldecoder(encoding.name)("replace").decode
-        yield decode(piece).encode() if decode else piece
+        data = decode(piece).encode() if decode else piece
+        if is_start:
+            ends_in_cr = b"\r" in data[:HEAD_BYTES] and b"\n" not in data[:HEAD_BYTES]
+        yield data.replace(b"\r", b"\n") if ends_in_cr else data
     if decode and (rest := decode(b"", True)):
         yield rest.encode()
 
 
 def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
     with open_file(path) as file:
+        size = _size(file)
         piece = file.read(_ARCHIVE_PIECE)
         if not piece:
             stats.note("empty")
@@ -179,6 +193,8 @@ def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterato
                 stats.compressed_bytes += len(piece)
                 yield piece
                 piece = file.read(_PLAIN_PIECE)
+            if stats.compressed_bytes < size:
+                stats.note("truncated")
             return
         if not compression(piece):  # the name says so; the content may say otherwise
             check_is_text(stats.name or path, piece)
@@ -204,8 +220,16 @@ def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterato
                 if data:
                     yield data
             piece = file.read(_ARCHIVE_PIECE)
-        if not decompressor.eof and is_inside:
+        if (not decompressor.eof and is_inside) or stats.compressed_bytes < size:
             stats.note("truncated")
+
+
+def _size(file: BinaryIO) -> int:
+    """Bytes that are left of a file on this machine; 0 of a pipe or of one elsewhere."""
+    try:
+        return os.fstat(file.fileno()).st_size - file.tell()
+    except (OSError, AttributeError):
+        return 0
 
 
 class _Pieces(io.RawIOBase):

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from convert_tf.storage.content import HEAD_BYTES, compression, known_content
+from convert_tf.storage.content import HEAD_BYTES, compression, known_content, wide_encoding
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
@@ -117,6 +117,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     except UnicodeDecodeError as error:
         content_kind = known_content(content[:HEAD_BYTES])
         description = f" (it is {content_kind[0]})" if content_kind else ""
+        if encoding := wide_encoding(content[:HEAD_BYTES]):
+            description = f" (it is text in {encoding.name}; save it in UTF-8)"
         if kind := compression(content):
             description = f" (it is compressed, .{kind}; decompress it)"
         raise VocabularyError(
@@ -186,6 +188,8 @@ def _other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
     for mark, tokenizer in _MARKS.items():
         if sum(line.startswith(mark) for line in first) * 5 > len(first):
             return f"the vocabulary of another tokenizer ({tokenizer})", _LEARN
+    if len(first) > 1 and all(line.endswith(" ") for line in first):
+        return "a list with a space at the end of each line", "Remove these spaces."
     for number, line in enumerate(lines, 1):
         if _TEXT.search(line):
             return (

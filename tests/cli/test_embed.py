@@ -162,7 +162,7 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
     ("content", "name", "message"),
     [
         (b"ok\nok\n\xff\xfe\n", "t.txt", r"t\.txt, line 3 \('utf-8' codec can't decode byte 0xff"),
-        (gzip.compress(b"one\ntwo\n" * 9999)[:-30], "t.gz", "archive is truncated or damaged"),
+        (gzip.compress(b"one\ntwo\n" * 9999)[:-30], "t.gz", "there ends a truncated gz archive"),
         (b"x" * 19 + b"\n" + b"y" * 21 + b"\nz\n", "t.txt", r"line 2 \(longer than 20 bytes"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_question_comes_before_questions(write_dump):
         ("1+" * 60_000 + "1j", {"not_a_dictionary": 1}),
         ("9" * 6000, {"not_a_dictionary": 1}),
         ("{'question': 'a b c d', 'answer': 'a b c d'}", {"missing_asin": 1}),
-        ("{'asin': 7, 'question': 'a b c d', 'answer': 'a b c d'}", {"wrong_type_asin": 1}),
+        ("{'asin': 7.5, 'question': 'a b c d', 'answer': 'a b c d'}", {"wrong_type_asin": 1}),
         ("{'asin': '', 'question': 'a b c d', 'answer': 'a b c d'}", {"malformed_asin": 1}),
         ("{'asin': 'B1', 'question': 'a b c d'}", {"missing_answer": 1}),
         ("{'asin': 'B1', 'question': b'a', 'answer': 'a'}", {"wrong_type_question": 1}),
@@ -204,3 +204,9 @@ def test_texts_come_back_as_they_were_written(tmp_path_factory, questions):
         pair for pair in questions if all(t.strip() and t.count(" ") in range(3, 59) for t in pair)
     ]
     assert [(q, a) for _, q, a in _pairs(_read(str(path))[0])] == kept
+
+
+def test_an_id_of_digits_may_be_a_number(tmp_path):
+    path = tmp_path / "qa.json"
+    path.write_text('{"asin": 1400532655, "question": "a b c d", "answer": "a b c d"}\n')
+    assert [one.id for one in read(str(path), DumpStats(str(path)))] == ["1400532655"]

@@ -91,7 +91,10 @@ def test_submission_is_the_title():
     ("name", "value", "reason"),
     [
         *((name, None, "missing") for name in ("id", "link_id", "body")),
-        *((name, 17, "wrong_type") for name in ("id", "link_id", "body")),
+        *((name, [17], "wrong_type") for name in ("id", "link_id", "body")),
+        ("body", 17, "wrong_type"),
+        ("id", True, "wrong_type"),
+        ("link_id", -1, "wrong_type"),
         *((name, ["x"], "wrong_type") for name in ("id", "link_id", "parent_id", "body")),
     ],
 )
@@ -198,6 +201,17 @@ NOTICES = [
     "This comment has been overwritten by an open source script to protect this user's privacy.",
     "worm office frighten\n\n*This post was mass deleted and anonymized with [Redact](x://y)*",
     "Comment removed using Power Delete Suite",
+    "[redacted]",
+    "[ Censored by Reddit ]",
+    "[removed too many subs]",
+    "[Post title removed]",
+    "[deleted account]",
+    "[This user has deleted this comment]",
+    "[video removed]",
+    "[Removed by Reddit].",
+    "<removed>",
+    "Moderator removed post",
+    "Comment removed as per rule 4. Thanks",
 ]
 # What people write about it.
 ABOUT_REMOVALS = [
@@ -216,6 +230,8 @@ ABOUT_REMOVALS = [
     "(deleted scenes are on the disc)",
     "I deleted mine with Power Delete Suite.",
     "He deleted the eggs by accident.",
+    "[redacted] is what the letter said in every line",
+    "Video removed the fog from my lens, I think",
 ]
 
 
@@ -290,3 +306,10 @@ def test_impossible_lengths(options):
 def test_impossible_path_length(length):
     with pytest.raises(ValueError, match=f"Received: max_path_length={length}"):
         Rules(max_path_length=length)
+
+
+@pytest.mark.parametrize("number", [123, 123.0])
+def test_ids_that_are_numbers_are_in_base_36(number):
+    fields = comment("c1", "t1_c0", "hello there") | {"id": number, "link_id": number}
+    parsed = parse_comment(fields, Rules(), changed=Counter())
+    assert (parsed.id, parsed.thread_id) == ("3f", "3f")

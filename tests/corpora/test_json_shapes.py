@@ -17,6 +17,11 @@ def _texts(path, read=pairs.read):
 
 Q, A, B = "Is the pool open?", "Until nine.", "From seven on."
 SHAPES = {
+    "a user and a bot": ({"user": Q, "bot": A}, [[Q, A]]),
+    "a title and its text": ({"title": Q, "body": A}, [[Q, A]]),
+    "a passage": ({"query": Q, "passage": A}, [[Q, A]]),
+    "turns in pairs": ({"dialogue": [{"user": Q, "system": A}]}, [[Q, A]]),
+    "the same key in upper case": ({"question": Q, "QUESTION": B, "answer": A}, [[Q, A]]),
     "question and answer": ({"id": 7, "question": Q, "answer": A}, [[Q, A]]),
     "names in upper case": ({"Question": Q, "ANSWER": f" {A}\n"}, [[Q, A]]),
     "context and response": ({"context": Q, "response": A}, [[Q, A]]),
@@ -154,6 +159,7 @@ def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
         ({"text": Q}, {"missing_pair": 1}),
         ({"messages": [{"role": "user", "content": Q}, {"role": "assistant", "content": None}]},
          {"wrong_type_turn": 1, "too_few_turns": 1}),
+        ({"question": ["a", "b"], "answer": ["c", "d"]}, {"lists_on_both_sides": 1}),
         (7, {"not_an_object": 1}),
     ],
 )  # fmt: skip
@@ -211,3 +217,19 @@ def test_tables_with_an_instruction_and_its_input(write_dump):
 def test_other_files_are_named(write_dump, content, name):
     with pytest.raises(ValueError, match=rf"a\.csv is {name}"):
         _texts(write_dump("a.csv", content))
+
+
+def test_a_chat_without_a_key(write_dump):
+    chat = [{"role": "user", "content": Q}, {"role": "assistant", "content": A}]
+    for content in (json_lines([chat, chat]), json.dumps(chat, indent=1).encode()):
+        read, stats = _texts(write_dump("a.jsonl", content))
+        assert read == [[Q, A]] * (2 if b"}]\n" in content else 1)
+        assert not stats.skipped
+
+
+def test_a_key_that_is_there_twice_is_counted(write_dump):
+    content = b'{"question": "Is it?", "answer": "Yes.", "answer": "No."}\n'
+    good = json.dumps({"question": Q, "answer": A}).encode()
+    read, stats = _texts(write_dump("a.jsonl", good + b"\n" + content))
+    assert read == [[Q, A]]
+    assert stats.skipped == {"not_json": 1}

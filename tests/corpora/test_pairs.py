@@ -315,3 +315,29 @@ def test_no_bytes_are_worse_than_a_clear_error(tmp_path_factory, data):
         assert str(path) in str(error)
     else:
         assert all(context and response for context, response in read_pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Text,Label\nhi,greet\n", "columns 'Text' and 'Label': labelled texts.*intent train"),
+        ("sentence1,sentence2\na,b\n", "labelled texts and not pairs"),
+        ("question,answer,Answer\na,b,c\n", "has 2 columns 'answer'. Rename"),
+    ],
+)
+def test_columns_that_are_no_pairs_are_refused(table, text, message):
+    with pytest.raises(ValueError, match=rf"faq\.csv.*{message}"):
+        table(text)
+
+
+def test_a_first_row_that_is_no_known_header_is_said(table):
+    read_pairs, stats = table("Frage,Antwort\nWhy?,So.\n")
+    assert read_pairs[0] == ("Frage", "Antwort")
+    assert (
+        "the first row names no columns that are known and is read as a pair" in stats.warnings[0]
+    )
+    assert not table("question,answer\nWhy?,So.\n")[1].warnings
+
+
+def test_bars_between_columns(table):
+    assert table("Question | Answer\nWhy? | So.\n")[0] == [("Why?", "So.")]

@@ -81,7 +81,7 @@ def _read(path):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("change", ["", "\r\n", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("change", ["", "\r\n", "\r", "utf-8-sig", "utf-16"])
 def test_what_is_said(write_dump, name, suffix, change):
     text, said = FILES[name]
     text = text.replace("\n", change) if change == "\r\n" else text
@@ -118,6 +118,15 @@ BOMB = (
         ("<?xml version='1.0'?><feed><item/></feed>", "not of OPUS's subtitles.*Convert it"),
         ("[Script Info]\nTitle: x\n", "subtitles in another format.*ffmpeg"),
         ("{0}{25}Where were you?\n", "subtitles in another format.*ffmpeg"),
+        ("; made by x\n[Script Info]\n", "subtitles in another format.*ffmpeg"),
+        ("Scenarist_SCC V1.0\n\n00:00:00:00\t9420\n", "subtitles in another format.*ffmpeg"),
+        ("[0][25]Where?\n[26][50]Here.\n", "its lines begin with times.*ffmpeg"),
+        ("00:00:01:Where?\n00:00:03:Here.\n", "its lines begin with times"),
+        ("[00:01.00]Where?\n[00:03.00]Here.\n", "its lines begin with times"),
+        ("00:00:01.00,00:00:02.00\nWhere?\n\n00:00:03.00,00:00:04.00\nHere.\n", "times"),
+        ("[00:00.000 --> 00:02.000]  Where?\n[00:02.000 --> 00:03.000]  Here.\n", "times"),
+        ("0.0\t1.5\tWhere?\n1.5\t2.5\tHere.\n", "its lines begin with times"),
+        ("start,end,text\n0,1,Where?\n", "its lines begin with times"),
         ('{"text": "Where were you?"}\n', "is JSON, not plain text"),
     ],
 )
@@ -141,3 +150,13 @@ def test_lines_that_are_no_utf_8_are_counted(write_dump):
     conversations, stats = _read(write_dump("a.srt", data))
     assert conversations == [SAID_IN_SRT[:1] + SAID_IN_SRT[2:]]
     assert stats.skipped["invalid_utf8"] == 1
+
+
+def test_times_of_one_digit(write_dump):
+    text = "1\n0:0:1,0 --> 0:0:2,5\nWhere?\n\n2\n0:0:3,0 --> 0:0:4,0\nHere.\n"
+    assert _read(write_dump("a.srt", text.encode()))[0] == [["Where?", "Here."]]
+
+
+def test_a_line_with_a_time_is_said(write_dump):
+    text = "10:30:00 is early.\nIt is not.\nI see.\nGood.\n"
+    assert len(_read(write_dump("a.txt", text.encode()))[0][0]) == 4

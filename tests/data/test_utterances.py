@@ -68,7 +68,8 @@ def test_files_are_read_once_for_each_text(files):
 def test_files_that_hold_no_texts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no file, for"):
         list(read_utterances([str(tmp_path / "*.jsonl")]))
-    for line in ("[1]", '{"text": 3}', '{"label": "a"}', "no json"):
+    wrong = ['{"text": 3}', '{"text": null}', '{"label": "a"}', '{"text": "a", "label": 0}']
+    for line in ("[1]", *wrong, "no json"):
         (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
         with pytest.raises(ValueError, match=r"line 2 of .*a\.jsonl"):
             list(read_utterances([str(tmp_path / "*.jsonl")]))

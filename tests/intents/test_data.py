@@ -83,6 +83,11 @@ def test_rasas_file_is_read_without_its_annotations(tmp_path):
         "text, label\nhi there, greet\nbye now, bye\n",
         "label;Text\ngreet;hi there\nbye;bye now\n",
         "text\tlabel\nhi there\tgreet\nbye now\tbye\n",
+        "text|label\nhi there|greet\nbye now|bye\n",
+        "sep=;\ntext;label\nhi there;greet\nbye now;bye\n",
+        "id,Utterance,Intent Name\n1,hi there,greet\n2,bye now,bye\n",
+        "query,category,score\nhi there,greet,1\nbye now,bye,2\n",
+        "text,label,label_text\nhi there,0,greet\nbye now,1,bye\n",
         '{"text": "hi there", "label": "greet"}\n\n{"text": "bye now", "label": "bye"}\n',
         '{"intent": "greet", "utterance": "hi there"}\n{"text": "bye now", "intent": "bye"}\n',
         '{"text": "hi there", "label": 0, "label_text": "greet"}\n'
@@ -121,7 +126,11 @@ def test_of_a_folder_its_nlu_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"text,intent\nhello,greet\n", "columns 'text' and 'label'.*'text', 'intent'"),
+        ("a.csv", b"text,mood\nhello,greet\n", "columns 'text' and 'label'.*'text', 'mood'"),
+        ("a.csv", b"Satz,Absicht\nhallo,greet\nhi,greet\n", "with 'Satz', 'Absicht'. Name"),
+        ("a.csv", b"hello,greet\nbye,bye\n", "with 'hello', 'greet'. Name"),
+        ("a.jsonl", b'{"text": "a", "label": NaN}', "line 1 without label"),
+        ("a.jsonl", b'{"text": "a", "text": "b", "label": "c"}', "the key 'text' is there twice"),
         ("a.csv", b"", "with no line"),
         ("a.csv", b"text,label\n", "Received: none"),
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
@@ -135,7 +144,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.csv", b"text,label,text\nhi,a,b\n", "'text' 2 times"),
         ("a.csv", "text,label\nhi,a\n".encode("utf-16-le"), "in UTF-16LE.*iconv -f UTF-16LE "),
         ("a.yml", "nlu:\n- intent: a\n".encode("utf-16-be"), "in UTF-16BE.*iconv -f UTF-16BE "),
-        ("a.csv", b"text|\tlabel \nhi,a\n", r"with 'text\|\\tlabel '\. Name"),
+        ("a.csv", b"text|\tlevel \nhi,a\n", r"with 'text\|\\tlevel '\. Name"),
         ("a.csv", b"text.,label\nhi,a\n", r"with 'text\.', 'label'"),
         ("a.md", b"<!-- x -->\n## intent:a\n- hi\n", "Rasa's Markdown.*rasa data convert nlu"),
         ("a.json", b'{\n "rasa_nlu_data": {}}', "Rasa's JSON.*rasa data convert nlu -f yaml"),
@@ -255,3 +264,13 @@ def test_columns_with_endless_names_are_shown_in_short(tmp_path):
     with pytest.raises(ValueError, match="has a name of its own") as caught:
         read_labelled(tmp_path / "data.csv")
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_two_columns_without_a_header(tmp_path, mark, is_reversed):
+    """Where the first row's label is there again, that row is none."""
+    rows = [("hi there", "greet"), ("bye now", "bye"), ("hello you", "greet")]
+    lines = (mark.join(row[::-1] if is_reversed else row) for row in rows)
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert [*zip(*read_labelled(tmp_path / "a.csv"), strict=True)] == rows

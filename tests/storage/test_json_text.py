@@ -10,7 +10,7 @@ from convert_tf.data.utterances import read_utterances
 from convert_tf.evaluation.tables import _read
 from convert_tf.intents.rasa import _is_mark
 from convert_tf.search.cache import CandidateCache
-from convert_tf.storage.json_text import json_file, parsed_json
+from convert_tf.storage.json_text import json_file, json_of_texts, parsed_json
 
 DEEP = "[" * 100_000
 
@@ -65,3 +65,10 @@ def test_every_reader_refuses_it_in_one_line(tmp_path, name):
 def test_it_is_no_mark_and_no_ranker(tmp_path):
     assert not _is_mark('"a":' + DEEP)
     assert kind_of(written(tmp_path, "config.json").parent) is Kind.DUAL_ENCODER
+
+
+def test_a_key_that_is_there_twice_is_refused_but_in_dumps():
+    text = '{"a": {"b": 1, "b": 2}}'
+    with pytest.raises(ValueError, match="the key 'b' is there twice"):
+        json_of_texts(text)
+    assert json_of_texts(text, is_dump=True) == {"a": {"b": 2}}

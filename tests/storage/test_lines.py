@@ -73,6 +73,14 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     assert list(lines) == ["second"]
 
 
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_lines_that_end_in_a_carriage_return_alone(tmp_path, packed):
+    (tmp_path / "texts").write_bytes(packed(b"one\rtwo\rthree"))
+    assert list(TextLines(tmp_path / "texts")) == ["one", "two", "three"]
+    (tmp_path / "texts").write_bytes(packed(b"one\n\rtwo\rthree"))
+    assert list(TextLines(tmp_path / "texts")) == ["one", "\rtwo\rthree"]
+
+
 @pytest.mark.parametrize(
     ("content", "name"),
     [

@@ -67,6 +67,7 @@ def test_golden_bytes(tmp_path):
         (b"t h\nth e\n", r"merges \(merges\.txt\)"),
         ("▁the\n▁of\ns\n".encode(), r"another tokenizer \(SentencePiece\)"),
         ("Ġthe\nĠof\ns\n".encode(), r"another tokenizer \(byte-level BPE\)"),
+        ("﹏a \na \n".encode(), "a space at the end of each line.* Remove"),
         (b"hello there\nhow are you?\n", "text, with a space.*line 1.*convert-tf vocabulary"),
         ("﹏a\na\nhow are you?\n".encode(), "text, with a space.*line 3.*convert-tf vocabulary"),
         (b"the 1234 times\nof 99\n", "text, with a space"),
