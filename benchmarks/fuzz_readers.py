@@ -38,9 +38,9 @@ from convert_tf.intents.data import read_labelled
 from convert_tf.storage.lines import TextLines
 from convert_tf.text.vocabulary import read_vocabulary
 
-_MINUTES = flags.DEFINE_float("minutes", 60.0, "Of each reader.")
-_READERS = flags.DEFINE_list("readers", [], "Some of them; all by default.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the first files.")
+_MINUTES = flags.DEFINE_float("minutes", 60.0, "Minutes to fuzz each reader.")
+_READERS = flags.DEFINE_list("readers", [], "Names of readers to fuzz; all by default.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the generated files.")
 
 SUFFIXES = ("", ".csv", ".jsonl", ".yml", ".gz", ".srt", ".zst", ".tsv")
 _FILES_PER_SEED = 200

@@ -1,6 +1,7 @@
-"""Write test cases for the page: texts with their token ids, and some with their vectors.
+r"""Write test cases for the page: texts with their token ids, and some with their vectors.
 
-    python scripts/web_cases.py --encoder convert_small/1 --output web/build --texts 100000
+    python scripts/web_cases.py --encoder hub_modules/convert_small/1 \
+        --output web/build --texts 100000
 
 Half of the texts are those of the sample dumps, half random characters: of all scripts, of those
 that lower-casing and cutting treat apart, and halves of pairs.

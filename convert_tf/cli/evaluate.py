@@ -1,4 +1,4 @@
-r"""Ranks responses with encoders, rankers and baselines, all on the same examples.
+r"""Rank responses with encoders, rankers and baselines, all on the same examples.
 
 ```
 convert-tf evaluate --data data/ --encoder runs/convert

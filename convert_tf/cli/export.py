@@ -1,4 +1,4 @@
-"""Writes an encoder as a TF Hub module, an ONNX file, or a folder for Hugging Face programs.
+"""Write an encoder as a TF Hub module, an ONNX file, or a folder for Hugging Face programs.
 
 ```
 convert-tf export --encoder runs/convert --output runs/convert/module/1

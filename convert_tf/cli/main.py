@@ -39,7 +39,7 @@ COMMANDS = {
     "train": "train or fine-tune an encoder or a ranker",
     "pretrain": "pre-train a BERT-like trunk on conversations",
     "evaluate": "compare encoders, rankers and baselines on response ranking",
-    "export": "export a run as a TensorFlow Hub module or an .onnx file",
+    "export": "export a run as a TensorFlow Hub module, an .onnx file or a Hugging Face folder",
     "embed": "encode the lines of a file",
     "index build": "encode candidates once, for many searches",
     "index search": "find the best candidates for a query, with or without an index",
@@ -48,14 +48,17 @@ COMMANDS = {
     "intent inspect": "find overlapping intents, wrong labels and duplicates in examples",
     "intent train": "train an intent classifier on frozen encodings, or fine-tune the encoder",
     "intent evaluate": "evaluate an intent classifier and show which intents it confuses",
-    "intent predict": "the intents of the lines of a file",
-    "intent export": "a classifier with its encoder as one file for the light runtime",
+    "intent predict": "predict the intents of the lines of a file",
+    "intent export": "write a classifier with its encoder as one file for the light runtime",
 }
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
-_FORMER_COMMANDS = {"nearest": "index search --candidates FILE"}
+_FORMER_COMMANDS = {
+    "nearest": "convert-tf index search --candidates FILE (or --data FOLDER)",
+    "intent benchmark": "python benchmarks/intents.py, in a clone of the repository",
+}
 _COLUMN = 26  # column at which the texts of flags start
 _BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
 
@@ -167,8 +170,9 @@ def _list_or_refuse(arguments: list[str], program: str) -> int:
     if group == "--version":
         print(f"convert_tf {__version__}")
         return 0
-    if group in _FORMER_COMMANDS:
-        return _fail(program, f"{group} is {program} {_FORMER_COMMANDS[group]} now.", 2)
+    for name in (group, " ".join(arguments[:2])):
+        if name in _FORMER_COMMANDS:
+            return _fail(program, f"{name} is gone. Use {_FORMER_COMMANDS[name]}.", 2)
     within = [name for name in COMMANDS if name.startswith(f"{group} ")]
     first = arguments[1] if within and arguments[1:] else "" if within else group
     if first in ("", *_HELP):

@@ -118,8 +118,8 @@ def run(values: Any) -> None:
     if processes and (values.head or os.path.isfile(values.data or "")):
         raise ValueError(
             "Several processes train a dual encoder on a folder of token ids or of records. "
-            f"Received: {processes} and {'a head' if values.head else 'a file'}. Leave these "
-            "flags away, or prepare a folder first."
+            f"Received: {processes} and {'a head' if values.head else 'a file'}. Omit these flags, "
+            "or prepare a folder first."
         )
     encoder = {*EncoderTraining.defaults(), *ModelConfig.defaults(), *_OF_ENCODERS}
     ranker = {*RankerTraining.defaults(), *HeadConfig.defaults()}

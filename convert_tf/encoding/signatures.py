@@ -38,6 +38,9 @@ class Signature(NamedTuple):
         return "slots" if self.name == "default" else f"{self.kind}_slots"
 
 
+# Lengths to which a vector for similarity can be cut.
+SHORTER_DIMS = (256, 128, 64)
+
 SIGNATURES = {
     signature.kind: signature
     for signature in (
@@ -50,7 +53,7 @@ SIGNATURES = {
             "similarity",
             "encode_similarity",
             "similarity_dim",
-            "numbers, L2-normalised, of which the first ones are a shorter vector",
+            "numbers, L2-normalised",
             "similarity",
         ),
     )

@@ -143,7 +143,7 @@ Report = dict[str, Any]
 
 
 class Task(NamedTuple):
-    """What is ranked.
+    """Examples to rank, and how to score the rankings.
 
     Attributes:
       examples: read once.
@@ -161,7 +161,7 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
 
     Args:
       rankers: with different names. An attribute `settings`, a dict, goes into the row.
-      task: what is ranked.
+      task: the examples to rank.
 
     Returns:
       `task`, its facts with `k` and `examples_sha256`, of all texts, groups and right candidates,

@@ -39,7 +39,7 @@ def make_task(
     by_source: bool = False,
     by_history: bool = False,
 ) -> Task:
-    """What is ranked: each response among those of its block, or each context's own candidates.
+    """Return the task: to rank each response within its block, or each context's own candidates.
 
     Args:
       data: folder of records, or a file of pairs or dialogues (`convert_tf.corpora.pairs`); this

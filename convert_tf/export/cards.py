@@ -13,13 +13,14 @@ from convert_tf.checkpoints.facts import data_facts
 from convert_tf.checkpoints.folder import shown_name
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.encoding.signatures import SHORTER_DIMS, SIGNATURES
 
 CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
 _HEADS = {"bi": "Bi-encoder", "poly": "Poly-encoder", "cross": "Cross-encoder"}
+_IN_BYTES = "bytes, with float32 between the matrices"
 _NEEDS_TENSORFLOW = "Loading it needs `tensorflow`, 2.6 or later, and `tensorflow_text`"
 
 
@@ -54,7 +55,11 @@ def encoder_card(
     is_module, reads_history = sizes is not None, config.multi_context
     computes_in = "float32; in bfloat16 after `use_bfloat16(True)`"
     if not is_module:
-        computes_in = {8: "bytes, with float32 between the matrices", 32: "float32"}[network_bits]
+        computes_in = {8: _IN_BYTES, 32: "float32"}[network_bits]
+    unknown = f"{config.num_oov_buckets:,} hash buckets"
+    if huggingface:
+        computes_in = f"float32; `onnx/model_quantized.onnx` in {_IN_BYTES}"
+        unknown = "one row for all unknown characters, the mean of the hash buckets"
     reaches = config.max_relative_attention
     sizes_of_parts = training.get("parameters")
     if not isinstance(sizes_of_parts, dict):  # of pre-training a number, of all
@@ -75,8 +80,9 @@ def encoder_card(
         single_context=_only(is_module and not reads_history),
         multi_context=_only(is_module and reads_history),
         tokenizer=config.tokenizer,
-        vocabulary=f"{config.vocab_size:,} entries, {config.num_oov_buckets:,} hash buckets",
-        hash_buckets=f"{config.num_oov_buckets:,}",
+        vocabulary=f"{config.vocab_size:,} entries, {unknown}",
+        hash_buckets=None if huggingface else f"{config.num_oov_buckets:,}",
+        rounded=_only(not huggingface),
         blocks=f"{len(reaches)} of width {config.embedding_dim}",
         feed_forward_dim=config.feed_forward_dim,
         reaches=", ".join(map(str, reaches)),
@@ -152,7 +158,7 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
             lines.append(line.format_map(facts))
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # of a file with its own card
-    return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint says nothing of it.", text)
+    return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint has no such facts.", text)
 
 
 def _only(is_true: bool) -> str | None:
@@ -173,6 +179,9 @@ def _signature_rows(config: ModelConfig, similarity_dim: int) -> str | None:
             vectors = f"{dim} {signature.vectors}"
             if signature.kind == "sentence" and similarity_dim:
                 vectors += ", leaning towards meaning"
+            shorter = [str(first) for first in SHORTER_DIMS if first < dim]
+            if signature.kind == "similarity" and shorter:
+                vectors += f"; the first {' or '.join(shorter)} also work as a shorter vector"
             names[vectors] = ", ".join([*filter(None, [names.get(vectors)]), f"`{signature.name}`"])
     return _rows((name, vectors) for vectors, name in names.items())
 
@@ -199,7 +208,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
     examples = None
     if number or first:
         examples = f"the first {number:,}" if number else "all"
-        examples += f" behind the first {first:,}" if first else ""
+        examples += f" after the first {first:,}" if first else ""
     initial, teacher = training.get("initial_weights"), training.get("teacher")
     ranking_teacher = None
     if training.get("ranking_teacher"):

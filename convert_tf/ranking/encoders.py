@@ -1,4 +1,4 @@
-"""Encoders as rankers: by the dot products of what they make of contexts and candidates."""
+"""Rankers that score candidates by the dot product of context and candidate encodings."""
 
 import os
 from collections.abc import Sequence

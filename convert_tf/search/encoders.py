@@ -1,4 +1,4 @@
-"""What encodes for an index: an encoder, or a ranker with any head but cross."""
+"""Encoders of contexts and candidates for an index: encoders, and rankers except cross-encoders."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.quer
 
 
 class CandidateEncoder(NamedTuple):
-    """What encodes the contexts and the candidates of an index.
+    """Functions that encode the contexts and the candidates of an index.
 
     A score is the dot product of a context's vector and a candidate's; with several context vectors
     it is the poly-encoder's (`convert_tf.search.scoring.attended_scores`). Factors of the scores
@@ -41,7 +41,7 @@ class CandidateEncoder(NamedTuple):
 def load_encoder(
     model: str | os.PathLike[str] | SentenceEncoder, *, kind: str = "response"
 ) -> CandidateEncoder:
-    """What encodes for an index with a model.
+    """Return the functions that encode for an index with a model.
 
     Args:
       model: a `SentenceEncoder` with a path; or, computing in float32, an encoder's module, its

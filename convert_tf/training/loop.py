@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass
 class Run:
-    """What a kind of model brings to its training; `make_run` of each kind returns one.
+    """A training run: its model, data, options and folder, as `make_run` of each kind returns it.
 
     Attributes:
       folder: the run's folder.
@@ -72,8 +72,8 @@ class Run:
       shown: the losses in a line of progress, of the means of the metrics.
       model_changes: takes an earlier checkpoint; returns how its model differs, as name → (value
         there, value now).
-      start: called once before the steps: with None in a new run, else with the facts of the
-        checkpoint whose weights were loaded.
+      start: called once before the steps if any are left: with None in a new run, else with the
+        facts of the checkpoint whose weights were loaded.
       to_save: further arguments of `save_checkpoint` for the best weights.
       to_agree_on: takes the checkpoint to resume from; returns what must be the same in all
         processes.
@@ -115,9 +115,9 @@ class NonFiniteError(FloatingPointError):
 
 def _non_finite(what: str, step: int) -> NonFiniteError:
     return NonFiniteError(
-        f"Training needs finite numbers. Received: {what} at step {step}. The checkpoints written "
-        "so far are kept; lower --learning_rate or change --precision, and run the same command "
-        "again to resume from the last one."
+        f"Training stopped: {what} at step {step}. The checkpoints written so far are kept. Lower "
+        "--learning_rate or change --precision, and run the same command again to resume from the "
+        "last one."
     )
 
 

@@ -25,16 +25,15 @@ def only_run_in(folder: Path) -> Iterator[None]:
     """Holds the folder of a run; the lock ends with the process, however it ends."""
     if kind_of(folder).is_module:
         raise ValueError(
-            f"A run has a folder of its own. Received: {str(folder)!r}, a module. Choose another "
-            "--output."
+            f"{str(folder)!r} is a module and cannot hold a training run. Choose another --output."
         )
     folder.mkdir(parents=True, exist_ok=True)
     with opened_lock(folder / LOCK_FILE) as lock:
         holder = holder_or_locked(lock)
         if holder is not None:
             raise ValueError(
-                f"One folder holds one run at a time. Received: {str(folder)!r}, in which another "
-                f"process is training. Wait for it, or choose another --output.{holder}"
+                f"Another process is training in {str(folder)!r}. Wait for it, or choose another "
+                f"--output.{holder}"
             )
         remove_leftovers(folder)
         yield
@@ -76,7 +75,8 @@ def carry_out(run: Run) -> Path:
                 step = load_training_state(resume_from, run.model)
                 print(f"resuming at step {step} from {resume_from}")
                 facts = checkpoint.training_facts(resume_from)
-            run.start(facts)
+            if step < steps:
+                run.start(facts)
         if step >= steps:
             print(f"nothing to do: the run has its {steps} steps")
         else:

@@ -86,7 +86,11 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
         ),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
         (["index", "search", "--queries=a", "--cache=c", "--data=d"], "--cache and --data."),
-        (["nearest", "--queries=a"], "nearest is convert-tf index search --candidates FILE now."),
+        (["nearest", "--queries=a"], "index search --candidates FILE (or --data FOLDER)."),
+        (
+            ["intent", "benchmark", "x"],
+            "intent benchmark is gone. Use python benchmarks/intents.py",
+        ),
         (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder is required."),
         (["sample", "--output=x", "y"], "'y' is not a flag."),
         (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),

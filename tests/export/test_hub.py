@@ -126,7 +126,7 @@ def test_module_card(folder, reference):
         "20 subwords are read, 60 in training",
         "| data | `corpus` |",
         "| optimizer | adam |",
-        "| training examples | the first 500 behind the first 1,000 |",
+        "| training examples | the first 500 after the first 1,000 |",
         "| shares of sources | chat=0.5, forum=0.1 |",
         "| initial weights | those of `smaller` |",
         "| `1 larger + 0.5 letters`, joined in chat, forum, elsewhere the first alone |",

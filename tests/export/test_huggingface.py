@@ -124,6 +124,9 @@ def test_files_say_what_programs_look_for(exported):
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "SentenceTransformer(folder, trust_remote_code=True)" in card and "## Ours" in card
+    assert "hash buckets |" not in card.replace("the mean of the hash buckets |", "")
+    assert "one row for all unknown characters" in card and "share 7 rows" not in card
+    assert "| computes in | float32; `onnx/model_quantized.onnx` in bytes" in card
     pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
     assert [name for name, value in pooling.items() if value is True] == ["pooling_mode_cls_token"]
     assert not [path for path in folder.rglob("*") if path.name.startswith(".")]

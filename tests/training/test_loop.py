@@ -199,7 +199,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, ca
 
 def test_a_finished_run_does_nothing_more(finished, capsys):
     before = (finished / METRICS_FILE).read_text()
-    carried_out(finished)
+
+    def started(facts):
+        raise AssertionError("a finished run must not open its data")
+
+    carried_out(finished, start=started)
     assert "nothing to do: the run has its 8 steps" in capsys.readouterr().out
     assert (finished / METRICS_FILE).read_text() == before
 
@@ -302,7 +306,7 @@ def test_a_folder_is_held_by_one_run(tmp_path):
     folder.mkdir()
     with open(folder / LOCK_FILE, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="another process is training"):
+        with pytest.raises(ValueError, match="Another process is training"):
             carried_out(folder)
     assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
 

@@ -269,8 +269,10 @@ def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
 
     alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
     two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
-    write("Received: one, and joined_sources forum", joined_sources=["forum"])
-    write("Received: one, and joined_sources forum", teacher=alone, joined_sources=["forum"])
+    write("Received: one teacher, and joined_sources forum", joined_sources=["forum"])
+    write(
+        "Received: one teacher, and joined_sources forum", teacher=alone, joined_sources=["forum"]
+    )
     write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
     (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
     single = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)

@@ -119,7 +119,7 @@ def test_what_is_trained_on_is_a_part_of_the_split(corpus):
 def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_bytes(Path(corpus.vocabulary).read_bytes() + "﹏ab\n".encode())
-    with pytest.raises(ValueError, match=r"vocabulary that made them.*Leave --vocab away"):
+    with pytest.raises(ValueError, match=r"vocabulary that made them.*Omit --vocab"):
         run(corpus.arrays, tmp_path / "run", vocabulary=str(other))
     with pytest.raises(ValueError, match=r"Pass --num_oov_buckets=5"):
         run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))

@@ -1,4 +1,4 @@
-r"""Finds the best of many candidates for a context: all are scored, or those that FAISS finds.
+r"""Find the best candidates for a context by scoring all of them, or those that FAISS finds.
 
 ```
 convert-tf index search --cache cache/ --queries "how do I reset my password?" --top_k 5

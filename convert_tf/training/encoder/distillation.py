@@ -143,11 +143,13 @@ def _open_teacher(
     uses = config.distillation or config.start_from_teacher
     needs = uses and not config.utterance_teacher
     if not uses if config.teacher else needs:
-        remedy = "Leave --teacher away, or set --distillation"
+        problem = "Nothing is learnt from the teacher"
+        remedy = "Set --distillation, or omit --teacher"
         if not config.teacher:
+            problem = "There is no teacher to learn from"
             remedy = "Give --teacher, or --utterances with --utterance_teacher"
         raise ValueError(
-            "A teacher is given where something is learnt from it. Received: teacher "
+            f"{problem}. Received: teacher "
             f"{config.teacher!r}, utterance_teacher {config.utterance_teacher!r}, distillation "
             f"{config.distillation:g}, start_from_teacher {config.start_from_teacher}. {remedy}."
         )
@@ -167,11 +169,13 @@ def _ranking_is_taught(config: EncoderTraining) -> bool:
       ValueError: there is one and it is not used, or the reverse.
     """
     if bool(config.ranking_teacher) != bool(config.ranking_distillation):
-        remedy = "Set --ranking_distillation, or leave --ranking_teacher away"
+        problem = "The ranking teacher has no weight"
+        remedy = "Set --ranking_distillation, or omit --ranking_teacher"
         if config.ranking_distillation:
-            remedy = "Give --ranking_teacher, or leave --ranking_distillation away"
+            problem = "There is no ranking teacher to learn from"
+            remedy = "Give --ranking_teacher, or omit --ranking_distillation"
         raise ValueError(
-            "A teacher's ranking is learnt with a weight. Received: ranking_teacher "
+            f"{problem}. Received: ranking_teacher "
             f"{config.ranking_teacher!r}, ranking_distillation {config.ranking_distillation:g}. "
             f"{remedy}."
         )
@@ -227,11 +231,11 @@ def _open_utterances(
         or (config.intent_contrast and not config.utterances)
     ):
         raise ValueError(
-            "Of single texts a teacher's vectors are learnt, which they must have then, or their "
-            f"intents. Received: utterances {config.utterances!r}, utterance_teacher "
+            "These options of single texts do not fit together. "
+            f"Received: utterances {config.utterances!r}, utterance_teacher "
             f"{config.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
             f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
-            "--distillation, or with --intent_contrast alone, or leave all of them away."
+            "--distillation, or with --intent_contrast alone, or omit all of them."
         )
     if not config.utterances:
         return None
@@ -259,9 +263,10 @@ def _open_utterance_teacher(
     vectors = TeacherVectors(config.utterance_teacher, "train", own, vocab_size=folder.vocab_size)
     if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
         raise ValueError(
-            "Pairs and single texts are learnt from the same teacher. Received: "
-            f"{pairs.teacher!r} and {vectors.teacher!r}. Write one of the two again with "
-            "`convert-tf teach`, or leave --teacher away."
+            "The vectors of pairs and of single texts are of different teachers, or have different "
+            f"dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
+            f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
+            "--teacher."
         )
     missing = own.num_examples - len(vectors.numbers)
     if missing > 0:

@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
+from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.unknown_tokens import unknown_share, warn_of_unknown
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
@@ -120,8 +122,8 @@ class RunData:
     ):
         if config.start_from_teacher and init_from is not None:
             raise ValueError(
-                "The subword table starts from a checkpoint or from the teacher. Received: "
-                f"init_from {init_from!r} and start_from_teacher. Leave one of them away."
+                "The subword table cannot start from both a checkpoint and the teacher. Received: "
+                f"init_from {init_from!r} and start_from_teacher. Omit one of them."
             )
         self.source, self.model = open_data(config.data, vocabulary, model, init_from)
         if config.history_only and newest_checkpoint(folder) is None:
@@ -175,16 +177,20 @@ def make_run(
     targets = data.distilled.targets
     teacher_dim = 0 if targets is None else targets.vectors.dim
     model = make_ranking_model(encoder, config, precision=precision, teacher_dim=teacher_dim)
-    batches, eval_sets = make_batches(
-        data.examples,
-        data.trained_on,
-        config,
-        processes=processes,
-        teachers=data.distilled.columns,
-        negatives=data.negatives,
-        utterances=data.distilled.utterances,
-        precision=precision,
-    )
+
+    @functools.cache
+    def opened_batches() -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
+        return make_batches(
+            data.examples,
+            data.trained_on,
+            config,
+            processes=processes,
+            teachers=data.distilled.columns,
+            negatives=data.negatives,
+            utterances=data.distilled.utterances,
+            precision=precision,
+        )
+
     of_data = config.group(DATA)
     trained_with = {name: v for name, v in config.to_dict().items() if name not in of_data}
     facts = {
@@ -197,24 +203,25 @@ def make_run(
     similarity = _Similarity(data, config, model, facts, is_alone=processes.number == 1)
 
     def batches_from(step: int) -> Iterator[Batch]:
+        batches, _ = opened_batches()
         batches.skip_batches = step
         return (Batch(inputs, config.batch_size) for inputs in batches)
 
     def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
         row = {"pairs": step * config.batch_size, **_ranking_metrics(logs)}
-        for split, held_out in eval_sets.items():
+        for split, held_out in opened_batches()[1].items():
             row[split] = evaluate_encoder(encoder, held_out)
             processes.say(f"step {step}  {split} {_line(row[split])}")
         return row
 
     def score(row: dict[str, Any]) -> float | None:
-        first = next(iter(eval_sets), None)
+        first = next(iter(config.eval_splits), None)
         return row[first]["R100@1"] if first in row else None
 
     def curve(rows: list[dict[str, Any]]) -> bytes:
         if config.history_only:  # the loss of the context alone does not change
             rows = [{**row, "ranking_loss": row.get("both_ranking_loss")} for row in rows]
-        return ranking_curve(rows, list(eval_sets), _DRAWN)
+        return ranking_curve(rows, list(config.eval_splits), _DRAWN)
 
     def to_agree_on(resume_from: Path | None) -> Any:
         numbers = {split: opened.num_examples for split, opened in data.examples.items()}
@@ -224,6 +231,7 @@ def make_run(
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
     def start(resumed: dict[str, Any] | None) -> None:
+        opened_batches()  # here, where an error of one process ends all
         if resumed is not None:
             if resumed.get("initial_weights") is not None:
                 facts["initial_weights"] = resumed["initial_weights"]
@@ -372,9 +380,9 @@ def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
             return
         found += f" with {own} blocks for {blocks}"
     raise ValueError(
-        "Where the networks of the earlier turns are trained alone, all others are trained "
-        f"already. Received: history_only, and {found}. Give --init_from a model of as many "
-        "blocks, or leave --history_only away."
+        "history_only trains only the networks of the earlier turns, so the other weights must "
+        f"come from a trained model. Received: {found}. Set --init_from to a model with {blocks} "
+        "blocks, or omit --history_only."
     )
 
 

@@ -69,7 +69,7 @@ def open_data(
                 vocabulary,
                 own,
                 rule="Fine-tuning must keep the vocabulary of its checkpoint",
-                remedy="Leave --vocab away.",
+                remedy="Omit --vocab.",
             )
         vocabulary = str(own)
     if model is None or (vocabulary is None and kind_of(data) is not Kind.TOKEN_IDS):
@@ -102,7 +102,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
                 vocabulary,
                 folder.vocabulary,
                 rule="Token ids are trained on with the vocabulary that made them",
-                remedy="Leave --vocab away, or write the token ids with that vocabulary.",
+                remedy="Omit --vocab, or write the token ids with that vocabulary.",
             )
         return folder
     if vocabulary is None:
@@ -129,14 +129,13 @@ def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> 
     """
     if config.turn_prefixes and not model.multi_context:
         raise ValueError(
-            "Earlier turns are numbered for a multi-context model, which reads them. Received: "
-            "turn_prefixes and a model with multi_context=False. Leave --turn_prefixes away, or "
-            "use --model=convert_multi_context."
+            "turn_prefixes numbers earlier turns, which a model with multi_context=False does not "
+            "read. Omit --turn_prefixes, or use --model=convert_multi_context."
         )
     if config.history_only and not model.multi_context:
         raise ValueError(
-            "Networks of the earlier turns are a multi-context model's. Received: history_only and "
-            "a model with multi_context=False. Leave --history_only away, or use "
+            "history_only trains networks of earlier turns, which a model with "
+            "multi_context=False does not have. Omit --history_only, or use "
             "--model=convert_multi_context."
         )
     needed = dict.fromkeys(config.eval_splits, BLOCK_SIZE)

@@ -78,8 +78,8 @@ def pretrain(
         if init_from is not None:
             if model is not None or overrides:
                 raise ValueError(
-                    "A trunk is new or one that was trained. Received: both --init_from and a "
-                    "model. Leave one of them away."
+                    "--init_from and a new model (--model or its options) cannot be combined. Omit "
+                    "one of them."
                 )
             trunk, own = load_bert(init_from, dropout=config.dropout, dtype=precision)
             vocabulary, num_oov_buckets = vocabulary or str(own), trunk.config.num_oov_buckets
@@ -87,7 +87,7 @@ def pretrain(
                 vocabulary,
                 own,
                 rule="A trained trunk keeps its vocabulary",
-                remedy="Leave --vocab away.",
+                remedy="Omit --vocab.",
             )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
         elif model is None:

@@ -21,6 +21,7 @@ from convert_tf.data.batches import EvaluationBatches, Examples
 from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
+from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.metrics import spearman
 from convert_tf.models.distillation import (
     SIMILARITY_DIM,
@@ -34,7 +35,6 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 
-SHORTER_DIMS = (256, 128, 64)
 _SIDES = ("context", "response")
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines

@@ -75,9 +75,9 @@ def open_sides(names: Sequence[str], weights: Sequence[float] | None = None) -> 
     """
     if not names or kind_of(model_path(names[0])) not in _OWN_KINDS:
         raise ValueError(
-            "Contexts and responses are encoded each in their way by a dual encoder. Received: "
-            f"{f'{names[0]!r} first' if names else 'no teacher'}. Name a released module, the path "
-            "of a module, an .onnx file or a run first, or leave --sides away."
+            f"{f'{names[0]!r} is not a dual encoder' if names else 'No teacher is named'}, and "
+            "--sides needs one to encode contexts and responses differently. Name a released "
+            "module, the path of a module, an .onnx file or a run first, or omit --sides."
         )
     opened = [_sides(name) for name in names]
     if len(opened) == 1 and weights is None:

@@ -96,10 +96,7 @@ def write_teacher_vectors(
       OSError: a file cannot be read or written.
     """
     if os.path.exists(output):
-        raise ValueError(
-            f"The output must not exist yet. Received: {output!r}. Pass another --output, or "
-            "remove it."
-        )
+        raise ValueError(f"{output!r} already exists. Pass another --output, or remove it.")
     with only_writer(output):
         return _write(
             ArrayFolder(token_ids),
@@ -140,9 +137,8 @@ def _write(
         isinstance(own, JoinedTeachers) and len(own.teachers) > 1 for own in of_side.values()
     ):
         raise ValueError(
-            "Several teachers are joined in pairs of some sources. Received: one, and "
-            f"joined_sources {', '.join(joined_sources)}. Name several, or leave joined_sources "
-            "away."
+            "joined_sources needs several teachers. Received: one teacher, and joined_sources "
+            f"{', '.join(joined_sources)}. Name more teachers, or omit joined_sources."
         )
     texts = StoredTexts(folder)
     opened = {
