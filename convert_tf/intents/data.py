@@ -46,15 +46,15 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
         return read_files(nlu_files(path), needs_labels=needs_labels)
     rows = labelled_rows(path)
     if not rows:
-        raise ValueError(f"There must be a labelled text. Received: none in {path!r}.")
+        raise ValueError(f"{path!r} has no rows with a text and a label.")
     empty = [(place, TEXT) for place, text, _ in rows if not text]
     if needs_labels:
         empty += [(place, LABEL) for place, _, label in rows if not label]
     if empty:
         listed = ", ".join(f"{place} without {name}" for place, name in empty[:_SHOWN])
         raise ValueError(
-            f"Each row has a text and a label. Received: {path!r}, {listed}"
-            f"{_more(len(empty))}. Fill them in, or remove these rows."
+            f"Some rows of {path!r} are incomplete: {listed}{_more(len(empty))}. Complete them, or "
+            "remove them."
         )
     return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
 
@@ -94,8 +94,7 @@ def checked_texts(texts: Any) -> list[str]:
     for index, text in enumerate(found):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(
-                f"Texts are strings that hold something. Received: {text!r} at position {index}. "
-                "Remove or replace it."
+                f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
             )
     return [str(text) for text in found]
 
@@ -112,7 +111,9 @@ def listed_texts(texts: Any) -> list[Any]:
     if not isinstance(texts, str | bytes):
         with contextlib.suppress(TypeError):  # of what holds nothing
             return column(texts, "Texts")
-    raise ValueError(f"Texts come in a list. Received: {texts!r}. Pass [text].")
+    raise ValueError(
+        f"texts must be a list of strings. Received: {texts!r}. Pass [text] for a single text."
+    )
 
 
 def column(values: Any, what: str) -> list[Any]:
@@ -126,8 +127,8 @@ def column(values: Any, what: str) -> list[Any]:
         return list(values)
     if len(shape) > 2 or shape[1] != 1:
         raise ValueError(
-            f"{what} are one column. Received: a table of shape {shape}. Select a column, "
-            'as table["text"].'
+            f"{what} must be one column. Received: a table of shape {shape}. Select a column, "
+            'such as table["text"].'
         )
     return np.asarray(values)[:, 0].tolist()
 
@@ -147,14 +148,14 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
     found = np.asarray(column(weights, "Weights"), np.float64)
     if found.shape != (number,):
         raise ValueError(
-            f"Each text has one weight. Received: {number} texts and weights of shape "
+            f"sample_weight must have one number for each of the {number} texts. Received: shape "
             f"{found.shape}."
         )
     wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
     if len(wrong):
         raise ValueError(
-            f"Weights are finite numbers of 0 or more. Received: {found[wrong[0]]} at position "
-            f"{wrong[0]}. Replace it, or leave the text out."
+            f"sample_weight must be finite and non-negative. Received: {found[wrong[0]]} at index "
+            f"{wrong[0]}. Replace it, or omit the text."
         )
     return found
 
@@ -173,8 +174,8 @@ def listed_labels(labels: Any) -> list[Any]:
             and (getattr(label, "shape", None) != ())
         ):
             raise ValueError(
-                f"Each text must have one label. Received: {label!r} at position {index}. Use "
-                "MultiIntentClassifier for texts that have several intents, or none."
+                f"Text {index} has several labels: {label!r}. Use MultiIntentClassifier for texts "
+                "with several intents, or none."
             )
     return found
 
@@ -193,8 +194,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
     missing = [index for index, label in enumerate(found) if _is_missing(label)]
     if missing:
         raise ValueError(
-            f"Each text has a label. Received: {found[missing[0]]} at position {missing[0]}. Fill "
-            "it in, or leave the text out."
+            f"Text {missing[0]} has no label. Received: {found[missing[0]]}. Add one, or omit the "
+            "text."
         )
     if len({isinstance(label, str) for label in found}) < 2:
         return np.asarray(found)
@@ -224,8 +225,8 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
                      for is_text in (True, False))  # fmt: skip
     if texts and others:
         raise ValueError(
-            f"Intents are all texts, or all numbers. Received: {texts[0]!r} and {others[0]!r}. "
-            "Make them one."
+            f"Labels mix strings and numbers ({texts[0]!r}, {others[0]!r}). Convert them to one "
+            "type."
         )
     return np.asarray(texts or others)
 
@@ -246,9 +247,9 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     counts = Counter(labels)
     if len(counts) < 2:
         raise ValueError(
-            "A classifier tells two or more intents apart. Received: "
-            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of "
-            "others."
+            "Training needs examples of at least two intents. Received: "
+            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of other "
+            "intents."
         )
     warnings = []
     single = [str(label) for label, number in counts.items() if number == 1]
@@ -288,8 +289,7 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
     for label, places in _places(data.labels).items():
         if len(places) < shots:
             raise ValueError(
-                f"Each intent must have {shots} examples to draw from. Received: {len(places)} of "
-                f"{label!r}. Use fewer shots."
+                f"{label!r} has only {len(places)} examples, fewer than {shots}. Use fewer shots."
             )
         chosen += rng.choice(places, shots, replace=False).tolist()
     return LabelledTexts([data.texts[i] for i in chosen], [data.labels[i] for i in chosen])

@@ -300,15 +300,16 @@ def _check_columns(names: Sequence[str], content: str, path: str) -> None:
     twice = [name for name, number in Counter(names).items() if number > 1 and name]
     if twice:
         raise ValueError(
-            f"A column has a name of its own. Received: {path!r}, with {_quoted(twice[0])} "
-            f"{names.count(twice[0])} times. Rename or remove columns."
+            f"{path!r} has {names.count(twice[0])} columns named {_quoted(twice[0])}. Rename or "
+            "remove some."
         )
     if not _names_texts_and_labels(names):
-        with contextlib.suppress(csv.Error):
+        shown = ""
+        with contextlib.suppress(csv.Error):  # a field may be too long
             shown = _listed(next(csv.reader(io.StringIO(content, newline="")), []))
         raise ValueError(
-            f"A CSV of intents has the columns {TEXT!r} and {LABEL!r}. Received: {path!r}, with "
-            f"{shown or 'no line'}. Name them in its first line."
+            f"{path!r} has no columns of texts and labels; its first line has {shown or 'none'}. "
+            f"Name them {TEXT!r} and {LABEL!r} there."
         )
 
 

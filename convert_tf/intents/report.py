@@ -68,6 +68,8 @@ def evaluate_classifier(
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
     best = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
+    # Where texts out of scope were trained on, their label is an answer like "I do not know".
+    is_answered = np.array([label != outside for label in best])
     is_right = np.array([one == other for one, other in zip(true, best, strict=True)])
     is_in = np.array([label != NONE for label in true])
     report: Report = {
@@ -78,10 +80,10 @@ def evaluate_classifier(
             calibration_error(confidence[is_in], is_right[is_in]) if in_scope else None
         ),
         "threshold": classifier.threshold_,
-        "coverage": coverage_rows(confidence, is_right),
+        "coverage": coverage_rows(confidence[is_answered], is_right[is_answered]),
     }
     if precision is not None:
-        found = threshold_for_precision(confidence, is_right, precision)
+        found = threshold_for_precision(confidence[is_answered], is_right[is_answered], precision)
         report["precision_threshold"] = {"precision": precision, **(found or {})}
     if matrix[-1].any():
         recall = float(matrix[-1, -1] / matrix[-1].sum())
@@ -113,10 +115,12 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
 
     Returns:
       Rows with `threshold`, `answered` (the share of texts with this confidence or more) and
-      `accuracy` of these.
+      `accuracy` of these; no rows without texts.
     """
     order = np.sort(confidence)[::-1]
-    rows = []
+    rows: list[dict[str, float]] = []
+    if not len(order):
+        return rows
     for share in _SHARES:
         threshold = float(order[max(round(share * len(order)), 1) - 1])
         rows.append(_answered_from(threshold, confidence, is_right))

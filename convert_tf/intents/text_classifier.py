@@ -148,8 +148,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        # Loaded models and locks cannot be pickled; a path is enough to load one again.
-        return {name: value for name, value in super().__getstate__().items() if name != "_encoded"}
+        # Loaded models and locks cannot be pickled, and vectors can be computed again.
+        left_out = ("_encoded", "_example_vectors")
+        return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -28,6 +28,7 @@ from convert_tf.service.requests import (
 )
 
 _RANKED = 10  # responses of a context, unless another number is asked for
+MAX_EXPLAINED_WORDS = 2_000  # of a request; the classifier answers a text for each of them
 
 
 def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
@@ -174,7 +175,7 @@ class _Service:
     async def rank(self, request: RankRequest) -> Response:
         """For each context the responses, best first, with their cosines."""
         if not request.responses:
-            raise RefusedError(422, "There must be a response. Received: none. Add some.")
+            raise RefusedError(422, "responses is empty. Add at least one.")
         self._check(request.contexts)
         self._check(request.responses)
         top_k = min(request.top_k or _RANKED, len(request.responses))
@@ -191,12 +192,13 @@ class _Service:
         if self._model.classifier is None:
             raise RefusedError(
                 404,
-                "Intents are told by a service that has some. Received: /classify, of one without. "
-                "Start convert-tf serve with --intents.",
+                "This service has no intents. Start convert-tf serve with --intents.",
             )
         self._check(request.texts)
         top_k = min(request.top_k, len(self._model.classifier.classes_))
         self._check_results(len(request.texts), top_k)
+        if request.explain:
+            self._check_explained(request.texts)
         name = "explain" if request.explain else "classify"
         found = await self._batcher(name, request.texts)
         return await _answer(_classified, found, top_k)
@@ -288,6 +290,16 @@ class _Service:
                 413,
                 f"A text has at most {self._limits.characters:,} characters. "
                 f"Received: {longest:,}. Shorten it.",
+            )
+
+    def _check_explained(self, texts: Sequence[str]) -> None:
+        """Refuse texts with too many words: for each word a shorter text is encoded."""
+        words = sum(len(text.split()) for text in texts)
+        if words > MAX_EXPLAINED_WORDS:
+            raise RefusedError(
+                413,
+                f"The texts to explain have {words:,} words together, and {MAX_EXPLAINED_WORDS:,} "
+                "are allowed in a request. Divide it.",
             )
 
     def _check_results(self, asked: int, top_k: int, lengths: Sequence[int] = ()) -> None:

@@ -72,9 +72,9 @@ def add_refusals(application: FastAPI) -> None:
         message = str(error.detail)
         if error.status_code in (404, 405):
             asked = f"{request.method} {request.url.path}"
-            message = f"The service has the requests of /docs. Received: {asked}. Ask for those."
+            message = f"The service has no {asked}. See /docs for its requests."
         elif error.status_code == 400:
-            message = "A request is JSON in UTF-8. Received: another body. Write it so."
+            message = "The body of the request is not valid JSON in UTF-8."
         return refusal(error.status_code, message, error.headers)
 
     @application.exception_handler(NotRunningError)
@@ -93,7 +93,7 @@ def add_refusals(application: FastAPI) -> None:
         place = ".".join(map(str, first["loc"]))
         said = first["msg"].removeprefix("Value error, ")  # pydantic's words
         return refusal(
-            422, f"Requests have the fields of /docs. Received: {place}: {said}. Change it."
+            422, f"Wrong value of {place}: {said}. See /docs for the fields of requests."
         )
 
     @application.exception_handler(Exception)
@@ -101,6 +101,6 @@ def add_refusals(application: FastAPI) -> None:
         # The server logs what this is; texts of others may be in it.
         return refusal(
             500,
-            f"What is asked is computed. Received: an error inside, {type(error).__name__}, which "
-            "the log of the service describes. Report it there.",
+            f"Internal error while answering this request ({type(error).__name__}). The log of the "
+            "service has the details.",
         )

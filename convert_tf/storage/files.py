@@ -169,8 +169,7 @@ def check_replaceable(
         return
     if not overwrite:
         raise error(
-            f"A file that is there is kept. Received: {path!r}, which exists. Pass --overwrite, or "
-            "choose another --output."
+            f"{path!r} already exists. Pass --overwrite to replace it, or choose another --output."
         )
     if not os.path.isfile(path) or not is_own(path):
         raise error(

@@ -148,7 +148,7 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
     output = tmp_path / "vectors.npy"
     before = output.read_bytes()
     arguments = ("--encoder=m", f"--input={tmp_path / 'texts.txt'}", f"--output={output}")
-    with pytest.raises(SystemExit, match=r"file that is there is kept.*Pass --overwrite"):
+    with pytest.raises(SystemExit, match=r"already exists.*Pass --overwrite"):
         call_command("embed", *arguments)
     assert output.read_bytes() == before
     call_command("embed", *arguments, "--overwrite")

@@ -114,7 +114,7 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     )
     assert first.classes_.tolist() == ["bye", "greet", "password"]
     np.testing.assert_allclose(first.predict_proba(TEXTS), second.predict_proba(TEXTS), atol=1e-6)
-    with pytest.raises(SystemExit, match=r"name intents of .* Received: nothing"):
+    with pytest.raises(SystemExit, match=r"model has no intent nothing\."):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
 
@@ -288,6 +288,25 @@ def test_accuracy_rises_where_fewer_texts_are_answered():
     assert threshold_for_precision(confidence, is_right, 0.8)["threshold"] == 0.6
     assert threshold_for_precision(confidence, is_right, 0.9)["threshold"] == 0.8
     assert threshold_for_precision(confidence, ~is_right, 0.9) is None
+
+
+def test_the_label_of_texts_out_of_scope_is_no_answer():
+    class WithOutside(Fixed):
+        classes_ = np.array(["a", "oos"])
+
+        def predict(self, texts):
+            return self.classes_[self.predict_proba(texts).argmax(axis=1)]
+
+        def predict_proba(self, texts):
+            return np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
+
+    data = LabelledTexts(["one", "two", "three", "four"], ["a", "oos", "oos", "a"])
+    report = evaluate_classifier(WithOutside(), data, precision=1.0)
+    assert report["coverage"][0] == {"threshold": 0.6, "answered": 1.0, "accuracy": 0.5}
+    assert report["precision_threshold"]["threshold"] == 0.9
+    (data.labels[0], data.labels[3]) = ("oos", "oos")
+    WithOutside.predict_proba = lambda self, texts: np.array([[0.1, 0.9]] * 4)
+    assert evaluate_classifier(WithOutside(), data)["coverage"] == []
 
 
 def test_evaluation_recommends_a_threshold(files, capsys):

@@ -163,7 +163,7 @@ def test_bad_examples_are_refused_or_told(encoder):
     classifier = make(encoder)
     with pytest.raises(ValueError, match="only 'a'"):
         classifier.fit(["x", "y"], ["a", "a"])
-    with pytest.raises(ValueError, match="position 1"):
+    with pytest.raises(ValueError, match="Text 1 is empty"):
         classifier.fit(["x", ""], ["a", "b"])
     with pytest.raises(ValueError, match="2 texts and labels of shape"):
         classifier.fit(["x", "y"], ["a"])
@@ -172,10 +172,10 @@ def test_bad_examples_are_refused_or_told(encoder):
     with pytest.warns(UserWarning, match="one example: solo") as caught:
         classifier.fit([*TEXTS, "alone", TEXTS[0]], [*LABELS, "solo", "order"])
     assert any("different labels" in str(each.message) for each in caught)
-    with pytest.raises(ValueError, match="position 0"):
+    with pytest.raises(ValueError, match="Text 0 is empty"):
         classifier.predict([" "])
     for missing in (None, float("nan")):
-        with pytest.raises(ValueError, match=f"(?i)Received: {missing} at position 2"):
+        with pytest.raises(ValueError, match=f"(?i)Text 2 has no label. Received: {missing}"):
             classifier.fit(["x", "y", "z"], ["a", "b", missing])
     with pytest.raises(NotFittedError):
         make(encoder).predict(TEXTS)
@@ -436,8 +436,8 @@ def test_weights_reach_the_grid(encoder):
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [([1.0], "12 texts and weights of shape"), ([np.nan] * 12, "nan at position 0"),
-     ([1.0] * 11 + [-1.0], "-1.0 at position 11"), (np.ones((12, 2)), "Weights are one column")],
+    [([1.0], "each of the 12 texts. Received: shape"), ([np.nan] * 12, "nan at index 0"),
+     ([1.0] * 11 + [-1.0], "-1.0 at index 11"), (np.ones((12, 2)), "Weights must be one column")],
 )  # fmt: skip
 def test_weights_are_checked(encoder, weights, message):
     with pytest.raises(ValueError, match=message):
@@ -472,14 +472,14 @@ def test_tables_of_one_column_are_read(encoder):
         )  # fmt: skip
         assert {*described.classes_} == {*LABELS}
         assert described.score(TEXTS, LABELS) == 1
-    with pytest.raises(ValueError, match=r"Texts are one column.*\(12, 2\)"):
+    with pytest.raises(ValueError, match=r"Texts must be one column.*\(12, 2\)"):
         make(encoder).fit(Table(TEXTS, LABELS), LABELS)
-    with pytest.raises(ValueError, match="Labels are one column"):
+    with pytest.raises(ValueError, match="Labels must be one column"):
         make(encoder).fit(TEXTS, Table(LABELS, LABELS))
     with pytest.raises(ValueError, match=r"12 texts and 11 labels\. Pass one"):
         classifier.score(TEXTS, LABELS[1:])
     for one in ("where is it", None):
-        with pytest.raises(ValueError, match="Texts come in a list"):
+        with pytest.raises(ValueError, match="texts must be a list of strings"):
             classifier.encode(one)
 
 
@@ -552,7 +552,7 @@ def test_examples_that_a_given_threshold_makes_useless_are_told(encoder):
 
 def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
     numbers = [("greet", "reset", "order").index(name) for name in LABELS]
-    with pytest.raises(ValueError, match=r"all texts, or all numbers\. Received: 'greet' and 0"):
+    with pytest.raises(ValueError, match=r"mix strings and numbers \('greet', 0"):
         make(encoder).fit([*TEXTS, *TEXTS], [*numbers, *LABELS])
     classifier = make(encoder, out_of_scope="confidence")
     outside = ["oos"] * len(OUTSIDE)

@@ -27,7 +27,7 @@ from convert_tf.service import application  # noqa: E402
 from convert_tf.service.application import Model, make_application  # noqa: E402
 from convert_tf.service.requests import Limits  # noqa: E402
 
-REFUSAL = r"[A-Za-z_].*\. Received: .*\. [A-Z][^\n]*\."  # the rule, what came, the remedy
+REFUSAL = r"[A-Za-z_][^\n]*\."  # sentences in a line
 
 TEXTS = [
     "where is my card?",
@@ -247,12 +247,13 @@ def test_the_client_of_the_page(encoder):
         ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "sentence, context, response. Rec"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
         ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "of the kind context"),
-        ("rank", {"contexts": ["a"], "responses": []}, 422, "must be a response"),
+        ("rank", {"contexts": ["a"], "responses": []}, 422, "responses is empty"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
          "Earlier turns are for models that read them"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": 0}, 422, "body.top_k"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),
         ("classify", {"texts": ["a"], "top_k": "1"}, 422, "body.top_k"),
+        ("classify", {"texts": ["a " * 499] * 5, "explain": True}, 413, "have 2,495 words"),
         ("v1/embeddings", {"model": "letters", "input": "a", "dimensions": False}, 422,
          "body.dimensions"),
     ],
@@ -534,6 +535,4 @@ def test_the_name_may_be_that_of_another_service_and_tokens_are_refused(encoder)
         assert httpx.post(f"{url}/v1/embeddings", json=body).status_code == 200
         tokens = httpx.post(f"{url}/v1/embeddings", json={**body, "input": [[1, 2]]})
     assert tokens.status_code == 422
-    assert (
-        "Received: body.input: token ids of another vocabulary" in tokens.json()["error"]["message"]
-    )
+    assert "body.input: token ids of another vocabulary" in tokens.json()["error"]["message"]

@@ -194,7 +194,10 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
             ResponseRanking(encoder, **options, ranking_distillation=2.0),
         )
     )
-    cosines = batch["ranking_teacher_context"] @ batch["ranking_teacher_response"].T
+    contexts, responses = (
+        batch[f"ranking_teacher_{name}"].astype("float32") for name in ("context", "response")
+    )
+    cosines = contexts @ responses.T
     scores = np.array(outputs["context_encoding"]) @ np.array(outputs["response_encoding"]).T
     groups = batch["response_groups"]
     losses = taught_ranking_losses(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _OF_ONE_INTENT = (
     "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
     "out_of_scope_label",
-    "finetune", "precision", "serving_module", "names", "model",
+    "finetune", "precision", "serving_module", "names", "model", "forget_examples",
 )  # fmt: skip
 
 
@@ -229,19 +229,17 @@ def _examples(values: Any, model: "IntentClassifier | None") -> "LabelledTexts":
     if model is None or model.examples_ is None:
         return added
     names = dict(pair.partition("=")[::2] for pair in values.rename)
-    unknown = sorted({*values.remove, *names} - {*map(str, model.classes_)})
-    if unknown or not all(names.values()):
-        raise ValueError(
-            f"--remove and --rename OLD=NEW name intents of {values.model}. Received: "
-            f"{', '.join([*unknown, *(old for old, new in names.items() if not new)])}."
-        )
-    kept = [
+    if unknown := sorted({*values.remove, *names} - {*map(str, model.examples_.labels)}):
+        raise ValueError(f"{values.model} has no intent {', '.join(unknown)}.")
+    if unnamed := [old for old, new in names.items() if not new]:
+        raise ValueError(f"--rename {unnamed[0]} lacks a new name. Pass {unnamed[0]}=NEW.")
+    rows = [
         (text, names.get(str(label), label))
         for text, label in zip(*model.examples_, strict=True)
         if str(label) not in values.remove
     ]
-    # The same example twice would count twice.
-    rows = dict.fromkeys([*kept, *zip(*added, strict=True)])
+    before = {*rows}
+    rows += [row for row in zip(*added, strict=True) if row not in before]
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
 
 
@@ -261,9 +259,7 @@ def _train_several(values: Any) -> None:
     )
     classifier.check_options()
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
-    classifier.save(
-        values.output, overwrite=values.overwrite, keep_examples=not values.forget_examples
-    )
+    classifier.save(values.output, overwrite=values.overwrite)
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents, of which texts may have "
         f"several, {len(examples.texts):,} examples, {classifier.kind_} encodings, words count "
@@ -296,11 +292,10 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
         classifier.fit(*examples, validation=validation)
         # First: where it is killed, the same command finds no model that it would have to keep.
         _write_serving(classifier, values)
-        own = os.path.join(values.model or "", MODULE_FOLDER)  # a fine-tuned one is copied
         classifier.save(
             values.output,
             overwrite=values.overwrite,
-            module=own if values.model and encoder == own else None,
+            module=_tuned_module(values.model, encoder),
             keep_examples=not values.forget_examples,
         )
     print(
@@ -316,6 +311,13 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
         _write_serving(classifier, values)
 
 
+def _tuned_module(model: str | None, encoder: Any) -> str | None:
+    """The fine-tuned encoder in the folder of a model, which its copy gets too; None without."""
+    module = os.path.abspath(os.path.join(model or "", MODULE_FOLDER))
+    is_own = model and isinstance(encoder, str) and os.path.abspath(encoder) == module
+    return module if is_own else None
+
+
 def _write_serving(classifier: "IntentClassifier", values: Any) -> None:
     if values.serving_module:
         from convert_tf.intents.serving import export_serving
@@ -326,7 +328,9 @@ def _write_serving(classifier: "IntentClassifier", values: Any) -> None:
 
 def _check_paths(values: Any) -> None:
     """Refuses what would fail after minutes."""
-    encoders, serving = list(values.encoder), values.serving_module
+    # A model is extended with its own encoder.
+    has_encoder = values["encoder"].present or not values.model
+    encoders, serving = list(values.encoder) if has_encoder else [], values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
             "--finetune trains one encoder, a run or a module. Received: --encoder "

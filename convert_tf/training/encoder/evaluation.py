@@ -28,7 +28,7 @@ def encode_batches(
     for batch in batches:
         outputs = encoder.predict_on_batch(batch)
         found.append({name: np.asarray(outputs[name]) for name in names or outputs})
-        count(len(batch["context_slots"]))
+        count(len(next(iter(found[-1].values()))))
     return {name: np.concatenate([own.pop(name) for own in found]) for name in [*found[0]]}
 
 
