@@ -140,7 +140,7 @@ def test_nothing_is_written_into_a_module(tiny_modules, tmp_path):
     encoder, vocabulary = load_checkpoint(checkpoint)
     with pytest.raises(CheckpointError, match="is a module"):
         save_checkpoint(copy, encoder, vocabulary=vocabulary, training={})
-    with pytest.raises(ValueError, match="is a module and cannot hold a training run"), only_run_in(copy):
+    with pytest.raises(ValueError, match="cannot hold a training run"), only_run_in(copy):
         raise AssertionError
     assert sorted(path.name for path in copy.rglob("*")) == before
 
