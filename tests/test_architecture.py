@@ -56,6 +56,7 @@ LIBRARIES = {
     "tensorflow_hub": "encoding.backends.module intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
+    "huggingface_hub": "checkpoints.hub",
     "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
@@ -70,7 +71,10 @@ LIBRARIES = {
     "matplotlib": "figures corpora.report evaluation intents training",
     "ml_dtypes": "checkpoints.huggingface",
     "onnx": "export.onnx export.huggingface intents.one_file",
-    "onnxruntime": "encoding.backends.onnx export.onnx",
+    "onnxruntime": (
+        "encoding.backends.onnx encoding.backends.onnx_sessions encoding.backends.huggingface "
+        "export.onnx"
+    ),
     "safetensors": "export.huggingface",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.texts",
@@ -413,6 +417,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_light_runtime_loads_without_tensorflow():
     statements = "import convert_tf.encoding.sentence_encoder, convert_tf.encoding.backends.onnx"
+    statements += "\nimport convert_tf.encoding.backends.huggingface, convert_tf.checkpoints.hub"
     assert _loaded_after(statements) == set()
 
 

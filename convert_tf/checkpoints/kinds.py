@@ -11,6 +11,10 @@ from convert_tf.storage.json_text import parsed_json
 
 CONFIG_FILE = "config.json"
 GRAPH_FILE = "saved_model.pb"
+# Of folders for Hugging Face programs: the tokenizer, and the graphs, the preferred one first.
+TOKENIZER_FILE = "tokenizer.json"
+ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
+_MODEL_TYPE = "convert_tf"
 # TensorFlow adds a number to the names of assets that exist already.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
 # Patterns of all files in the folder of a module.
@@ -41,6 +45,7 @@ class Kind(enum.Enum):
     RANKER = "the run of a ranker (from convert-tf train --head)"
     BERT = "the run of a BERT (from convert-tf pretrain)"
     HUGGING_FACE = "the folder of a Hugging Face BERT"
+    HUGGING_FACE_ENCODER = "an encoder of convert-tf export --format huggingface"
     ENCODER_MODULE = "the module of an encoder (from convert-tf export)"
     RANKER_MODULE = "the module of a ranker (from convert-tf export)"
     ONNX = "an .onnx file (from convert-tf export)"
@@ -56,6 +61,11 @@ class Kind(enum.Enum):
     def is_module(self) -> bool:
         """Whether this is a SavedModel, of an encoder or a ranker."""
         return self in (Kind.ENCODER_MODULE, Kind.RANKER_MODULE)
+
+    @property
+    def runs_onnx(self) -> bool:
+        """Whether ONNX Runtime computes it, as it was exported."""
+        return self in (Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
 
 
 _MARKS = {
@@ -108,13 +118,15 @@ def _kind_of(path: Path) -> Kind:
 
 def _kind_of_config(path: Path) -> Kind:
     try:
-        keys = set(parsed_json(path.read_text(encoding="utf-8")))
+        config = parsed_json(path.read_text(encoding="utf-8"))
+        keys = {*dict(config)}
     except (OSError, ValueError, TypeError):
         return Kind.DUAL_ENCODER
     if {"model", "trunk", "head"} <= keys:
         return Kind.RANKER
     if "model_type" in keys:
-        return Kind.HUGGING_FACE
+        is_ours = config["model_type"] == _MODEL_TYPE
+        return Kind.HUGGING_FACE_ENCODER if is_ours else Kind.HUGGING_FACE
     return Kind.BERT if "mask_id" in keys else Kind.DUAL_ENCODER
 
 
@@ -129,5 +141,5 @@ def files_that_count(path: str | os.PathLike) -> list[Path]:
     module_files = sorted([*root.glob("variables/*"), *root.glob("assets/*")])
     # vocab.txt is listed twice because the checksums in existing indexes include it twice.
     names = (CONFIG_FILE, "model.weights.h5", "model.weights.8bit.npz", "vocab.txt", "vocab.model",
-             "vocab.txt", "similarity_map.npy")  # fmt: skip
+             "vocab.txt", "similarity_map.npy", TOKENIZER_FILE, *ONNX_FILES)  # fmt: skip
     return module_files or [root / name for name in names if (root / name).is_file()]

@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from convert_tf.checkpoints.hub import SCHEME, hub_folder
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError, fetched
 
 # The newest version of each module.
@@ -65,13 +66,17 @@ def model_path(path: str | os.PathLike[str]) -> str:
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, or the name of a released module. Existing paths take precedence. Without
-        TensorFlow, a name stands for the `.onnx` file.
+      path: a path, the name of a released module, or `hf://owner/name` of the Hugging Face hub.
+        Existing paths take precedence. Without TensorFlow, a released name stands for the `.onnx`
+        file.
 
     Raises:
       ModuleNameError: if a released module cannot be downloaded.
+      HubError: if `hf://owner/name` cannot be downloaded.
     """
     text = os.fspath(path)
+    if text.startswith(SCHEME):
+        return hub_folder(text)
     if os.path.exists(text) or not _NAME.fullmatch(text):
         return text
     if not text.endswith(ONNX_SUFFIX) and importlib.util.find_spec("tensorflow") is None:

@@ -150,7 +150,8 @@ def define_encoder(
     define: Define,
     default: Any = DEFAULT_ENCODER,
     *,
-    text: str = "a released name, the folder of a run or of a module, or an .onnx file.",
+    text: str = "a released name, the folder of a run, of a module or for Hugging Face programs, "
+    "an .onnx file, or hf://OWNER/NAME.",
     repeats: bool = False,
 ) -> None:
     """Define `--encoder`, the model that a command uses.

@@ -38,7 +38,8 @@ Ranking = list[tuple[str, float]]
 
 
 class SentenceEncoder:
-    """Encodes texts with a trained model: a module, an `.onnx` file or a run's folder.
+    """Encodes texts with a trained model: a module, an `.onnx` file, a run's folder or a folder for
+    Hugging Face programs.
 
     Texts are sorted by length and encoded in batches, equal ones once; results come in the order of
     the texts. They may be in a list, a tuple, a numpy array, a column of a table, or come from an
@@ -47,8 +48,8 @@ class SentenceEncoder:
     path of the model, and copies share it.
 
     Args:
-      model: name of a released encoder (`"convert_small"`), folder of a module or of a run, an
-        `.onnx` file, or a `Backend`.
+      model: name of a released encoder (`"convert_small"`), folder of a module, of a run or for
+        Hugging Face programs, an `.onnx` file, `hf://owner/name`, or a `Backend`.
       batch_size: most texts of a batch; fewer where they are long.
       compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where this
         machine multiplies matrices faster in it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import files_that_count
+from convert_tf.checkpoints.kinds import files_that_count, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
@@ -68,10 +68,10 @@ def encodes_similarity(encoder: Any) -> bool:
 def _encodes_similarity(encoder: Any) -> bool:
     if not isinstance(encoder, str | os.PathLike):
         return bool(len(encode_function(encoder, "similarity")([*PROBES])))
-    if os.fspath(encoder).endswith(".onnx"):
-        from convert_tf.encoding.backends.onnx import OnnxBackend
+    if kind_of(encoder).runs_onnx:
+        from convert_tf.encoding.backends.protocol import open_backend
 
-        return "encode_similarity" in OnnxBackend(encoder).outputs
+        return "encode_similarity" in open_backend(os.fspath(encoder)).outputs
     from convert_tf.checkpoints.folder import load_similarity_map
 
     return load_similarity_map(encoder) is not None

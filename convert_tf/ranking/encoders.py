@@ -114,7 +114,7 @@ def open_encoder(
 
         backend = CheckpointBackend(path, precision=precision, keeps_newest=keeps_newest)
     else:
-        backend = open_backend(path, compute_dtype="auto" if kind is Kind.ONNX else "float32")
+        backend = open_backend(path, compute_dtype="auto" if kind.runs_onnx else "float32")
     if missing := sorted({*map(signature_name, kinds)} - {*backend.outputs}):
         remedy = (
             SIMILARITY_REMEDY

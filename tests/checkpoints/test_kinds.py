@@ -31,6 +31,7 @@ FILES = [
     ("config.json", RankerConfig(ModelConfig(), HeadConfig()).to_json(), Kind.RANKER),
     ("config.json", BertConfig().to_json(), Kind.BERT),
     ("config.json", json.dumps({"model_type": "bert"}), Kind.HUGGING_FACE),
+    ("config.json", json.dumps({"model_type": "convert_tf"}), Kind.HUGGING_FACE_ENCODER),
     ("saved_model.pb", "", Kind.ENCODER_MODULE),
     (MODEL_FILE, "{}", Kind.INTENT),
     (token_arrays.FACTS_FILE, "{}", Kind.TOKEN_IDS),

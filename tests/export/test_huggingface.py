@@ -8,13 +8,12 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
-from support.made_once import made_once
+from support.huggingface_export import MAX_TOKENS, exported_folder
 
 from convert_tf import SentenceEncoder, export_model
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 
-MAX_TOKENS = 20
 TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 7, "what is this", "x y"]
 PROMPTS = {
     "": "encode",
@@ -26,17 +25,7 @@ PROMPTS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A run, a folder of its encoder and an `.onnx` file of 32 bits."""
-
-    def make(folder):
-        from support.tiny_checkpoint import write_checkpoint
-
-        run = write_checkpoint(folder / "run", similarity_dim=5)
-        options = {"max_tokens": MAX_TOKENS}
-        export_model(run, folder / "hf", format="huggingface", notes="## Ours", **options)
-        export_model(run, folder / "encoder.onnx", network_bits=32, **options)
-
-    return made_once(tmp_path_factory, "huggingface", make)
+    return exported_folder(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

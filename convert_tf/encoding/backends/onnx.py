@@ -5,18 +5,16 @@ vocabulary is in them.
 """
 
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from convert_tf.data.packing import joined_ranges
-from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
+from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts, pieces, sorted_rows
+from convert_tf.encoding.backends.onnx_sessions import Sessions
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.numerics.processor import adds_products_of_bytes
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.text.plain_tokenizer import PlainTokenizer
@@ -24,12 +22,6 @@ from convert_tf.text.vocabulary import parse_vocabulary
 
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
-
-# The network holds some 30 kB for each token that it reads at once. 256 to 512 give the most
-# sentences a second: ops are many for fewer, caches small for more.
-_TOKENS_PER_RUN = 256
-# So few tokens are read by all threads together, if no other call is in progress.
-_FEW_TOKENS = 128
 
 # The last entry of the metadata as protobuf encodes it, before its 64 digits: the end of the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
@@ -79,18 +71,16 @@ class OnnxBackend(OpenedFromPath):
             ) from error
         if not os.path.isfile(self.path):
             raise self._unusable("there is no such file")
-        self.concurrent_batches = num_threads or _number_of_cores()
         has_checksum = _is_as_written(self.path)
         if has_checksum is False:
             raise self._unusable("which was damaged or changed: its checksum is another one")
         try:
-            self._session = self._shared_session = _session(self.path, 1)
-            if self.concurrent_batches > 1:
-                self._shared_session = _session(self.path, num_threads or 0)  # 0: its choice
+            self._sessions = Sessions(self.path, num_threads=num_threads)
         except Exception as error:  # of its own kinds, without a common one
             raise self._unusable(error) from error
-        self._calls, self._lock = 0, threading.Lock()
-        metadata = self.metadata = dict(self._session.get_modelmeta().custom_metadata_map)
+        self.concurrent_batches = self._sessions.concurrent_batches
+        session = self._sessions.one_thread
+        metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)
         try:
             self.facts: dict[str, Any] = parsed_json(metadata[FACTS_KEY])
             version = self.facts["format_version"]
@@ -103,7 +93,7 @@ class OnnxBackend(OpenedFromPath):
             raise self._unusable(f"of format {version}; this convert_tf reads {FORMAT_VERSION}")
         if wrong := _wrong_fact(self.facts):
             raise self._unusable(f"whose metadata say {wrong}")
-        graph_outputs = {each.name for each in self._session.get_outputs()}
+        graph_outputs = {each.name for each in session.get_outputs()}
         self.outputs = {
             name
             for name, signature in BY_NAME.items()
@@ -116,7 +106,7 @@ class OnnxBackend(OpenedFromPath):
         except ValueError as error:
             raise self._unusable(error) from error
         self._tokenizer = PlainTokenizer(entries, num_oov_buckets=self.facts["num_oov_buckets"])
-        self._no_texts = no_texts(self._session)
+        self._no_texts = no_texts(session)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encodes a batch.
@@ -142,8 +132,8 @@ class OnnxBackend(OpenedFromPath):
             [text for row in zip(*columns, strict=True) for text in row]
         )
         width = len(columns)
-        order, ids, row_splits = _sorted_rows(ids, row_splits, width)
-        for start, end in _pieces(row_splits[::width]):
+        order, ids, row_splits = sorted_rows(ids, row_splits, width)
+        for start, end in pieces(row_splits[::width]):
             splits = row_splits[start * width : end * width + 1]
             inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
@@ -156,18 +146,10 @@ class OnnxBackend(OpenedFromPath):
         return encodings
 
     def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-        with self._lock:
-            self._calls += 1
-            is_alone = self._calls == 1
         try:
-            is_short = feeds["token_ids"].size <= _FEW_TOKENS
-            session = self._shared_session if is_alone and is_short else self._session
-            return session.run([name], feeds)[0]
+            return self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
         except Exception as error:  # of its own kinds, as where an op asks for too much memory
             raise self._unusable(next(iter(str(error).splitlines()), error)) from error
-        finally:
-            with self._lock:
-                self._calls -= 1
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """What the network reads: `(ids, row_splits)`, as of `PlainTokenizer.token_ids`."""
@@ -214,59 +196,6 @@ def _is_as_written(path: str) -> bool | None:
     if not end.startswith(_CHECKSUM):
         return None
     return end == _CHECKSUM + found.encode()
-
-
-def _session(path: str, num_threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    # Without such instructions products of bytes are added in 16 bits, and overflow, unless told;
-    # with those of AMX this option takes four times as long.
-    if not adds_products_of_bytes():
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    options.intra_op_num_threads = num_threads
-    options.log_severity_level = 3
-    # Plans of memory are kept for each shape of a batch, of which there are very many.
-    options.enable_mem_pattern = False
-    # Weights beside the arena, which would grow to a power of two: 12 MB less.
-    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def _number_of_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _sorted_rows(
-    ids: np.ndarray, row_splits: np.ndarray, width: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of `width` texts by their tokens: `(order, ids, row_splits)`; bytes only estimate them.
-
-    Pieces of equally long texts need no padding, and no texts that share rows.
-    """
-    number = (len(row_splits) - 1) // width
-    if number < 2:
-        return np.arange(number), ids, row_splits
-    order = np.argsort(np.diff(row_splits[::width]), kind="stable")
-    texts = (order[:, None] * width + np.arange(width)).ravel()
-    lengths = np.diff(row_splits)[texts]
-    ids = ids[joined_ranges(row_splits[texts], lengths)]
-    return order, ids, np.concatenate([[0], np.cumsum(lengths)])
-
-
-def _pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Rows that are read at once: `(first, end)`, at least one of them."""
-    start, number = 0, len(row_splits) - 1
-    while start < number:
-        limit = row_splits[start] + _TOKENS_PER_RUN
-        end = max(int(np.searchsorted(row_splits, limit, side="right")) - 1, start + 1)
-        # Texts without tokens take none of the room, but have a row of the result.
-        end = min(end, number, start + _TOKENS_PER_RUN)
-        yield start, end
-        start = end
 
 
 def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """Token ids of texts as the inputs of an exported ONNX graph (`convert_tf.export.onnx.graph`)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 
 # A text to a row where they are about equally long, as in sorted batches; else several to a row.
 LEAST_FILL = 0.9
+# The network holds some 30 kB for each token that it reads at once. 256 to 512 give the most
+# sentences a second: ops are many for fewer, caches small for more.
+_TOKENS_PER_RUN = 256
 
 
 def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
@@ -80,6 +84,35 @@ def no_texts(session: Any) -> dict[str, np.ndarray]:
     if "has_extra_context" in names:
         inputs["has_extra_context"] = np.zeros((0, 1), np.float32)
     return inputs
+
+
+def sorted_rows(
+    ids: np.ndarray, row_splits: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of `width` texts by their tokens: `(order, ids, row_splits)`; bytes only estimate them.
+
+    Pieces of equally long texts need no padding, and no texts that share rows.
+    """
+    number = (len(row_splits) - 1) // width
+    if number < 2:
+        return np.arange(number), ids, row_splits
+    order = np.argsort(np.diff(row_splits[::width]), kind="stable")
+    texts = (order[:, None] * width + np.arange(width)).ravel()
+    lengths = np.diff(row_splits)[texts]
+    ids = ids[joined_ranges(row_splits[texts], lengths)]
+    return order, ids, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Rows that are read at once: `(first, end)`, at least one of them."""
+    start, number = 0, len(row_splits) - 1
+    while start < number:
+        limit = row_splits[start] + _TOKENS_PER_RUN
+        end = max(int(np.searchsorted(row_splits, limit, side="right")) - 1, start + 1)
+        # Texts without tokens take none of the room, but have a row of the result.
+        end = min(end, number, start + _TOKENS_PER_RUN)
+        yield start, end
+        start = end
 
 
 def _one_text(ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -40,7 +40,7 @@ MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
 _NEEDED = "Run `pip install 'convert_tf[teach]'`."
-_OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.DUAL_ENCODER)
+_OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
 
 
 def open_teacher(name: str) -> Encode:

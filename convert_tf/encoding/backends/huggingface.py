@@ -1,0 +1,200 @@
+"""A folder of `convert-tf export --format huggingface` as a backend of `SentenceEncoder`.
+
+Needs `onnxruntime` and `numpy`. Reads the folder's ONNX file and its two JSON files, and runs none
+of its code.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
+from convert_tf.encoding.backends.onnx_inputs import pieces, sorted_rows
+from convert_tf.encoding.backends.onnx_sessions import Sessions
+from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.extras import needs
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.subwords import WORD_START
+from convert_tf.text.vocabulary import check_subwords
+
+_OUTPUT = "last_hidden_state"
+
+
+class HuggingFaceError(ValueError):
+    """Error: a folder for Hugging Face programs cannot be read."""
+
+
+class HuggingFaceBackend(OpenedFromPath):
+    """A folder for Hugging Face programs, with the weights in 8 bits if it has them.
+
+    All characters outside the vocabulary have one id. Several threads may use it at once.
+
+    Args:
+      path: the folder.
+      num_threads: threads that compute at once; None for one on each core.
+
+    Attributes:
+      concurrent_batches: how many batches are best encoded at once, each by a thread.
+      outputs: names of the signatures that the folder's kinds of vectors stand for.
+      reads_history: false, because such folders encode single texts.
+
+    Raises:
+      HuggingFaceError: if a file is missing or damaged, or does not fit the others.
+      MissingLibraryError: if `onnxruntime` is not installed.
+
+    Example:
+      HuggingFaceBackend("my-encoder").run("default", [[b"how do I reset my password?"]])
+    """
+
+    reads_history = False
+
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+        self.path = os.fspath(path)
+        super().__init__(self.path, num_threads=num_threads)
+        with needs("", "Reading a folder for Hugging Face programs", package="onnxruntime"):
+            import onnxruntime  # noqa: F401
+        folder = Path(path)
+        onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), ONNX_FILES[-1])
+        for name in (CONFIG_FILE, TOKENIZER_FILE, onnx_file):
+            if not (folder / name).is_file():
+                raise self._unusable(f"{name} is missing")
+        try:
+            config = _json(folder / CONFIG_FILE)
+            subwords = _subwords(_json(folder / TOKENIZER_FILE))
+        except ValueError as error:
+            raise self._unusable(error) from error
+        if problem := _problem(config, len(subwords)):
+            raise self._unusable(problem)
+        try:
+            self._sessions = Sessions(str(folder / onnx_file), num_threads=num_threads)
+        except Exception as error:  # ONNX Runtime has no common class of errors
+            raise self._unusable(f"{onnx_file} is damaged: {_first_line(error)}") from error
+        shapes = {output.name: output.shape for output in self._sessions.one_thread.get_outputs()}
+        width = shapes.get(_OUTPUT, [None])[-1]
+        if width != config["hidden_size"]:
+            raise self._unusable(
+                f"{onnx_file} has vectors of {width} numbers and {CONFIG_FILE} says "
+                f"{config['hidden_size']}"
+            )
+        self.concurrent_batches = self._sessions.concurrent_batches
+        self._kinds = {
+            SIGNATURES[kind].name: (kind_id, _dim(config, kind))
+            for kind, kind_id in config["kind_ids"].items()
+        }
+        self.outputs = {*self._kinds}
+        self._max_tokens = config["max_position_embeddings"]
+        self._padding_id = config["pad_token_id"]
+        # One bucket: the id after the vocabulary, which is that of all unknown characters.
+        self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encode a batch.
+
+        Args:
+          output: one of `outputs`.
+          columns: one column of texts, any bytes.
+
+        Returns:
+          float32 `[rows, dim]`.
+        """
+        kind_id, dim = self._kinds[output]
+        encodings = np.empty((len(columns[0]), dim), np.float32)
+        token_ids = self._tokenizer.token_ids(columns[0], max_tokens=self._max_tokens)
+        order, ids, row_splits = sorted_rows(*token_ids, 1)
+        for start, end in pieces(row_splits):
+            lengths = np.diff(row_splits[start : end + 1])
+            # The first token asks for the kind of vector.
+            is_token = np.arange(lengths.max() + 1) <= lengths[:, None]
+            input_ids = np.where(is_token, kind_id, self._padding_id)
+            is_token[:, 0] = False
+            input_ids[is_token] = ids[row_splits[start] : row_splits[end]]
+            is_token[:, 0] = True
+            feeds = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
+            try:
+                vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)
+            except Exception as error:  # ONNX Runtime has no common class of errors
+                raise self._unusable(_first_line(error)) from error
+            encodings[order[start:end]] = vectors[:, 0, :dim]
+        return encodings
+
+    def _unusable(self, reason: object) -> HuggingFaceError:
+        return HuggingFaceError(
+            f"{self.path!r} is not a complete folder of convert-tf export --format huggingface: "
+            f"{reason}. Download or export it again."
+        )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return parsed_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path.name} is damaged ({error})") from error
+
+
+def _subwords(tokenizer: Any) -> list[str]:
+    """Return the vocabulary that `convert_tf.export.huggingface.writing` put into a tokenizer.
+
+    Raises:
+      ValueError: if the tokenizer is another one.
+    """
+    try:
+        model = tokenizer["model"]
+        special = {token["content"] for token in tokenizer["added_tokens"]}
+        is_known = (model["type"], model["continuing_subword_prefix"]) == ("WordPiece", WORD_START)
+        ids = {_subword(entry): i for entry, i in model["vocab"].items() if entry not in special}
+        subwords = sorted(ids, key=ids.__getitem__)
+        is_known = is_known and [ids[subword] for subword in subwords] == [*range(len(ids))]
+    except (KeyError, TypeError, AttributeError):
+        is_known = False
+    if not is_known:
+        raise ValueError(f"{TOKENIZER_FILE} is another tokenizer's")
+    check_subwords(subwords, source=TOKENIZER_FILE)
+    return subwords
+
+
+def _subword(entry: str) -> str:
+    """The subword of a WordPiece entry, which marks the pieces inside a word instead."""
+    if entry.startswith(WORD_START):
+        return entry.removeprefix(WORD_START)
+    return WORD_START + entry
+
+
+def _problem(config: Any, vocab_size: int) -> str:
+    """Return what is wrong with `config.json`; `""` if nothing is."""
+    names = ("hidden_size", "encoding_dim", "max_position_embeddings", "pad_token_id", "unknown_id")
+    for name in names:
+        if not _is_count(config.get(name), 1):
+            return f"{CONFIG_FILE} has {name}: {config.get(name)!r}"
+    if config["unknown_id"] != vocab_size:
+        return (
+            f"{TOKENIZER_FILE} has {vocab_size:,} subwords and {CONFIG_FILE} says "
+            f"{config['unknown_id']:,}"
+        )
+    kind_ids = config.get("kind_ids")
+    if not isinstance(kind_ids, dict) or not {"sentence"} <= {*kind_ids} <= {*SIGNATURES}:
+        return f"{CONFIG_FILE} has kind_ids: {kind_ids!r}"
+    for kind, kind_id in kind_ids.items():
+        if not _is_count(kind_id, vocab_size + 1):
+            return f"{CONFIG_FILE} has kind_ids: {kind_ids!r}"
+        dim = _dim(config, kind)
+        if not _is_count(dim, 1) or dim > config["hidden_size"]:
+            return f"{CONFIG_FILE} has {SIGNATURES[kind].dim}: {dim!r}"
+    return ""
+
+
+def _dim(config: dict[str, Any], kind: str) -> Any:
+    """How many numbers a vector of this kind has."""
+    return config["hidden_size"] if kind == "sentence" else config.get(SIGNATURES[kind].dim)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < 2**31
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), repr(error))

@@ -1,0 +1,79 @@
+"""ONNX Runtime's sessions of one model, for calls of one thread or of several."""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from convert_tf.numerics.processor import adds_products_of_bytes
+
+# So few tokens are read by all threads together, if no other call is in progress.
+_FEW_TOKENS = 128
+
+
+class Sessions:
+    """A session that computes with one thread, and one that uses all of them for short calls.
+
+    Args:
+      path: the `.onnx` file.
+      num_threads: threads that compute at once; None for one on each core.
+
+    Attributes:
+      one_thread: the session with one thread.
+      concurrent_batches: how many batches are best encoded at once.
+
+    Raises:
+      Exception: one of ONNX Runtime's kinds, if it cannot read the file.
+    """
+
+    def __init__(self, path: str, *, num_threads: int | None = None):
+        self.concurrent_batches = num_threads or _number_of_cores()
+        self.one_thread = self._all_threads = _session(path, 1)
+        if self.concurrent_batches > 1:
+            self._all_threads = _session(path, num_threads or 0)  # 0: its choice
+        self._calls, self._lock = 0, threading.Lock()
+
+    def run(self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int) -> np.ndarray:
+        """Return one output.
+
+        Args:
+          output: its name.
+          feeds: the inputs by name.
+          num_tokens: how many tokens they hold.
+        """
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            is_short = num_tokens <= _FEW_TOKENS
+            session = self._all_threads if is_alone and is_short else self.one_thread
+            return session.run([output], feeds)[0]
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+
+def _session(path: str, num_threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Without such instructions products of bytes are added in 16 bits, and overflow, unless told;
+    # with those of AMX this option takes four times as long.
+    if not adds_products_of_bytes():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    # Plans of memory are kept for each shape of a batch, of which there are very many.
+    options.enable_mem_pattern = False
+    # Weights beside the arena, which would grow to a power of two: 12 MB less.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _number_of_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

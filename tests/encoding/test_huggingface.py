@@ -1,0 +1,229 @@
+"""Folders for Hugging Face programs, opened by `SentenceEncoder`, from a path and from the hub."""
+
+import http.server
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.huggingface_export import exported_folder
+
+import convert_tf
+from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.hub import HubError
+from convert_tf.checkpoints.released import model_path
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+METHODS = ["encode", "encode_contexts", "encode_responses", "encode_similarity"]
+TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 90, "what is this", b"x y"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return exported_folder(tmp_path_factory)
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    """A folder that a test may damage, with weights in 32 bits only."""
+    folder = tmp_path / "hf"
+    ignored = shutil.ignore_patterns("model_quantized.onnx", "model.safetensors")
+    shutil.copytree(exported / "hf", folder, ignore=ignored)
+    return folder
+
+
+def assert_close(found, wanted):
+    np.testing.assert_allclose(found, wanted, atol=1e-3 * np.abs(wanted).max())
+    assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_vectors_are_those_of_the_onnx_file(exported, copy, method):
+    for folder, file in ((exported / "hf", "encoder8.onnx"), (copy, "encoder.onnx")):
+        encoders = SentenceEncoder(folder), SentenceEncoder(exported / file)
+        assert encoders[0].kinds == encoders[1].kinds
+        found, wanted = (getattr(encoder, method)(TEXTS) for encoder in encoders)
+        assert_close(found, wanted)
+        assert found.shape == wanted.shape
+        assert_close(getattr(encoders[0], method)(TEXTS[0]), found[0])
+
+
+def test_a_batch_is_read_in_pieces(copy, exported):
+    texts = [" ".join(["how are you", "hello"][: i % 3] * (i % 7)) for i in range(400)]
+    texts += ["ab" * 100]
+    found, wanted = (
+        SentenceEncoder(path).encode(texts) for path in (copy, exported / "encoder.onnx")
+    )
+    assert_close(found, wanted)
+    assert SentenceEncoder(copy).encode([]).shape == (0, wanted.shape[1])
+
+
+def test_unknown_characters_have_one_vector(copy):
+    vectors = SentenceEncoder(copy).encode(["☃", "é", "hello"])
+    np.testing.assert_allclose(vectors[0], vectors[1], rtol=1e-5)
+    assert np.abs(vectors[0] - vectors[2]).max() > 0.01
+
+
+def test_pickles_and_commands_open_the_folder(copy, tmp_path):
+    encoder = SentenceEncoder(copy)
+    again = pickle.loads(pickle.dumps(encoder))
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    (tmp_path / "texts.txt").write_text("hello\nhow are you?\n")
+    output = str(tmp_path / "v.npy")
+    call_command(
+        "embed", f"--encoder={copy}", f"--input={tmp_path / 'texts.txt'}", f"--output={output}"
+    )
+    assert_close(np.load(output)[0], encoder.encode("hello"))
+    pickled = pickle.dumps(encoder)
+    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text() + " ")
+    with pytest.raises(ValueError, match="differ from those of the pickled encoder"):
+        pickle.loads(pickled)
+
+
+def changed(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
+        (lambda f: shutil.rmtree(f / "onnx"), "onnx/model.onnx is missing"),
+        (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.json is damaged"),
+        (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"x"), "model.onnx is damaged"),
+        (lambda f: changed(f / "config.json", hidden_size=200), "and config.json says 200"),
+        (lambda f: changed(f / "config.json", similarity_dim=9**9), "similarity_dim: 387420489"),
+        (lambda f: changed(f / "config.json", encoding_dim="5"), "encoding_dim: '5'"),
+        (lambda f: changed(f / "config.json", unknown_id=7), "subwords and config.json says 7"),
+        (lambda f: changed(f / "config.json", kind_ids={"word": 90}), "kind_ids: {'word'"),
+        (lambda f: changed(f / "config.json", kind_ids={"sentence": 1}), "kind_ids: {'sentence'"),
+        (lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}), "another tokenizer's"),
+        (lambda f: changed(f / "config.json", model_type="bert"), "a Hugging Face BERT, which has"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
+    damage(copy)
+    with pytest.raises(ValueError, match=message) as caught:
+        SentenceEncoder(copy)
+    assert "\n" not in str(caught.value) and str(copy) in str(caught.value)
+
+
+def test_another_precision_is_refused(copy):
+    with pytest.raises(ValueError, match="computes as it was exported"):
+        SentenceEncoder(copy, compute_dtype="bfloat16")
+
+
+@pytest.fixture
+def cache(copy, tmp_path, monkeypatch):
+    """The cache of `huggingface_hub` with the folder as `me/encoder`."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    model = tmp_path / "cache" / "models--me--encoder"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(COMMIT)
+    shutil.copytree(copy, model / "snapshots" / COMMIT)
+    return model / "snapshots" / COMMIT
+
+
+def test_offline_names_are_read_from_the_cache(cache, copy):
+    assert model_path("hf://me/encoder") == str(cache)
+    vectors, expected = (SentenceEncoder(each).encode(TEXTS) for each in ("hf://me/encoder", copy))
+    np.testing.assert_array_equal(vectors, expected)
+
+
+def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
+    for name in ("hf://me/other", "hf://", "hf://../x", "hf://a/b/c"):
+        with pytest.raises(HubError, match=f"'{name}' was not read from the Hugging Face hub"):
+            SentenceEncoder(name)
+    changed(cache / "config.json", model_type="bert")
+    with pytest.raises(HubError, match="cache: it is the folder of a Hugging Face BERT, not an en"):
+        SentenceEncoder("hf://me/encoder")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(HubError, match=r"pip install 'convert_tf\[huggingface\]'\.$"):
+        SentenceEncoder("hf://me/encoder")
+
+
+def test_a_mistyped_path_asks_no_hub(cache):
+    assert model_path("me/encoder") == "me/encoder"
+    with pytest.raises(ValueError, match="hf://me/encoder for an encoder of the Hugging Face hub"):
+        SentenceEncoder("me/encoder")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Answers as the hub does for the files of one model."""
+
+    folder: Path
+
+    def do_HEAD(self):
+        owner, model, _, revision, file = self.path.strip("/").split("/", 4)
+        is_model = (owner, model) == ("me", "encoder")
+        path = self.folder / file
+        if not is_model or revision not in ("main", COMMIT) or not path.is_file():
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound" if is_model else "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{path.name}"')
+        self.send_header("Content-Length", str(path.stat().st_size))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(path.read_bytes())
+
+    do_GET = do_HEAD  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+PROGRAM = """\
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+from convert_tf import SentenceEncoder
+np.save(sys.argv[1], SentenceEncoder("hf://me/encoder").encode(["hello", "a"]))
+try:
+    SentenceEncoder("hf://me/other")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_names_are_downloaded_once_without_tensorflow(copy, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    handler = type("Served", (Hub,), {"folder": copy})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path / "home"),
+        "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
+    }
+    for is_offline in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "v.npy")],
+            env={**environment, "HF_HUB_OFFLINE": is_offline},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("'hf://me/other' was not read"), done.stdout
+        assert len(done.stdout.splitlines()) == 1
+        assert_close(np.load(tmp_path / "v.npy"), SentenceEncoder(copy).encode(["hello", "a"]))
+        if is_offline == "0":
+            server.shutdown()
+            server.server_close()
+    names = {path.name for path in tmp_path.glob("home/hub/models--me--encoder/snapshots/*/**/*")}
+    assert names == {"config.json", "tokenizer.json", "onnx", "model.onnx"}

@@ -1,0 +1,22 @@
+"""A tiny encoder as a folder for Hugging Face programs and as `.onnx` files."""
+
+from support.made_once import made_once
+
+from convert_tf import export_model
+
+MAX_TOKENS = 20
+
+
+def exported_folder(factory):
+    """Return a folder with a run, `hf` of its encoder, and `.onnx` files of 32 and 8 bits."""
+
+    def make(folder):
+        from support.tiny_checkpoint import write_checkpoint
+
+        run = write_checkpoint(folder / "run", similarity_dim=5)
+        options = {"max_tokens": MAX_TOKENS}
+        export_model(run, folder / "hf", format="huggingface", notes="## Ours", **options)
+        export_model(run, folder / "encoder.onnx", network_bits=32, **options)
+        export_model(run, folder / "encoder8.onnx", network_bits=8, **options)
+
+    return made_once(factory, "huggingface", make)
