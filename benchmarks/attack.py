@@ -12,6 +12,10 @@ It prints what was tried. The exit status is 1 if one of these rules was broken:
   that is never killed, and leaves no temporary file.
 - `export`, `intent train` and `index build` with `--overwrite`, when killed, leave either the old
   or the new files. The same command then writes the new ones.
+- Commands on a disk that fills up end with one sentence and leave no file under the final name. A
+  clock that jumps back changes nothing. Of two processes with one output at least one writes it,
+  and the other says in a sentence why not (`benchmarks/faults.py`).
+- Models and indexes that somebody changed open no other file and are refused in one sentence.
 - Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not
   depend on the batch. Tokens give the text back, and both tokenizers give the same tokens.
 - A file with flipped, lost or added bytes, or with other content, is refused in one sentence, or
@@ -36,6 +40,13 @@ from typing import Any
 import numpy as np
 import zstandard
 from absl import app, flags
+from faults import (
+    Target,
+    attack_with_a_full_disk,
+    attack_with_hostile_files,
+    attack_with_the_clock,
+    attack_with_two_writers,
+)
 from fuzzing import fuzz_file, fuzz_texts, fuzzed_texts
 
 from convert_tf import CandidateIndex, IntentClassifier, SentenceEncoder
@@ -57,6 +68,8 @@ _MINUTES = flags.DEFINE_float("minutes", 60.0, "Of fuzzing.")
 _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
 _ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
+_FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Times that the disk of each command is full.")
+_TARGETS = flags.DEFINE_list("targets", [], "Whose disk and clock are attacked; by default all.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
@@ -229,10 +242,7 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"kills of other commands": kills}, faults
 
 
-_Target = tuple[list[str], Path, Callable[[], Any]]
-
-
-def targets(folder: Path, place: Path) -> dict[str, _Target]:
+def targets(folder: Path, place: Path) -> dict[str, Target]:
     """Writes what is damaged: of each the command, its path, and what reads it to an array."""
     texts = ["hello there", "where is my parcel?", "refund me"]
     run, module, onnx = folder / "runs" / "whole", place / "module", place / "model.onnx"
@@ -252,24 +262,24 @@ def targets(folder: Path, place: Path) -> dict[str, _Target]:
     def classify() -> np.ndarray:
         return IntentClassifier.load(place / "intent").predict_proba(texts)
 
-    found: dict[str, _Target] = {
-        "module": (
+    found = {
+        "module": Target(
             _command("export", f"--encoder={run}", f"--output={module}"),
             module,
             functools.partial(encode, module),
         ),
-        "onnx": (
+        "onnx": Target(
             _command("export", f"--encoder={run}", f"--output={onnx}"),
             onnx,
             functools.partial(encode, onnx),
         ),
-        "index": (
+        "index": Target(
             _command("index", "build", f"--encoder={module}", f"--input={place / 'texts.txt'}",
                      f"--output={place / 'cache'}"),
             place / "cache",
             search,
         ),
-        "intent": (
+        "intent": Target(
             _command("intent", "train", f"--encoder={module}", f"--data={place / 'intents.csv'}",
                      f"--output={place / 'intent'}", "--epochs=20"),
             place / "intent",
@@ -279,6 +289,58 @@ def targets(folder: Path, place: Path) -> dict[str, _Target]:
     for command, _, _ in found.values():
         _run(command)
     return found
+
+
+def further_targets(folder: Path, place: Path) -> dict[str, Target]:
+    """Writes what other commands make of files; as `targets`, which were written before."""
+    data, ids, vectors = place / "data", place / "ids", place / "vectors.npy"
+
+    def bytes_of(path: Path) -> np.ndarray:
+        files = sorted(each for each in path.iterdir() if each.suffix in (".tfrecord", ".npy"))
+        return np.array([each.name.encode() + each.read_bytes() for each in files])
+
+    found = {
+        "prepare": Target(
+            _command("prepare", f"--input={folder / 'sample' / 'RC_sample.zst'}",
+                     f"--output={data}"),
+            data,
+            functools.partial(bytes_of, data),
+        ),
+        "tokenize": Target(
+            _command("tokenize", f"--data={folder / 'data'}", f"--vocab={folder / 'vocab.txt'}",
+                     f"--output={ids}"),
+            ids,
+            functools.partial(bytes_of, ids),
+        ),
+        "embed": Target(
+            _command("embed", f"--encoder={place / 'model.onnx'}",
+                     f"--input={place / 'texts.txt'}", f"--output={vectors}"),
+            vectors,
+            functools.partial(np.load, vectors),
+        ),
+    }  # fmt: skip
+    for command, _, _ in found.values():
+        _run(command)
+    return found
+
+
+def attack_with_faults(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Full disks, a clock that jumps, two writers and hostile files."""
+    rng, place = random.Random(_SEED.value), folder / "faults"
+    shutil.rmtree(place, ignore_errors=True)
+    models = targets(folder, place)
+    every = {**models, **further_targets(folder, place)}
+    found, faults = attack_with_hostile_files(models, folder)
+    every = {name: own for name, own in every.items() if name in (_TARGETS.value or every)}
+    # What others are made of comes last: it is away for a while.
+    for more, own in (
+        attack_with_the_clock(every, folder, rng),
+        attack_with_two_writers(every, _left),
+        attack_with_a_full_disk(dict(reversed(every.items())), _FULL_DISKS.value, rng, _left),
+    ):
+        found |= more
+        faults += own
+    return found, faults
 
 
 def readers(folder: Path, place: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
@@ -349,7 +411,8 @@ def main(argv: list[str]) -> None:
     faults = []
     # The dump first: Linux counts as memory of a process what its parent had when it began.
     attacks = (
-        attack_with_a_dump, attack_with_kills, attack_writers_with_kills, attack_with_fuzz,
+        attack_with_a_dump, attack_with_kills, attack_writers_with_kills, attack_with_faults,
+        attack_with_fuzz,
     )  # fmt: skip
     for attack in attacks:
         found, own = attack(folder)

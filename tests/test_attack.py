@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,21 @@ def test_a_short_attack_finds_nothing(tmp_path):
     """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
     done = subprocess.run(
-        [*script, "--gigabytes", "0.01", "--minutes", "0.2", "--kills", "2", "--steps", "300"],
+        [
+            *script,
+            "--gigabytes",
+            "0.01",
+            "--minutes",
+            "0.2",
+            "--kills",
+            "2",
+            "--steps",
+            "300",
+            "--full_disks",
+            "1",
+            "--targets",
+            "index,embed",
+        ],
         capture_output=True,
         text=True,
         cwd=BENCHMARKS.parent,
@@ -124,3 +139,70 @@ def test_a_short_attack_finds_nothing(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 faults"
     assert int(re.search(r"between two checkpoints (\d+)", done.stdout)[1]) > 0
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from convert_tf.storage.files import write_file
+path, how = Path(sys.argv[1]), sys.argv[2]
+content = bytes(99) * 1000
+try:
+  if how == "no care":
+    path.write_bytes(content)
+  elif how == "a date":
+    days = [int(time.time() / 86_400) for _ in range(300)][-1]
+    write_file(path, str(days).encode() + content)
+  else:
+    write_file(path, content)
+except OSError as error:
+  sys.exit(f"convert-tf write: {error}" if how != "no words" else "oh")
+"""
+
+
+@pytest.fixture(scope="module")
+def faults():
+    spec = importlib.util.spec_from_file_location("faults", BENCHMARKS / "faults.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def target(faults, tmp_path):
+    """A command that writes a file, and does so with a fault."""
+
+    def made(how):
+        path = tmp_path / "out" / "file"
+        path.parent.mkdir()
+        command = [sys.executable, "-c", WRITER, str(path), how]
+        subprocess.run(command, check=True)
+        own = faults.Target(command, path, lambda: np.frombuffer(path.read_bytes()[:9], "u1"))
+        return {"writer": own}
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("care", ""), ("no care", "left file"), ("no words", "said 'oh")]
+)
+def test_faults_of_full_disks_are_found(faults, target, how, said):
+    counts, found = faults.attack_with_a_full_disk(target(how), 2, random.Random(0), lambda _: [])
+    assert counts == {"full disks": 2}
+    assert any(said in each for each in found) if said else not found
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+@pytest.mark.parametrize(("how", "said"), [("care", ""), ("a date", "another one as the clock")])
+def test_faults_of_clocks_are_found(faults, target, tmp_path, how, said):
+    found = faults.attack_with_the_clock(target(how), tmp_path, random.Random(0))[1]
+    assert any(said in each for each in found) if said else not found
+
+
+@pytest.mark.parametrize(("how", "said"), [("care", ""), ("no words", "neither of two writers")])
+def test_faults_of_two_writers_are_found(faults, target, how, said):
+    known = target(how)
+    if said:
+        known["writer"].command[3] += "/in/no/folder"
+    found = faults.attack_with_two_writers(known, lambda _: [])[1]
+    assert any(said in each for each in found) if said else not found

@@ -1,40 +1,62 @@
-"""Whether a vocabulary is one for the texts: most of their tokens are entries of it."""
+"""Warnings about a vocabulary that does not know most tokens of the texts."""
 
 import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 
 from convert_tf.data.batches import Examples
 
 MAX_SHARE = 0.5
-_SAMPLE = 1024  # examples
+SAMPLE = 1024  # examples
 
 
-def unknown_share(examples: Examples, vocab_size: int) -> float:
-    """The share of tokens that are unknown, of the first examples of a split.
-
-    Args:
-      examples: the split.
-      vocab_size: entries of the vocabulary; ids behind them are shared by unknown tokens.
+def first_ids(examples: Examples) -> np.ndarray:
+    """Return the token ids of the first examples of a split, one after another.
 
     Raises:
       ValueError: what is stored is damaged.
     """
-    stop = min(_SAMPLE, examples.num_examples)
+    stop = min(SAMPLE, examples.num_examples)
     if not stop:
-        return 0.0
-    ids = examples.token_ids(examples.load(np.array([0]), np.array([stop]))).flat
-    return float(np.mean(ids >= vocab_size)) if len(ids) else 0.0
+        return np.zeros(0, np.int64)
+    return examples.token_ids(examples.load(np.array([0]), np.array([stop]))).flat
+
+
+def checked_share(
+    ids: np.ndarray,
+    vocabulary: str | os.PathLike[str],
+    *,
+    tokenizer: str,
+    vocab_size: int,
+    what: str,
+) -> float:
+    """Return the share of unknown tokens, and warn if it is more than half.
+
+    Args:
+      ids: the token ids, `[tokens]`.
+      vocabulary: the vocabulary file.
+      tokenizer: its name. A WordPiece vocabulary has an entry for unknown words.
+      vocab_size: entries of the vocabulary. Higher ids are buckets of unknown tokens.
+      what: names the texts in the warning, as "the texts of data/".
+    """
+    unknown = ids >= vocab_size
+    if tokenizer == "wordpiece":
+        entries = Path(vocabulary).read_text(encoding="utf-8").split("\n")
+        unknown |= ids == entries.index("[UNK]")
+    share = round(float(np.mean(unknown)), 4) if len(ids) else 0.0
+    warn_of_unknown(share, vocabulary, what)
+    return share
 
 
 def warn_of_unknown(share: float, vocabulary: str | os.PathLike[str], what: str) -> None:
-    """Says so where most tokens are unknown.
+    """Warn if more than half of the tokens are unknown.
 
     Args:
-      share: of unknown tokens.
-      vocabulary: the file.
-      what: the texts are, as "the texts of data/".
+      share: the share of unknown tokens.
+      vocabulary: the vocabulary file.
+      what: names the texts in the warning, as "the texts of data/".
     """
     if share > MAX_SHARE:
         warnings.warn(

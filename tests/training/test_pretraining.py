@@ -376,6 +376,15 @@ def test_a_run_begins_from_a_published_model(monkeypatch, data, tmp_path):
         _pretrain(monkeypatch, data, tmp_path / "other", **new)
 
 
+def test_a_vocabulary_that_knows_hardly_a_token_is_said(monkeypatch, data, tmp_path, capsys):
+    """`[UNK]` of a WordPiece vocabulary is an entry as others are."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, "ж", "##ж"]) + "\n")
+    _pretrain(monkeypatch, data, tmp_path / "run", steps=1, vocab=tmp_path / "vocab.txt")
+    assert "note: 100% of the tokens of the texts of" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["unknown_tokens"] == 1.0
+
+
 def _measured(rows: list[dict]) -> list[dict]:
     return [rows[-1]["train"], rows[-1]["eval"]]
 

@@ -249,6 +249,16 @@ RUNS = {
     "cross": HeadConfig(head="cross", max_context_tokens=24),
 }
 
+
+def test_a_vocabulary_that_knows_hardly_a_token_is_said(trunk, files, tmp_path):
+    line = json.dumps({"context": "жук жаба", "candidates": ["юла", "яма"], "label": 0})
+    (tmp_path / "other.jsonl").write_text(f"{line}\n" * 8)
+    with pytest.warns(UserWarning, match=r"100% of the tokens of .*other\.jsonl are unknown"):
+        _run(trunk, files, tmp_path / "run", RUNS["bi"], data=tmp_path / "other.jsonl",
+             negatives=1)  # fmt: skip
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["unknown_tokens"] == 1.0
+
+
 _LOAD = """
 import sys
 import numpy as np

@@ -17,7 +17,7 @@ from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.unknown_tokens import unknown_share, warn_of_unknown
+from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
@@ -136,8 +136,13 @@ class RunData:
         self.init_from = init_from
         self.examples = open_splits(self.source, self.model, config)
         examples = self.examples["train"]
-        self.unknown_share = unknown_share(examples, self.source.vocab_size)
-        warn_of_unknown(self.unknown_share, self.source.vocabulary, f"the texts of {config.data}")
+        self.unknown_share = checked_share(
+            first_ids(examples),
+            self.source.vocabulary,
+            tokenizer=self.source.tokenizer_name,
+            vocab_size=self.source.vocab_size,
+            what=f"the texts of {config.data}",
+        )
         self.trained_on = trained_examples(examples, config)
         self.negatives = open_negatives(examples, config)
         self.distilled = DistillationData(
@@ -146,7 +151,7 @@ class RunData:
 
     def facts(self) -> dict[str, Any]:
         """What checkpoints say of the data."""
-        facts: dict[str, Any] = {"unknown_tokens": round(self.unknown_share, 4)}
+        facts: dict[str, Any] = {"unknown_tokens": self.unknown_share}
         if self.distilled.targets is not None:
             facts["teacher"] = self.distilled.targets.vectors.teacher
         if self.distilled.ranking is not None:

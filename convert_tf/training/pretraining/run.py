@@ -21,6 +21,7 @@ from convert_tf.data.pretraining_batches import (
     PretrainingBatches,
     evaluation_batches,
 )
+from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
@@ -140,8 +141,16 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
     def opened(split: str) -> Examples:
         return data.open(split, max_tokens=config.max_tokens, joins_turns=joins_turns)
 
+    examples = opened("train")
+    unknown_share = checked_share(
+        first_ids(examples),
+        data.vocabulary,
+        tokenizer=data.tokenizer_name,
+        vocab_size=data.vocab_size,
+        what=f"the texts of {config.data}",
+    )
     batches = PretrainingBatches(
-        opened("train"),
+        examples,
         trunk.config,
         shuffle_buffer=config.shuffle_buffer,
         seed=config.seed,
@@ -177,7 +186,12 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
         vocabulary=data.vocabulary,
         tokenizer=data.tokenizer_name,
         model=model,
-        facts={"precision": precision, "parameters": parameters, "pretrain": config.to_dict()},
+        facts={
+            "precision": precision,
+            "parameters": parameters,
+            "pretrain": config.to_dict(),
+            "unknown_tokens": unknown_share,
+        },
         batches_from=batches_from,
         evaluate=evaluate,
         score=lambda row: -sum(row["eval"].get(name, 0.0) for name in LOSSES),

@@ -13,6 +13,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
 from convert_tf.data.ranking_batches import RankingBatches, RankingExamples
+from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.ranking.checkpoint import ranking_report, score_lists
@@ -86,6 +87,13 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
     dev = with_dev_candidates(
         opened(config.dev_data, "dev", config.eval_examples), is_joint=ranker.is_joint
     )
+    unknown_share = checked_share(
+        examples.contexts.flat[: examples.contexts.row_splits[:SAMPLE][-1]],
+        vocabulary,
+        tokenizer=ranker.config.tokenizer,
+        vocab_size=ranker.config.model.vocab_size,
+        what=f"the texts of {config.data}",
+    )
     sampler = open_sampler(examples, config, init_from)
     config = config.of_examples(examples.num_examples)
     model = make_ranker_training(ranker, config, precision=precision)
@@ -147,6 +155,7 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
             "data": config.data,
             "dev_data": config.dev_data,
             "train": config.to_dict(),
+            "unknown_tokens": unknown_share,
         },
         batches_from=batches_from,
         evaluate=evaluate,
