@@ -116,6 +116,8 @@ class DumpStats(StreamStats):
                 f"lines, from line {self.first_bad:,} on. {remedy}; prepare leaves such lines out "
                 "with --max_bad_lines."
             )
+        if not num_used and not self.warnings:
+            self.warn("nothing in it could be used")
 
     def warn(self, message: str) -> None:
         """Records a message about the whole file."""

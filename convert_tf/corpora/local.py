@@ -264,14 +264,8 @@ class _Job:
                 print(f"warning: {warning}", file=sys.stderr)
         if not self._placed.num_rows:
             total = report.total_counts(self.counts.values())
-            skipped = [dict(stats.skipped) for all in self.files.values() for stats in all]
-            raise ValueError(
-                "The input must hold at least one turn with an answer that the rules keep. "
-                f"Received: {total.comments} usable turns and no example; "
-                f"dropped: {dict(total.dropped)}; skipped lines: {skipped}. "
-                "Check that the files are what their flags say and that the limits are not too "
-                "narrow."
-            )
+            skipped = [stats.skipped for stats in itertools.chain(*self.files.values())]
+            raise ValueError(report.why_no_example(total.comments, total.dropped, skipped))
         with Progress("examples written", total=self._placed.num_rows) as progress:
             records.write_shards(
                 self.folder, self._observed(progress), num_shards=self.options.num_shards

@@ -198,6 +198,27 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
     return skipped
 
 
+def why_no_example(
+    num_turns: int, dropped: Mapping[str, int], skipped: Iterable[Mapping[str, int]]
+) -> str:
+    """Return the error of an input without examples.
+
+    Args:
+      num_turns: how many turns were read.
+      dropped: how many turns each rule dropped.
+      skipped: for each file, how many lines were skipped for each reason.
+    """
+    reasons: Counter[str] = Counter()
+    for counts in (dropped, *skipped):
+        reasons.update(counts)
+    left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
+    return (
+        f"The input gives no example. It has {num_turns:,} usable turns; left out: "
+        f"{left_out or 'nothing'}. Check that each file is what its flag says, and that the "
+        "limits of length are not too narrow."
+    )
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The counts of a report as a short table."""
     counts = report["threads"]

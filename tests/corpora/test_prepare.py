@@ -235,6 +235,18 @@ def test_options_change_the_result(write_dump, tmp_path):
     assert count(max_context_length=30, max_response_length=30) == 1
 
 
+def test_a_file_that_gives_nothing_is_said(tmp_path, capsys):
+    files = {"pairs.tsv": b"how are you today?\tquite well, thank you\n", "blank.tsv.gz": b"\n\n\n"}
+    for name, content in files.items():
+        compressed = COMPRESSORS[".gz"](content) if name.endswith(".gz") else content
+        (tmp_path / name).write_bytes(compressed)
+    paths = sorted(str(tmp_path / name) for name in files)
+    prepare([], str(tmp_path / "data"), corpora={"pairs": paths})
+    said = capsys.readouterr().err
+    assert "blank.tsv.gz: nothing in it could be used" in said
+    assert "/pairs.tsv: nothing" not in said
+
+
 def _broken_inputs(tmp_path):
     lines = [comment(f"c{n}", "t3_5h6yvl", f"a lonely comment {n}") for n in range(5)]
     return {
@@ -255,7 +267,7 @@ def test_input_without_examples_is_an_error(tmp_path, kind):
         "submissions": "Hardly a line .*missing_link_id",
         "truncated": "Hardly a line .*truncated_archive",
     }
-    with pytest.raises(ValueError, match=reasons.get(kind, "usable turns and no example")):
+    with pytest.raises(ValueError, match=reasons.get(kind, "gives no example. It has . usable")):
         prepare([str(dump)], str(tmp_path / "data"))
     assert [path.name for path in tmp_path.iterdir()] == ["RC.zst"]
 

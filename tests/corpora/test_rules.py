@@ -242,7 +242,7 @@ def test_subreddits(rules, is_read, write_dump, tmp_path):
         report = prepare([dump], str(tmp_path / "data"), options=options)
         assert report["threads"]["examples"] == 1
     else:
-        with pytest.raises(ValueError, match="'other_subreddit': 2"):
+        with pytest.raises(ValueError, match="2 other_subreddit"):
             prepare([dump], str(tmp_path / "data"), options=options)
 
 

@@ -21,6 +21,7 @@ from convert_tf.corpora.beam import publish as beam_publish
 from convert_tf.corpora.beam import steps as beam_steps
 from convert_tf.corpora.beam.publish import REPORT
 from convert_tf.corpora.options import REDDIT, PrepareOptions
+from convert_tf.corpora.report import why_no_example
 from convert_tf.storage.json_text import parsed_json
 
 _HAVE_JOB_SERVER = ("FlinkRunner", "PortableRunner", "SparkRunner")
@@ -198,9 +199,5 @@ def _result(job: beam_publish.Job) -> dict[str, Any]:
             "Repair the files, or raise --max_bad_lines."
         )
     counts = report["threads"]
-    raise ValueError(
-        "The input must hold at least one turn with an answer that the rules keep. "
-        f"Received: {counts['comments']} usable turns and no example; "
-        f"dropped: {counts['dropped']}; skipped lines: {[one['skipped'] for one in files]}. "
-        "Check that the files are what their flags say and that the limits are not too narrow."
-    )
+    skipped = [one["skipped"] for one in files]
+    raise ValueError(why_no_example(counts["comments"], counts["dropped"], skipped))
