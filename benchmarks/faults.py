@@ -166,7 +166,7 @@ def attack_with_two_writers(
         if not np.array_equal(read(), expected):
             faults.append(f"{name} is another one after two writers")
         faults += [f"two writers of {name} left {each}" for each in left(path.parent)]
-    return {"pairs of writers": len(targets), "of them refused": refused}, faults
+    return {"pairs of writers": len(targets), "writers that were refused": refused}, faults
 
 
 def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tuple[str, bytes]]:
@@ -263,4 +263,4 @@ def attack_with_hostile_files(
         finally:
             for each, before in kept.items():
                 each.write_bytes(before)
-    return {"hostile files": len(found), "of them refused": refused}, faults
+    return {"hostile files": len(found), "hostile files that were refused": refused}, faults
