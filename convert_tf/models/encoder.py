@@ -19,8 +19,8 @@ class DualEncoder(keras.Model):
     """ConveRT: one trunk and reduction for all texts, one side network for each kind of encoding.
 
     `encode_context`, `encode_response`, `reduce` and `encode_sequence` take one text per row.
-    `call`, for training, takes packed rows with several texts each, which need less padding. Both
-    give the same encodings.
+    `call` does so too, as a layer of a Keras model. For our training it takes packed rows with
+    several texts each, which need less padding. Both give the same encodings.
 
     All side networks start from the same values, so that contexts and responses share a space
     before training. The paper does not say how they start.
@@ -39,7 +39,7 @@ class DualEncoder(keras.Model):
         always float32.
 
     Call arguments:
-      inputs: dict of
+      inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
         `token_ids`: int32 `[rows, tokens]`, packed rows;
         `segment_lengths`: int32 `[rows, segments]`, lengths of the texts of each row;
         `context_slots`, `response_slots`: int32 `[batch]`, the places of these texts. Text s of
@@ -49,7 +49,7 @@ class DualEncoder(keras.Model):
         `utterance_slots`: int32 `[texts]`, slots of texts to reduce only (optional).
 
     Returns:
-      dict of
+      `[batch, reduced_dim]`, the reduced encodings r, for one text per row; for a dict, a dict of
         `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
         `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
         `extra_context_encoding`: zeros without earlier turns (multi-context models);
@@ -286,7 +286,9 @@ class DualEncoder(keras.Model):
                 "multi-context model, for example the preset convert_multi_context."
             )
 
-    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if not isinstance(inputs, dict):
+            return self.reduce(inputs, training=training)
         reduced = self.reduce(inputs["token_ids"], inputs["segment_lengths"], training=training)
 
         def take_reduced(name: str) -> Any:

@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 import keras
 import numpy as np
@@ -8,7 +9,9 @@ from keras import ops
 from support import naive
 from support.model_cases import one_per_row, outputs_of, packed, packed_batch, random_texts
 from support.processes import results_on_jax
+from support.tiny_checkpoint import write_checkpoint
 
+from convert_tf.checkpoints.loading import load_model
 from convert_tf.config.model import ModelConfig
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.models.losses import in_batch_softmax_losses
@@ -360,6 +363,44 @@ def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder,
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax["after_" + name], value, atol=1e-3)
         assert np.abs(value - outputs[name]).max() > 0.01  # the steps did something
+
+
+_FIT = """
+import sys
+import keras
+import numpy as np
+from convert_tf import load_model
+
+folder = sys.argv[1]
+encoder, _ = load_model(folder)
+before = encoder.trunk.get_weights()
+ids = np.load(folder + "/ids.npy")
+dense = keras.layers.Dense(2, "softmax", kernel_initializer="ones")
+model = keras.Sequential([keras.Input([None], dtype="int32"), encoder, dense])
+reduced = keras.ops.convert_to_numpy(encoder(ids))
+model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy")
+losses = model.fit(ids, np.arange(len(ids)) % 2, epochs=5, shuffle=False, verbose=0).history["loss"]
+is_trained = any(np.any(x != y) for x, y in zip(before, encoder.trunk.get_weights(), strict=True))
+np.savez(folder + "/jax.npz", losses=losses, reduced=reduced, is_trained=is_trained)
+"""
+
+
+@pytest.mark.slow
+def test_plain_fit_trains_a_loaded_encoder_on_both_backends(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path)
+    config = ModelConfig.from_json((tmp_path / "config.json").read_text())
+    np.save(tmp_path / "ids.npy", one_per_row(random_texts(config, LENGTHS), config.num_ids))
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path)])
+    exec(compile(_FIT, "fit", "exec"), {})
+    results = dict(np.load(tmp_path / "jax.npz"))
+    on_jax = results_on_jax(_FIT, tmp_path)
+    np.testing.assert_allclose(on_jax["losses"], results["losses"], rtol=1e-2)
+    np.testing.assert_allclose(on_jax["reduced"], results["reduced"], atol=1e-5)
+    assert results["losses"][-1] < results["losses"][0]
+    assert results["is_trained"] and on_jax["is_trained"]
+    np.testing.assert_array_equal(
+        results["reduced"], load_model(tmp_path)[0].reduce(np.load(tmp_path / "ids.npy"))
+    )
 
 
 def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
