@@ -179,15 +179,30 @@ def define_search_kind(define: Define) -> None:
     )
 
 
-def define_model(define: Define) -> None:
-    """Define the flags of `loaded_classifier`."""
+def define_model(define: Define, default: Any = NEEDED) -> None:
+    """Define the flags of `loaded_classifier`; without a default, `--model` is required."""
     define(
         "model",
-        NEEDED,
+        default,
         "Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf "
         "intent export.",
     )
-    define("encoder", [], "New path of the classifier's encoder, if it was moved.", repeats=True)
+    text = "New path of the classifier's encoder, if it was moved."
+    if default is not NEEDED:
+        text += f" Without --model: the encoder, {DEFAULT_ENCODER} by default."
+    define("encoder", [], text, repeats=True)
+
+
+def define_log(define: Define, model: Any) -> None:
+    """Define `--input` and `--mask` of commands that read a log, and the flags of `define_model`.
+
+    Args:
+      define: see `Define`.
+      model: default of `--model`; `NEEDED` if there must be one.
+    """
+    define("input", NEEDED, "Log: a text file, a message a line; - for standard input.")
+    define("mask", False, "Replace numbers and e-mail addresses before anything else.")
+    define_model(define, model)
 
 
 def loaded_classifier(values: Any) -> Any:

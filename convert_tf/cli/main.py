@@ -45,6 +45,7 @@ COMMANDS = {
     "index search": "find the best candidates for a query, with or without an index",
     "demo": "serve a page that runs a model in the browser",
     "serve": "answer HTTP requests: vectors, rankings, intents, OpenAI's embeddings",
+    "intent discover": "group the messages of a log that no intent answers",
     "intent inspect": "find overlapping intents, wrong labels and duplicates in examples",
     "intent train": "train an intent classifier on frozen encodings, or fine-tune the encoder",
     "intent evaluate": "evaluate an intent classifier and show which intents it confuses",

@@ -17,7 +17,7 @@ import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.intents.data import checked_texts
+from convert_tf.intents.data import checked_texts, listed_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.explain import explanation
@@ -120,6 +120,7 @@ class IntentFile:
       classes_: the intents, sorted.
       out_of_scope_label: the answer to texts without an intent.
       threshold_: None where every text gets an intent.
+      parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
 
     Raises:
@@ -152,6 +153,7 @@ class IntentFile:
                 "Name such a file, or export it again."
             ) from error
         self._stored = restored(described, arrays)
+        self.parts_ = self._stored.parts
         kind = self._stored.params.get("kind", "sentence")
         self._encodings = _encodings(backend, kind, max_texts=max_texts)
         self.classes_ = self._stored.labels
@@ -186,7 +188,11 @@ class IntentFile:
     def raw_answers(self, texts: list[str]) -> Answers:
         """Return what the head and the words say, before they are combined."""
         labels = np.full(len(texts), OUTSIDE)
-        return answers_of(self._stored.parts, texts, self._encodings(texts), labels)
+        return answers_of(self.parts_, texts, self.encode(texts), labels)
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the encodings that the head reads: float32 `[texts, dim]`."""
+        return self._encodings(listed_texts(texts))
 
 
 def _encodings(backend: OnnxBackend, kind: str, *, max_texts: int | None = None) -> IntentEncodings:

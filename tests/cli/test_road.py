@@ -90,6 +90,11 @@ ROAD = {
         "intent evaluate --model {road}/intents --data {road}/train.csv", "accuracy"
     ),
     "intent predict": Step("intent predict --model {road}/intents --input {road}/texts", "text"),
+    "intent discover": Step(
+        "intent discover --encoder {road}/module --input {road}/texts --output {road}/groups "
+        "--groups 2 --min_size 1",
+        "wrote {road}/groups: groups.csv, groups.html",
+    ),
     "intent inspect": Step(
         "intent inspect --encoder {road}/module --data {road}/train.csv --output {road}/inspection",
         "wrote {road}/inspection: inspection.json",
