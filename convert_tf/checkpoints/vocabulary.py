@@ -108,6 +108,6 @@ def _check_fits(tokenizer: "Tokenizer | PlainTokenizer", config: ModelConfig | B
     expected = (config.tokenizer, config.vocab_size, config.num_oov_buckets)
     if received != expected:
         raise CheckpointError(
-            f"The vocabulary does not fit the model, which needs {expected} (tokenizer, entries, "
-            f"hash buckets). Received: {received}. Use the vocabulary in the model's folder."
+            f"The vocabulary does not fit the model: it has {received} (tokenizer, entries, hash "
+            f"buckets), and the model needs {expected}. Use the vocabulary in the model's folder."
         )

@@ -203,28 +203,28 @@ class Rules:
             longest = getattr(self, f"max_{role}_length")
             if not 1 <= shortest <= longest:
                 raise ValueError(
-                    f"Lengths must satisfy 1 <= min_{role}_length <= max_{role}_length. Received: "
-                    f"{shortest} and {longest}. The defaults are 9 and 127."
+                    f"min_{role}_length must be at least 1 and at most max_{role}_length. "
+                    f"Received: {shortest} and {longest}. The defaults are 9 and 127."
                 )
         if not 2 <= self.max_path_length <= MAX_EXTRA_CONTEXTS + 1:
             raise ValueError(
-                "A path holds a context, a response and what the ten extra contexts of a record "
-                "can take with a title: 2 <= max_path_length <= 11. Received: "
-                f"max_path_length={self.max_path_length}. The default is 11."
+                "max_path_length must be at least 2, for a context and a response, and at most 11. "
+                f"Received: {self.max_path_length}. The default is 11."
             )
         if self.max_extra_length < 1:
             raise ValueError(
-                "Extra contexts keep at least one character. "
-                f"Received: max_extra_length={self.max_extra_length}. The default is 127."
+                f"max_extra_length must be at least 1. Received: {self.max_extra_length}. The "
+                "default is 127."
             )
         if self.deduplicate not in DEDUPLICATE:
             raise ValueError(
-                f"deduplicate is one of {', '.join(DEDUPLICATE)}. "
-                f"Received: {self.deduplicate!r}. The default is no."
+                f"deduplicate must be one of {', '.join(DEDUPLICATE)}. Received: "
+                f"{self.deduplicate!r}. The default is no."
             )
         if self.long not in LONG:
             raise ValueError(
-                f"long is one of {', '.join(LONG)}. Received: {self.long!r}. The default is drop."
+                f"long must be one of {', '.join(LONG)}. Received: {self.long!r}. The default is "
+                "drop."
             )
         for name in ("subreddits", "exclude_subreddits"):
             names = {_bare_subreddit(one) for one in getattr(self, name)}
@@ -233,8 +233,8 @@ class Rules:
         both = set(self.subreddits) & set(self.exclude_subreddits)
         if both:
             raise ValueError(
-                "A subreddit is either read or excluded. "
-                f"Received: {sorted(both)} in both lists. Take them out of one."
+                f"{sorted(both)} stand both among the subreddits to read and among those to "
+                "exclude. Remove them from one list."
             )
 
     @property

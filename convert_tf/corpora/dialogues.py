@@ -104,9 +104,8 @@ def json_conversations(
 def _unknown_shape(path: str, value: dict[str, Any], stats: dumps.DumpStats) -> ValueError:
     keys = ", ".join(repr(key[:40]) for key in [*value][:_SHOWN_KEYS]) or "none"
     return ValueError(
-        f"{path}, line {stats.lines}, holds no pair and no dialogue that is known by its keys. "
-        f"Received: the keys {keys}. Name two of them 'context' and 'response', or a list of turns "
-        "'turns'."
+        f"{path}, line {stats.lines}, has no keys of a pair or a dialogue. Its keys are {keys}. "
+        "Rename two of them to 'context' and 'response', or a list of turns to 'turns'."
     )
 
 
@@ -153,8 +152,8 @@ def _values_of_one(
         value = json_of_texts(bytes(content))
     except ValueError as error:
         raise ValueError(
-            f"{path} must hold whole JSON: an object a line, or one list. Received: {error}. "
-            "Repair it, or write it again."
+            f"Cannot read {path} as JSON: {error}. It must have one object in each line, or be one "
+            "list. Repair it, or write it again."
         ) from error
     for number, each in enumerate(_entries(value), 1):
         stats.lines = number

@@ -56,7 +56,7 @@ class BadLines:
             self.first.append(f"{path}:{line} ({reason})")
         if self.limit is not None and self.count > self.limit:
             raise TooManyBadLinesError(
-                f"At most {self.limit:,} lines may be unusable. Received: more; the first are "
+                f"More than {self.limit:,} lines cannot be used; the first are "
                 f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
             )
 
@@ -112,9 +112,9 @@ class DumpStats(StreamStats):
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise UnreadableFileError(
-                f"Hardly a line of {self.path} can be used. Received: {reasons} in {self.lines:,} "
-                f"lines, from line {self.first_bad:,} on. {remedy}; prepare leaves such lines out "
-                "with --max_bad_lines."
+                f"Hardly a line of {self.path} can be used: {reasons} in {self.lines:,} lines, "
+                f"from line {self.first_bad:,} on. {remedy}. To leave such lines out, pass "
+                "--max_bad_lines."
             )
         if not num_used and not self.warnings:
             self.warn("nothing in it could be used")
@@ -148,9 +148,8 @@ def find_files(patterns: Sequence[str]) -> list[str]:
             matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches:
             raise ValueError(
-                "Every dump pattern must match at least one file. "
-                f"Received: {pattern!r}, which matches none in {os.getcwd()!r}. "
-                "Quote the pattern and check the folder."
+                f"No file in {os.getcwd()!r} matches {pattern!r}. Check the folder, and put "
+                "patterns in quotes."
             )
         found.update(matches)
     return sorted(found)

@@ -80,9 +80,8 @@ def prepare(
     options = options or PrepareOptions()
     if tokenize and vocabulary is None:
         raise ValueError(
-            "Token ids are made with a vocabulary. Received: --tokenize without --vocab. Learn one "
-            "from the records first (convert-tf vocabulary), then run convert-tf tokenize on "
-            "them, or this command with --vocab."
+            "--tokenize needs --vocab. Learn a vocabulary from the records first (convert-tf "
+            "vocabulary); then run convert-tf tokenize on them, or this command with --vocab."
         )
     folder = OutputFolder(
         output, data_files=_data_files, temp_dir=options.temp_dir, overwrite=overwrite

@@ -43,18 +43,17 @@ class PrepareOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.dev_fraction <= threads.TRAIN_FRACTION:
             raise ValueError(
-                "The dev split is taken from the train side: 0 <= dev_fraction <= 0.9. "
-                f"Received: {self.dev_fraction}. The default is 0.01."
+                f"dev_fraction must be from 0 to 0.9. Received: {self.dev_fraction}. The default "
+                "is 0.01."
             )
         if set(self.num_shards) != set(SPLITS) or min(self.num_shards.values()) < 1:
             raise ValueError(
-                "Every split has at least one shard. "
-                f"Received: num_shards={dict(self.num_shards)}. Pass positive numbers."
+                f"num_shards must be at least 1 for each split. Received: {dict(self.num_shards)}."
             )
         if self.max_bad_lines is not None and self.max_bad_lines < 0:
             raise ValueError(
-                "max_bad_lines must not be negative. "
-                f"Received: {self.max_bad_lines}. Leave it away for no limit."
+                f"max_bad_lines must not be negative. Received: {self.max_bad_lines}. Omit it for "
+                "no limit."
             )
 
     def rules_of(self, corpus: str) -> Rules:

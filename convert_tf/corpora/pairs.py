@@ -209,9 +209,9 @@ class _Lines:
         if not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
             byte = ord(escaped.group()) - 0xDC00
             raise ValueError(
-                "Tables of pairs are UTF-8, or UTF-16 with a byte order mark. Received: "
-                f"{self._path!r}, whose line {self._number} holds the byte 0x{byte:02X}. Save the "
-                "file as UTF-8, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
+                f"Line {self._number} of {self._path!r} is not UTF-8: it holds the byte "
+                f"0x{byte:02X}. Save the file as UTF-8, for example with `iconv -f WINDOWS-1252 -t "
+                "UTF-8`."
             )
         if "\0" in text:
             return _Line(text, self._number, "nul_character")
@@ -301,10 +301,9 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
         return _Columns(0, 1, 2, is_header=False)
     shown = ", ".join(repr(cell[:40]) for cell in row[:20])
     raise ValueError(
-        "A table of pairs has two columns, or a first row that names the columns of contexts and "
-        f"responses. Received: {path!r}, whose first row has {len(row)} (delimiter "
-        f"{delimiter!r}): {shown}. Name two of the columns 'context' and 'response' in the first "
-        "row."
+        f"Cannot tell which columns of {path!r} are contexts and responses. Its first row has "
+        f"{len(row)} columns (delimiter {delimiter!r}): {shown}. Name two of the columns 'context' "
+        "and 'response' in the first row."
     )
 
 

@@ -60,8 +60,8 @@ class SampleThreads:
         ]
         if num_threads > len(questions):
             raise ValueError(
-                f"The generator knows {len(questions)} questions. Received: num_threads="
-                f"{num_threads}. Ask for at most that many."
+                f"num_threads must be at most {len(questions)}, the number of questions that the "
+                f"generator knows. Received: {num_threads}."
             )
         for question in self._rng.sample(questions, num_threads):
             yield self._thread(question)

@@ -58,8 +58,8 @@ class ExternalSorter:
             )
         except duckdb.Error as error:
             raise ValueError(
-                "The memory limit is a number with a unit. "
-                f"Received: {memory_limit!r} ({error}). Pass something like 1GB."
+                f"{memory_limit!r} is not a size of memory ({error}). Pass a number with a unit, "
+                "for example 1GB."
             ) from error
         self._path = os.path.join(folder, f"{name}.tsv")
         self._file = open(  # noqa: SIM115 (closed in close())
@@ -97,9 +97,8 @@ class ExternalSorter:
                 raise OSError(errno.ENOSPC, "No space left on device", self.folder) from error
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise MemoryError(
-                    "Sorting needs room for a few blocks per thread. Received: "
-                    f"memory_limit={self.memory_limit!r} ({message.splitlines()[0]}). "
-                    "Pass a higher --memory_limit."
+                    f"memory_limit={self.memory_limit!r} is too small for sorting "
+                    f"({message.splitlines()[0]}). Raise --memory_limit."
                 ) from error
             raise
         if num_sorted != self.num_rows:

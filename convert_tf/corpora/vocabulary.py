@@ -151,9 +151,8 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
         )
     except RuntimeError as error:
         raise ValueError(
-            "A SentencePiece model needs texts with more distinct characters and words than pieces "
-            f"to reserve. Received: vocab_size={vocab_size} and texts it refuses ({error}). "
-            "Give more text or another --vocab_size."
+            f"SentencePiece cannot learn {vocab_size} pieces from these texts ({error}). Give more "
+            "text, or another --vocab_size."
         ) from None
     return model.getvalue()
 
@@ -188,9 +187,7 @@ def learn(
         ValueError: There is no text, or an option is out of range.
     """
     if max_sentences < 1:
-        raise ValueError(
-            f"At least one sentence is read. Received: max_sentences={max_sentences}. Pass more."
-        )
+        raise ValueError(f"max_sentences must be at least 1. Received: {max_sentences}.")
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
     with Progress("sentences") as progress:
         sentences = _counted(sample_sentences(paths, max_sentences), progress, paths)
@@ -243,6 +240,6 @@ def _counted(
         yield sentence
     if not progress.count:
         raise ValueError(
-            f"A vocabulary is learned from text. Received: {', '.join(paths)}, which hold none. "
-            "Pass a data folder or files with one sentence a line."
+            f"There is no text in {', '.join(paths)}. Pass a data folder, or files with one "
+            "sentence in each line."
         )

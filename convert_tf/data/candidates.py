@@ -77,15 +77,15 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
                 raise ValueError("not an object")
         except ValueError as error:
             raise ValueError(
-                "Each line of a candidates file must be one whole JSON object. Received: "
-                f"{place} ({error}). Repair that line, or write the file again."
+                f"Cannot read {place} as a JSON object: {error}. Repair that line, or "
+                "write the file again."
             ) from error
         yield _example(value, place)
         is_empty = False
     if is_empty:
         raise ValueError(
-            'A candidates file holds lines as {"context": ["…"], "candidates": ["…"], "label": 0}. '
-            f"Received: {lines.name!r}, without any. Name another file."
+            f"{lines.name!r} holds no examples. A candidates file has lines like "
+            '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
         )
 
 
@@ -116,7 +116,7 @@ def _are_texts(value: Any) -> bool:
 
 def _unusable(place: str, what: str) -> ValueError:
     return ValueError(
-        "A line must hold a context (a text, or turns from the oldest on), candidates (texts) and "
-        f"a label (the place of the right candidate, from 0, or a list of places). "
-        f"Received: {what}, at {place}. Repair that line."
+        f"{place} is not an example ({what}). Each line needs a context (a text, or turns, oldest "
+        "first), candidates (texts) and a label (the number of the right candidate, from 0, or a "
+        "list of numbers). Repair that line."
     )

@@ -95,17 +95,16 @@ class HardNegatives:
             PAIR
         ):
             raise ValueError(
-                "Negatives must be mined from the token ids that are trained on. Received: "
-                f"{str(folder)!r}, of {facts['examples']} examples of {facts['split']}, for "
-                f"{examples.num_examples} of {split}"
-                f"{' with other texts' if found == (split, examples.num_examples) else ''}. Mine "
-                "them with `convert-tf mine`, or train on those token ids."
+                f"The negatives in {str(folder)!r} were mined from other data: {facts['examples']} "
+                f"examples of {facts['split']}, and the run trains on {examples.num_examples} of "
+                f"{split}{' with other texts' if found == (split, examples.num_examples) else ''}. "
+                "Mine negatives from these token ids with `convert-tf mine`, or train on the token "
+                "ids that were mined."
             )
         if per_pair > facts["negatives"]:
             raise ValueError(
-                "An example gets at most the negatives that were mined for it. Received: "
-                f"negatives_per_pair {per_pair} for {str(folder)!r}, which has "
-                f"{facts['negatives']}. Lower --negatives_per_pair, or mine more."
+                f"{str(folder)!r} holds {facts['negatives']} negatives for each example, fewer "
+                f"than negatives_per_pair {per_pair}. Lower --negatives_per_pair, or mine more."
             )
         self.per_pair = per_pair
         self.seed = seed
@@ -132,9 +131,8 @@ class HardNegatives:
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
             raise ValueError(
-                "Mined negatives must be examples of the split. Received: numbers from "
-                f"{mined.min()} to {mined.max()} for {self._examples.num_examples} examples. "
-                f"{_AGAIN}"
+                f"The negatives are damaged: they have numbers from {mined.min()} to "
+                f"{mined.max()}, and the split has {self._examples.num_examples} examples. {_AGAIN}"
             )
         keys = scattered(np.full(len(examples), self.seed, np.uint64))
         for part in (epochs, examples):

@@ -53,8 +53,8 @@ class ExampleOrder:
     def __init__(self, num_examples: int, *, shuffle_buffer: int, seed: int):
         if num_examples < 1:
             raise ValueError(
-                f"An order needs at least one example. Received: {num_examples}. Name a split that "
-                "has some."
+                f"num_examples must be at least 1. Received: {num_examples}. "
+                "Choose a split with examples."
             )
         self.num_examples = num_examples
         self.seed = seed

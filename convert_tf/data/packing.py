@@ -126,8 +126,8 @@ def assign_rows(
     lengths = np.asarray(lengths, dtype=np.int64)
     if len(lengths) and lengths.max() > row_tokens:
         raise ValueError(
-            f"A text must fit into a row of {row_tokens} tokens. Received: a text of "
-            f"{lengths.max()} tokens. Truncate it or use longer rows."
+            f"A text has {lengths.max()} tokens, and a row holds {row_tokens}. Truncate the text "
+            "or use longer rows."
         )
     rows, segments, starts = (np.zeros(len(lengths), np.int32) for _ in range(3))
     rows_with_room: list[list[int]] = [[] for _ in range(row_tokens + 1)]  # by free tokens

@@ -60,7 +60,9 @@ def tokenize_examples(
         candidates.append(np.array(own, np.int64))
         labels.append(np.array(example.labels, np.int64))
     if not contexts:
-        raise ValueError("A ranker needs at least one example. Received: none. Name other data.")
+        raise ValueError(
+            "The data holds no example. A ranker needs at least one; choose other data."
+        )
     return RankingExamples(
         tokenize(contexts, max_context_tokens, True),
         tokenize(list(places), max_candidate_tokens, False),
@@ -125,9 +127,9 @@ class NegativeSampler:
             self.most = max(self.most, min(count, len(self._choices(i))))
             if not len(self._choices(i)):
                 raise ValueError(
-                    "Each context needs a wrong candidate to be trained against. Received: none "
-                    f"for context {i} with negatives_from={source}. Use data that gives some, "
-                    "other negatives, or more data."
+                    f"Context {i} has no wrong candidate with negatives_from={source}, and "
+                    "training needs at least one. Use data that holds wrong candidates, another "
+                    "--negatives_from, or more data."
                 )
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:

@@ -165,9 +165,8 @@ class RecordExamples:
                 raise damaged_records(path, self.split, error) from error
             if len(records) < run.counts[0]:
                 raise ValueError(
-                    f"The {self.split} records must stay while they are read. Received: "
-                    f"{str(path)!r}, which holds fewer than before. Put the file back, and run the "
-                    "same command again."
+                    f"{str(path)!r} lost {self.split} records while it was read. Put the file "
+                    "back, and run the same command again."
                 )
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
@@ -288,6 +287,5 @@ def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueErr
     # What the op says stands between where in the program and where in the graph that was.
     reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
     return ValueError(
-        f"The {split} records must be whole. Received: {reason} in {str(data)!r}. "
-        "Run convert-tf prepare again."
+        f"Cannot read the {split} records in {str(data)!r}: {reason}. Run convert-tf prepare again."
     )

@@ -93,7 +93,7 @@ def _scan(path: str) -> tuple["array[int]", int]:
             pass
     if offset != size:
         raise ValueError(
-            f"The records must be whole. Received: {path!r}, which ends within a record at its "
-            f"{size} bytes. Run convert-tf prepare again."
+            f"{path!r} is incomplete: its {size} bytes end within a record. Run "
+            "convert-tf prepare again."
         )
     return marks, (len(marks) - 1) * MARK_EVERY + since_mark

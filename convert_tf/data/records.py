@@ -102,9 +102,8 @@ class ExampleWriter:
         """Appends an example to a shard; shards must come in ascending order."""
         if not self._next_shard - 1 <= shard < self.num_shards:
             raise ValueError(
-                f"Shards are written one after the other, from 0 to {self.num_shards - 1}. "
-                f"Received: shard {shard} after shard {self._next_shard - 1}. "
-                "Sort the examples by shard."
+                f"Shards must be written in order, from 0 to {self.num_shards - 1}. Received: "
+                f"shard {shard} after shard {self._next_shard - 1}. Sort the examples by shard."
             )
         try:
             while self._next_shard <= shard:

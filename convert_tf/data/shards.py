@@ -32,17 +32,14 @@ def list_shards(folder: str, split: str) -> list[str]:
         ValueError: there is none, one is missing, or two sets are mixed in the folder.
     """
     if split not in SPLITS:
-        raise ValueError(
-            f"A split is one of {', '.join(SPLITS)}. Received: {split!r}. Pass one of them."
-        )
+        raise ValueError(f"There is no split {split!r}. Choose one of {', '.join(SPLITS)}.")
     paths = [
         path for path in record_files(folder) if os.path.basename(path).startswith(f"{split}-")
     ]
     if not paths:
         raise ValueError(
-            f"A data folder must hold at least one shard of the split that is read. Received: "
-            f"{folder!r}, which holds no {split}-?????-of-?????.tfrecord. "
-            "Write it with `convert-tf prepare`."
+            f"{folder!r} holds no records of the split {split} ({split}-?????-of-?????.tfrecord). "
+            "Write them with `convert-tf prepare`."
         )
     num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
     expected = [shard_name(split, index, num_shards) for index in range(num_shards)]
@@ -50,8 +47,8 @@ def list_shards(folder: str, split: str) -> list[str]:
     if names != expected:
         wrong = sorted(set(expected).symmetric_difference(names))
         raise ValueError(
-            f"The shards of a split must be one complete set. Received: {folder!r}, where "
-            f"{', '.join(wrong[:3])} {'is' if len(wrong) == 1 else 'are'} missing or left over "
-            "from another run. Write the folder again."
+            f"{folder!r} is not a complete set of shards: {', '.join(wrong[:3])} "
+            f"{'is' if len(wrong) == 1 else 'are'} missing or left over from another run. Write "
+            "the folder again."
         )
     return paths

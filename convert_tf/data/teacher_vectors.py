@@ -87,9 +87,9 @@ class TeacherVectors:
             if not facts.get("has_sides"):
                 two = "one of all teachers and, in another source, one of the first"
             raise ValueError(
-                "What is learnt of texts is one vector of each. Received: "
-                f"{str(folder)!r}, in which a text has {two}. Pass it as --ranking_teacher, or "
-                "write vectors with `convert-tf teach` without --sides and --joined_sources."
+                f"Each text in {str(folder)!r} has two vectors, {two}, and --teacher needs one. "
+                "Pass the folder as --ranking_teacher, or write vectors with `convert-tf teach` "
+                "without --sides and --joined_sources."
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
@@ -102,9 +102,8 @@ class TeacherVectors:
         names = taught_names(examples)
         if not is_complete or found != (examples.num_examples, examples.checksum(names)):
             raise ValueError(
-                "Teacher vectors must be those of the token ids that are trained on. Received: "
-                f"{str(folder)!r}, which has those of other texts than {split}, or none for "
-                f"{split}. {_AGAIN}"
+                f"The vectors in {str(folder)!r} belong to other texts than {split} of these token "
+                f"ids, or there are none for {split}. {_AGAIN}"
             )
         self.numbers = np.arange(own["taught"])
         if shares:
@@ -112,8 +111,8 @@ class TeacherVectors:
             if found_sources != examples.sources_checksum():
                 which = "of other sources" if found_sources else "not known of which sources"
                 raise ValueError(
-                    "Teacher vectors must be of the sources of the token ids. Received: "
-                    f"{str(folder)!r}, in which shares of {split} are {which}. {_AGAIN}"
+                    f"The vectors in {str(folder)!r} belong to other sources than these token ids: "
+                    f"the shares of {split} are {which}. {_AGAIN}"
                 )
             self.numbers = examples.thinned(shares, 0, own["of_first"]).numbers
 

@@ -104,13 +104,12 @@ class ArrayFolder:
         self._facts = facts
         if not self.vocabulary.is_file():
             raise ValueError(
-                "A folder of token ids must hold its vocabulary. Received: "
-                f"{str(folder)!r}, without {self.vocabulary.name}. {_AGAIN}"
+                f"{str(folder)!r} lacks its vocabulary, {self.vocabulary.name}. {_AGAIN}"
             )
         if file_checksum(self.vocabulary) != facts["vocabulary_sha256"]:
             raise ValueError(
-                "Token ids must keep the vocabulary that they were made with. Received: "
-                f"{str(self.vocabulary)!r}, which is another one. Put the right file there."
+                f"{str(self.vocabulary)!r} is not the vocabulary that the token ids were made "
+                "with. Put the right file there."
             )
 
     def open(
@@ -136,20 +135,19 @@ class ArrayFolder:
         """
         if joins_turns:
             raise ValueError(
-                "Turns are joined from records; token ids hold the earlier turns as one text. "
-                f"Received: joins_turns for {str(self.folder)!r}. Train on the records."
+                f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
+                "and joins_turns needs single turns. Train on the records."
             )
         if turn_prefixes:
             raise ValueError(
-                "Turns are numbered in records; token ids hold the earlier turns as one text. "
-                f"Received: turn_prefixes for {str(self.folder)!r}. Train on the records, or "
-                "without --turn_prefixes."
+                f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
+                "and turn_prefixes needs single turns. Train on the records, or without "
+                "--turn_prefixes."
             )
         if self.holds_utterances:
             raise ValueError(
-                "Pairs are trained on, and single texts beside them. Received: "
-                f"{str(self.folder)!r}, of single texts. Pass it as --utterances, and token ids "
-                "of pairs as --data."
+                f"{str(self.folder)!r} holds single texts, and training needs pairs. Pass it as "
+                "--utterances, and token ids of pairs as --data."
             )
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
         return self._open(split, names, max_tokens)
@@ -158,8 +156,9 @@ class ArrayFolder:
         """The texts of a split, where the folder holds single ones; arguments as of `open`."""
         if not self.holds_utterances:
             raise ValueError(
-                "Single texts are token ids that `convert-tf tokenize --utterances` wrote. "
-                f"Received: {str(self.folder)!r}, of pairs. Pass it as --data, or another folder."
+                f"{str(self.folder)!r} holds pairs, and --utterances needs single texts, which "
+                "`convert-tf tokenize --utterances` writes. Pass it as --data, or choose another "
+                "folder."
             )
         return self._open(split, ("text",), max_tokens)
 
@@ -170,15 +169,15 @@ class ArrayFolder:
     def _open(self, split: str, names: tuple[str, ...], max_tokens: int) -> "ArrayExamples":
         if split not in self._facts["splits"]:
             raise ValueError(
-                "A folder of token ids must hold the split that is read. Received: split "
-                f"{split!r}; {str(self.folder)!r} holds {', '.join(self._facts['splits'])}. "
-                "Name one of those, or write the folder from records that have it."
+                f"{str(self.folder)!r} lacks the split {split!r}. It has "
+                f"{', '.join(self._facts['splits'])}. Name one of these, or write the folder from "
+                "records that have the split."
             )
         if max_tokens > self.max_tokens:
             raise ValueError(
-                f"Stored texts must be as long as the model's. Received: max_tokens {max_tokens} "
-                f"for {str(self.folder)!r}, whose texts were cut to {self.max_tokens} tokens. "
-                "Lower --max_tokens, or tokenize again with a higher one."
+                f"max_tokens is {max_tokens}, but the texts in {str(self.folder)!r} were cut to "
+                f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
+                "one."
             )
         return ArrayExamples(
             self.folder,
@@ -236,10 +235,9 @@ class ArrayExamples:
             ids, offsets = (file.array for file in files)
             if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
                 raise ValueError(
-                    "The offsets of token ids must fit the ids and the examples. Received: "
-                    f"{len(offsets)} offsets from {offsets[:1]} to {offsets[-1:]} for {len(ids)} "
-                    f"ids of {num_examples} examples: {name} of {split} in {str(folder)!r}. "
-                    f"{_AGAIN}"
+                    f"The token ids are damaged: {len(offsets)} offsets from {offsets[:1]} to "
+                    f"{offsets[-1:]} for {len(ids)} ids of {num_examples} examples, {name} of "
+                    f"{split} in {str(folder)!r}. {_AGAIN}"
                 )
             self._files[name] = files
 
@@ -318,9 +316,8 @@ class ArrayExamples:
         unknown = sorted(set(names) - set(self._source_names))
         if unknown:
             raise ValueError(
-                "Sources are those that the token ids have. Received: "
-                f"{', '.join(map(repr, unknown))}. The sources are "
-                f"{', '.join(map(repr, sorted(self._source_names))) or 'not stored'}; {_AGAIN}"
+                f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
+                f"{', '.join(map(repr, sorted(self._source_names))) or 'none stored'}. {_AGAIN}"
             )
 
     def sources(self) -> np.ndarray:
@@ -372,4 +369,4 @@ class SelectedExamples:
 
 
 def _damaged(what: str, path: Path) -> ValueError:
-    return ValueError(f"Token ids must be whole. Received: {what}, in {str(path)!r}. {_AGAIN}")
+    return ValueError(f"The token ids are damaged: {what}, in {str(path)!r}. {_AGAIN}")

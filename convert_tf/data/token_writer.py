@@ -198,8 +198,7 @@ def tokenize_records(
     """
     if max_tokens < 1:
         raise ValueError(
-            f"A text keeps at least one token. Received: max_tokens={max_tokens}. Pass 1 or more; "
-            "the paper has 60."
+            f"max_tokens must be at least 1. Received: {max_tokens}. The paper has 60."
         )
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()

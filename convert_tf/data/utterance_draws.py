@@ -44,8 +44,8 @@ class UtteranceDraws:
     ):
         if in_pairs and per_pair % 2:
             raise ValueError(
-                "Texts of one intent are drawn two by two. Received: utterances_per_pair "
-                f"{per_pair} and a contrastive loss among intents. Pass an even number."
+                f"utterances_per_pair is {per_pair}, and the contrast of intents draws texts in "
+                "twos. Pass an even number."
             )
         self.per_pair = per_pair
         self._utterances = utterances

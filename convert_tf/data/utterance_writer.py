@@ -58,8 +58,8 @@ def tokenize_utterances(
     """
     if not 0 <= dev_fraction < 1:
         raise ValueError(
-            f"dev_fraction is a share from 0 to below 1. Received: {dev_fraction}. Pass 0.1 for a "
-            "tenth, or 0 for none."
+            f"dev_fraction must be at least 0 and below 1. Received: {dev_fraction}. Pass 0.1 for "
+            "a tenth, or 0 for none."
         )
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()

@@ -61,8 +61,8 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     if not paths:
         raise ValueError(
-            "Utterances are files of JSON lines. Received: no file, for "
-            f"{', '.join(map(repr, patterns))}. Name some, patterns in quotes."
+            f"No file matches {', '.join(map(repr, patterns))}. Name files of JSON lines; put "
+            "patterns in quotes."
         )
     seen: set[bytes] = set()
     for path in paths:
@@ -86,8 +86,9 @@ def _parsed(line: str, where: str) -> Utterance:
         values = [None]
     if not all(isinstance(value, str) for value in values):
         raise ValueError(
-            'Utterances are objects with a "text", and a "source" and a "label" where there are '
-            f"such, all of them texts. Received: {line[:60]!r}, {where}. Mend or leave it out."
+            f"{line[:60]!r} is not an utterance, {where}. It must be a JSON object with a "
+            '"text", and a "source" and a "label" if there are any, each a text. Repair the '
+            "line, or remove it."
         )
     return Utterance(values[0].strip(), *values[1:])
 

@@ -130,10 +130,7 @@ def check_files(
                 if found
                 else f"is missing: its SHA-256 is in {CHECKSUMS_FILE}"
             )
-            raise error(
-                f"A file that is read must be as it was written. Received: {path!r}, which "
-                f"{reason}. Copy or make it again."
-            )
+            raise error(f"{path!r} {reason}. Copy it again, or make it anew.")
 
 
 def _checksum_or_none(path: str) -> str:
@@ -150,8 +147,8 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"Checksums are JSON, by the names of files. Received: {path!r} ({error}). Copy or "
-            "make the folder again."
+            f"{path!r} is damaged: it does not hold checksums in JSON ({error}). Copy the folder "
+            "again, or make it anew."
         ) from error
 
 

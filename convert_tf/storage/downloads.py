@@ -101,8 +101,8 @@ def _listed(base: str, name: str) -> str:
     sums = {match[2]: match[1] for line in text.splitlines() if (match := _SUMS_LINE.match(line))}
     if name not in sums:
         raise DownloadError(
-            f"A release lists its files in {SUMS_FILE}. Received: {url}, without "
-            f"{name}; it has {', '.join(sorted(sums)) or 'none'}. Name one of them."
+            f"The release has no {name}. {url} lists {', '.join(sorted(sums)) or 'no files'}. "
+            "Use one of these."
         )
     return sums[name]
 
@@ -118,9 +118,9 @@ def _download(url: str, path: Path, *, expected: str) -> None:
     received = file_checksum(path)
     if received != expected:
         raise DownloadError(
-            f"A download must be what {SUMS_FILE} says. Received: {url}, {path.stat().st_size:,} "
-            f"bytes with SHA-256 {received[:12]}… and not {expected[:12]}…. Try again; if it stays "
-            "so, the release is damaged."
+            f"The download of {url} is damaged: its {path.stat().st_size:,} bytes have the SHA-256 "
+            f"{received[:12]}…, and {SUMS_FILE} says {expected[:12]}…. Try again. If the error "
+            "stays, the release itself is damaged."
         )
 
 
@@ -140,7 +140,7 @@ def _read(reply: Any, url: str, size: int = _PIECE_BYTES) -> bytes:
 
 def _unreachable(url: str, error: Exception) -> DownloadError:
     reason = getattr(error, "reason", None) or error
-    return DownloadError(f"A release is read from its address. Received: {url} ({reason}).")
+    return DownloadError(f"Cannot read {url}: {reason}.")
 
 
 def _unpacked(archive: Path) -> Path:
@@ -151,6 +151,6 @@ def _unpacked(archive: Path) -> Path:
             tar.extractall(folder, filter="data")
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DownloadError(
-            f"An archive of a release holds files and folders. Received: {error}. Report it."
+            f"The archive of the release is damaged: {error}. Please report it."
         ) from error
     return folder

@@ -21,9 +21,8 @@ class FileWriteError(OSError):
 
     def __str__(self) -> str:
         return (
-            f"A file must be written whole. Received: {self.strerror}, at {self.filename!r}. "
-            "Nothing new was left under that name; free some space or choose another place, and "
-            "run the same command again."
+            f"Cannot write {self.filename!r}: {self.strerror}. Nothing new was left under that "
+            "name. Free some space or choose another place, and run the same command again."
         )
 
 
@@ -93,8 +92,8 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
         holder = holder_or_locked(lock)
         if holder is not None:
             raise ValueError(
-                f"One process writes an output at a time. Received: {path!r}, which another "
-                f"process is writing. Wait for it, or choose another --output.{holder}"
+                f"Another process is writing {path!r}. Wait for it, or choose another "
+                f"--output.{holder}"
             )
         try:
             remove_leftovers(folder, name)
@@ -173,8 +172,8 @@ def check_replaceable(
         )
     if not os.path.isfile(path) or not is_own(path):
         raise error(
-            "--overwrite replaces what the same command wrote. Received: "
-            f"{path!r}, which is something else. Choose another --output, or remove it."
+            f"This command did not write {path!r}, so --overwrite does not replace it. Choose "
+            "another --output, or remove it."
         )
 
 

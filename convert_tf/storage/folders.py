@@ -99,9 +99,8 @@ class OutputFolder:
             holder = holder_or_locked(lock)
             if holder is not None:
                 raise ValueError(
-                    "One process writes a folder at a time. Received: "
-                    f"{self.output!r}, which another process is writing. Wait for it, or choose "
-                    f"another --output.{holder}"
+                    f"Another process is writing {self.output!r}. Wait for it, or choose another "
+                    f"--output.{holder}"
                 )
             try:
                 self._undo_moves()
@@ -113,9 +112,8 @@ class OutputFolder:
                 yield Path(self._written)
                 if not is_still_at_its_place(lock):
                     raise ValueError(
-                        "One process writes a folder at a time. Received: "
-                        f"{self.output!r}, whose lock {lock.name!r} was removed meanwhile. Run the "
-                        "command again when no other writes there."
+                        f"The lock {lock.name!r} was removed while {self.output!r} was written. "
+                        "Run the command again when no other process writes there."
                     )
                 self._publish()
             except OSError as error:
@@ -134,14 +132,13 @@ class OutputFolder:
             return
         if not os.path.isdir(self.output):
             raise ValueError(
-                f"The output is a folder. Received: {self.output!r}, a file. Choose another "
-                "--output."
+                f"{self.output!r} is a file, and --output must be a folder. Choose another one."
             )
         old = [self.output] if self._data_files is None else self._data_files(self.output)
         if old and not self._overwrite:
             raise ValueError(
-                f"What an earlier run wrote is kept. Received: {self.output!r}, which exists. Pass "
-                "--overwrite, or choose another --output."
+                f"{self.output!r} already exists. Pass --overwrite to replace it, or choose "
+                "another --output."
             )
         if self._data_files is None:
             stranger = self._stranger()
@@ -150,8 +147,8 @@ class OutputFolder:
             stranger = min((name for name in others if name[0] != "."), default="")
         if stranger:
             raise ValueError(
-                f"The output is a folder of its own. Received: {self.output!r}, which holds "
-                f"something else, as {stranger}. Choose another --output, or empty it."
+                f"{self.output!r} holds files that this command did not write, such as "
+                f"{stranger}. Choose another --output, or empty the folder."
             )
 
     def _stranger(self) -> str:
@@ -199,9 +196,8 @@ class OutputFolder:
                     os.rename(target, source)
                 elif Path(target).is_relative_to(self._replaced):
                     raise ValueError(
-                        "What a killed run had put aside gets its name back. Received: "
-                        f"{target!r}, and {source!r}, which somebody made since. Remove or rename "
-                        "one of them."
+                        f"A killed run moved {source!r} to {target!r}, and the former name is now "
+                        "in use again. Remove or rename one of them."
                     )
             os.remove(self._journal)
 

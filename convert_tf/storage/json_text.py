@@ -92,8 +92,8 @@ def json_file(path: str | os.PathLike[str]) -> Any:
         return parsed_json(content.decode("utf-8"))
     except ValueError as error:
         raise ValueError(
-            f"A .json file must be whole. Received: {os.fspath(path)!r} ({error}). Copy it again, "
-            "or run again what wrote it, in a new folder."
+            f"{os.fspath(path)!r} is not valid JSON: {error}. Copy it again, or run the command "
+            "that wrote it again, with a new folder."
         ) from error
 
 

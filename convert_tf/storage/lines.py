@@ -63,7 +63,10 @@ class TextLines:
                 raise self._unusable(str(error)) from error
             yield text.removesuffix("\n").removesuffix("\r")
         if self._stats.is_cut_off:
-            raise self._unusable(f"there ends {self._stats.damage}")
+            raise ValueError(
+                f"Line {self.number:,} of {self.name} is the end of {self._stats.damage}. Copy the "
+                "file again."
+            )
 
     def _lines(self) -> Iterator[bytes]:
         def open_file(path: str) -> BinaryIO:
@@ -80,8 +83,8 @@ class TextLines:
 
     def _unusable(self, reason: str) -> ValueError:
         return ValueError(
-            "Texts are the lines of a UTF-8 file, compressed or not. "
-            f"Received: {self.name}, line {self.number:,} ({reason}). Repair or convert the file."
+            f"Cannot read line {self.number:,} of {self.name} as text: {reason}. Texts must be "
+            "lines of a UTF-8 file, which may be compressed. Repair or convert the file."
         )
 
 

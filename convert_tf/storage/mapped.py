@@ -43,7 +43,7 @@ class MappedFile:
             self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"A {what} must be whole. Received: {path} ({error}). {remedy}"
+                f"The {what} is incomplete: cannot read {path} ({error}). {remedy}"
             ) from error
         fits = len(array.shape) == len(shape) and all(
             size in (own, -1) for own, size in zip(array.shape, shape, strict=True)
@@ -51,8 +51,8 @@ class MappedFile:
         if array.dtype != dtype or not fits:
             expected = str(shape).replace("-1", "any")
             raise ValueError(
-                f"{path.name} must be {dtype} of shape {expected}. Received: {array.dtype} of "
-                f"shape {array.shape} in {path}. {remedy}"
+                f"{path} holds {array.dtype} of shape {array.shape} instead of {dtype} of shape "
+                f"{expected}. {remedy}"
             )
         self._size = self._bytes()
         # As a plain array, whose slices are not subclasses with a file to keep.
@@ -67,8 +67,8 @@ class MappedFile:
         size = self._bytes()
         if size < self._size:
             raise ValueError(
-                f"A {self._what} must be whole. Received: {size} of {self._size} bytes, in "
-                f"{str(self.path)!r}. {self._remedy}"
+                f"{str(self.path)!r} got shorter while it was read: {size} of {self._size} bytes "
+                f"are left. {self._remedy}"
             )
         return self.array
 
@@ -107,20 +107,19 @@ class FolderFormat:
             facts = parsed_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"A {self.what} must hold {path.name}. Received: {path} ({error}). {self.remedy}"
-                f"{put_aside(folder)}"
+                f"Cannot read {path} of the {self.what}: {error}. {self.remedy}{put_aside(folder)}"
             ) from error
         found = facts.get("version") if isinstance(facts, dict) else None
         if found != self.version:
             raise ValueError(
-                f"A {self.what} is read in version {self.version} of its format. Received: version "
-                f"{found!r} in {path}. {self.remedy}"
+                f"{path} has version {found!r} of its format, and this convert_tf reads version "
+                f"{self.version}. {self.remedy}"
             )
         wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]
         if wrong or facts["dtype"] not in self.dtypes:
             raise ValueError(
-                f"{path.name} must say what a {self.what} holds. Received: {path}, with "
-                f"{', '.join(wrong or ['dtype'])} missing or of another kind. {self.remedy}"
+                f"{path} lacks {', '.join(wrong or ['dtype'])} or has another type there. "
+                f"{self.remedy}"
             )
         return facts
 

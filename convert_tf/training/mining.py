@@ -74,14 +74,13 @@ def mine(
     """
     if min(negatives, block_size - 1) < 1 or skip_top < 0:
         raise ValueError(
-            "An example gets one negative or more, out of a block of two or more, behind no or "
-            f"some that are left out. Received: negatives {negatives}, block_size {block_size}, "
-            f"skip_top {skip_top}. Correct them."
+            "negatives must be at least 1, block_size at least 2 and skip_top at least 0. "
+            f"Received: {negatives}, {block_size} and {skip_top}."
         )
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"Negatives are mined from token ids. Received: {data!r}, which holds none. Write some "
-            "with `convert-tf tokenize` and pass them as --data."
+            f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "
+            "--data."
         )
     place = OutputFolder(output, data_files=negative_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
@@ -122,9 +121,9 @@ def mine(
                 array.append(np.where(mined < 0, -1, mined + start))
         if not uses.any():
             raise ValueError(
-                "Mining must find a wrong response for some context. Received: none in blocks of "
-                f"{number // blocks:,} examples with skip_top {skip_top} and margin {margin}. Use "
-                "larger blocks or more data, or lower --skip_top."
+                f"No context has a wrong response in blocks of {number // blocks:,} examples with "
+                f"skip_top {skip_top} and margin {margin}. Use larger blocks or more data, or "
+                "lower --skip_top."
             )
         facts = {
             "version": FORMAT_VERSION,
@@ -165,7 +164,7 @@ def _encode(
     contexts, responses = (encodings[name].astype(np.float32, copy=False) for name in names)
     if not np.isfinite(contexts).all() or not np.isfinite(responses).all():
         raise ValueError(
-            "Encodings must be numbers. Received: NaN or infinite ones. Use another checkpoint, or "
+            "The encodings contain NaN or infinite numbers. Use another checkpoint, or "
             "--precision=float32."
         )
     return contexts, responses

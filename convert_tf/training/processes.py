@@ -135,9 +135,8 @@ def refuse_failed(failed: np.ndarray) -> None:
     """Raises `ValueError` where a process failed; `failed` is `[processes]`, not 0 for those."""
     if failed.any():
         raise ValueError(
-            "All processes must go on. Received: process "
-            f"{', '.join(map(str, np.flatnonzero(failed)))} stopped; it says why. Start all of "
-            "them again with the same command once that is mended."
+            f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
+            "why. Repair that, then start all processes again with the same command."
         )
 
 
@@ -172,7 +171,7 @@ def join_processes(
         return
     if keras.backend.backend() != "jax":
         raise ValueError(
-            "Several processes train with Keras on JAX. Received: the backend "
+            "Several processes can train only with Keras on JAX, and the backend is "
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND=jax in the environment of each."
         )
     asks_cluster = given["coordinator"] == FROM_CLUSTER
@@ -192,9 +191,9 @@ def join_processes(
         )
     except (ValueError, RuntimeError) as error:
         raise ValueError(
-            "The processes of a run must find one another, each with a number of its own, and "
-            f"process 0 at the coordinator's address. Received: {given}: {error}. Start all of "
-            "them within five minutes; process 0 must be reachable at that port."
+            f"The processes of the run did not find one another. Received: {given}: {error}. Start "
+            "all of them within five minutes, each with a number of its own; process 0 must be "
+            "reachable at the coordinator's address."
         ) from error
 
 
@@ -229,9 +228,9 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 
     if jax.device_count() != processes.number * jax.local_device_count():
         raise ValueError(
-            "All processes must have equally many devices. Received: "
-            f"{jax.local_device_count()} here, {jax.device_count()} in {processes.number} "
-            "processes. Set CUDA_VISIBLE_DEVICES."
+            "All processes must have the same number of devices. Here are "
+            f"{jax.local_device_count()}, and {processes.number} processes have "
+            f"{jax.device_count()}. Set CUDA_VISIBLE_DEVICES."
         )
     return jax.device_count(), jax.local_device_count()
 
@@ -254,9 +253,9 @@ def spread_over_devices(
         return contextlib.nullcontext()
     if batch_size % devices:
         raise ValueError(
-            "A batch, or the micro-batch of a run that has them, must have equally many examples "
-            f"for each device. Received: {batch_size} for {devices} devices. Give --batch_size or "
-            f"--micro_batch a multiple of {devices}, or fewer devices (CUDA_VISIBLE_DEVICES)."
+            f"{batch_size} examples cannot be divided evenly among {devices} devices. Set "
+            f"--batch_size, or --micro_batch if you use it, to a multiple of {devices}, or use "
+            "fewer devices (CUDA_VISIBLE_DEVICES)."
         )
     print(f"training on {devices} devices in {processes.number} processes")
     return keras.distribution.DataParallel(auto_shard_dataset=False).scope()
@@ -290,7 +289,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
         if is_of_jax:
             received = str(error).strip().split("\n")[0]
             print(
-                f"A step needs all processes. Received: {received}. Where that is a connection, "
+                f"A step failed that needs all processes: {received}. If this is a connection, "
                 "another process of the run ended. Start all of them again with the same command.",
                 file=sys.stderr,
             )
@@ -308,9 +307,8 @@ def check_same(processes: Processes, facts: str) -> None:
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
         raise ValueError(
-            "All processes must be given the same flags, data, vocabulary and initial weights. "
-            f"Received: others in process {', '.join(map(str, other))} than in process 0. Give "
-            "them the same."
+            f"Process {', '.join(map(str, other))} has other flags, data, vocabulary or initial "
+            "weights than process 0. Give all processes the same."
         )
 
 
@@ -331,9 +329,9 @@ def check_shared(processes: Processes, folder: Path) -> None:
         marker.unlink(missing_ok=True)
     if len(blind):
         raise ValueError(
-            "--output must be one folder that all processes see: process 0 writes it, the others "
-            f"resume from it. Received: {str(folder)!r}, which is another one in process "
-            f"{', '.join(map(str, blind))}. Name a folder on a disk that the hosts share."
+            f"Process {', '.join(map(str, blind))} does not see the folder {str(folder)!r} of "
+            "process 0, which writes it for all to resume from. Set --output to a folder on a disk "
+            "that the hosts share."
         )
 
 

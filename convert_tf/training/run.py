@@ -98,8 +98,8 @@ def _resumed_checkpoint(run: Run) -> Path | None:
         return None
     if not file.is_file():
         raise checkpoint.CheckpointError(
-            f"A run must have its {run.run_file}. Received: {str(run.folder)!r}, which has "
-            "checkpoints but not that file. Choose another --output, or remove its checkpoints."
+            f"{str(run.folder)!r} has checkpoints but no {run.run_file}. Choose another --output, "
+            "or remove the checkpoints."
         )
     if changes := run.model_changes(newest):
         listed = "\n".join(f"  {name}: {old!r} → {new!r}" for name, (old, new) in changes.items())

@@ -65,8 +65,8 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
         damages.append(f"{folder} is damaged: {damage}")
     if damages:
         raise CheckpointError(
-            f"A run must have a checkpoint that is whole. Received: {'; '.join(damages)}. Remove "
-            f"{CHECKPOINTS_FOLDER}/ to begin the run anew, or choose another --output."
+            f"No checkpoint of the run can be read: {'; '.join(damages)}. Remove "
+            f"{CHECKPOINTS_FOLDER}/ to start the run again, or choose another --output."
         )
     return None
 
@@ -142,8 +142,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
         step = int(values.pop("step"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"A training state must be whole. Received: {path}: {error}. Remove its folder to "
-            "resume from the checkpoint before it."
+            f"The training state {path} is damaged: {error}. Remove its folder to resume from the "
+            "checkpoint before it."
         ) from error
     for kind, variables in _state(model).items():
         found = [values[name] for name in values if name.startswith(f"{kind}_")]
@@ -152,10 +152,9 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
                 variable.assign(values[f"{kind}_{i}"])
         elif kind != "dropout":
             raise CheckpointError(
-                "A run must resume with the optimizer it began with. Received: a state of "
-                f"{len(found)} arrays for an optimizer of {len(variables)}. Use the same "
-                "--optimizer, and --distillation and --history_only as before, or --init_from in a "
-                "new folder."
+                f"The run began with another optimizer: its state has {len(found)} arrays, and "
+                f"this one {len(variables)}. Use the same --optimizer, --distillation and "
+                "--history_only as before, or --init_from in a new folder."
             )
     return step
 

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import re
 import sys
 import tracemalloc
 
@@ -153,7 +154,7 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
     assert output.read_bytes() == before
     call_command("embed", *arguments, "--overwrite")
     output.write_text("mine")
-    with pytest.raises(SystemExit, match=r"--overwrite replaces what the same command wrote"):
+    with pytest.raises(SystemExit, match=r"This command did not write"):
         call_command("embed", *arguments, "--overwrite")
     assert output.read_text() == "mine"
 
@@ -161,9 +162,21 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        (b"ok\nok\n\xff\xfe\n", "t.txt", r"t\.txt, line 3 \('utf-8' codec can't decode byte 0xff"),
-        (gzip.compress(b"one\ntwo\n" * 9999)[:-30], "t.gz", "there ends a truncated gz archive"),
-        (b"x" * 19 + b"\n" + b"y" * 21 + b"\nz\n", "t.txt", r"line 2 \(longer than 20 bytes"),
+        (
+            b"ok\nok\n\xff\xfe\n",
+            "t.txt",
+            r"line 3 of .*t\.txt as text: 'utf-8' .* byte 0xff",
+        ),
+        (
+            gzip.compress(b"one\ntwo\n" * 9999)[:-30],
+            "t.gz",
+            r"t\.gz is the end of a truncated gz",
+        ),
+        (
+            b"x" * 19 + b"\n" + b"y" * 21 + b"\nz\n",
+            "t.txt",
+            "as text: longer than 20",
+        ),
     ],
 )
 def test_lines_that_are_no_text(embed, monkeypatch, tmp_path, content, name, message):
@@ -171,7 +184,7 @@ def test_lines_that_are_no_text(embed, monkeypatch, tmp_path, content, name, mes
     monkeypatch.setattr("convert_tf.storage.lines.MAX_LINE_BYTES", 20)
     with pytest.raises(SystemExit, match=message) as caught:
         embed(content, name=name)
-    assert caught.value.code.startswith("convert-tf embed: Texts are the lines of a UTF-8 file")
+    assert re.match(r"convert-tf embed: (Cannot read line|Line) \d", caught.value.code)
     assert np.load(tmp_path / "vectors.npy")[0, 0] == 6  # as it was
     assert {path.name for path in tmp_path.glob("*npy*")} == {"vectors.npy"}
 
@@ -183,7 +196,7 @@ def test_missing_places(embed, tmp_path):
     ):
         call_command("embed", *arguments)
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match=r"Received: .*, at .*file/v\.npy"):
+    with pytest.raises(SystemExit, match=r"Cannot write '.*file/v\.npy'"):
         embed(b"a\n", f"--output={tmp_path / 'file' / 'v.npy'}")
 
 

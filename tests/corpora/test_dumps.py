@@ -227,5 +227,5 @@ def test_name_that_looks_like_a_pattern(tmp_path):
 
 
 def test_pattern_without_files_is_an_error():
-    with pytest.raises(ValueError, match=r"Received: '/nowhere/RC_\*'"):
+    with pytest.raises(ValueError, match=r"matches '/nowhere/RC_\*'"):
         find_files(["/nowhere/RC_*"])

@@ -142,9 +142,9 @@ def test_prepares_other_flag_reads_them_too(write_dump, name):
 def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
     for content in (json_lines([value] * 2), json.dumps([value], indent=1).encode()):
         for read in (pairs.read, dialogues.read):
-            with pytest.raises(ValueError, match=r"a\.jsonl, line 1, holds no pair") as caught:
+            with pytest.raises(ValueError, match=r"a\.jsonl, line 1, has no keys") as caught:
                 _texts(write_dump("a.jsonl", content), read)
-            assert f"the keys {keys}." in str(caught.value)
+            assert f"Its keys are {keys}." in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_a_line_lacks_is_counted(write_dump, value, reasons):
     "content", [b'[\n{"question": "a"', b'[{"question": "a", \n 3', b'{"a": [\n{']
 )
 def test_json_that_is_damaged_as_a_whole(write_dump, content):
-    with pytest.raises(ValueError, match=r"a\.json must hold whole JSON.*Repair it"):
+    with pytest.raises(ValueError, match=r"Cannot read .*a\.json as JSON.*Repair it"):
         _texts(write_dump("a.json", content))
 
 

@@ -231,5 +231,5 @@ def test_token_ids_beside_the_records(write_dump, tmp_path, vocabulary):
     assert examples.num_examples == report["splits"]["train"]["examples"]
     prepare([dump], str(output), options=options, overwrite=True)
     assert not (output / "ids").exists()  # they would be those of other records
-    with pytest.raises(ValueError, match="without --vocab"):
+    with pytest.raises(ValueError, match="--tokenize needs --vocab"):
         prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)

@@ -93,5 +93,5 @@ def test_order_stays_what_it_is():
 
 
 def test_nothing_has_no_order():
-    with pytest.raises(ValueError, match=r"at least one example\. Received: 0"):
+    with pytest.raises(ValueError, match=r"at least 1\. Received: 0"):
         ExampleOrder(0, shuffle_buffer=10, seed=0)

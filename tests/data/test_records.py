@@ -153,7 +153,7 @@ def test_full_disk_leaves_no_file_of_a_single_writer(tmp_path, monkeypatch, disk
 @pytest.mark.parametrize("shard", [0, 3])
 def test_shards_come_in_order(tmp_path, shard):
     with (
-        pytest.raises(ValueError, match=f"Received: shard {shard} after shard 1"),
+        pytest.raises(ValueError, match=rf"Received: shard {shard} after shard 1"),
         ExampleWriter(str(tmp_path), "train", num_shards=3) as writer,
     ):
         writer.write(1, _example("a"))
@@ -183,7 +183,7 @@ def test_folder_without_the_split(tmp_path):
         list_shards(str(tmp_path), "test")
     assert str(tmp_path) in str(caught.value)
     assert "convert-tf prepare" in str(caught.value)
-    with pytest.raises(ValueError, match="Received: 'valid'"):
+    with pytest.raises(ValueError, match="There is no split 'valid'"):
         list_shards(str(tmp_path), "valid")
 
 

@@ -273,7 +273,7 @@ def test_shares_of_sources_leave_some_examples_out(corpus):
 def test_shares_of_what_is_not_there_are_refused(copy):
     examples = ArrayFolder(str(copy)).open("train", max_tokens=60)
     with pytest.raises(
-        ValueError, match=r"Received: 'none'\. The sources are '', 'chat', 'forum'; Write"
+        ValueError, match=r"lack the sources 'none'\. They have '', 'chat', 'forum'\. Write"
     ):
         examples.thinned({"none": 0.5}, 0, NUM_TRAIN)
     places = np.load(copy / "train-sources.npy")
@@ -281,10 +281,10 @@ def test_shares_of_what_is_not_there_are_refused(copy):
     with pytest.raises(ValueError, match=r"source 3 of 3, in .*train-sources"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
     np.save(copy / "train-sources.npy", places[:-1])
-    with pytest.raises(ValueError, match=r"train-sources\.npy must be int32 of shape"):
+    with pytest.raises(ValueError, match=r"train-sources\.npy holds .* instead of int32 of shape"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
     (copy / "train-sources.npy").unlink()
-    with pytest.raises(ValueError, match=r"must be whole.*train-sources.*Write it again"):
+    with pytest.raises(ValueError, match=r"train-sources.*Write it again"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
 
 
@@ -355,11 +355,11 @@ def _edit_facts(folder: Path, **changes) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "in version 1 of its format. Received: version 2"),
-        ({"padding_id": "9"}, "with padding_id missing or of another kind"),
-        ({"dtype": "float32"}, "with dtype missing or of another kind"),
+        ({"version": 2}, "has version 2 of its format, and this convert_tf reads version 1"),
+        ({"padding_id": "9"}, "lacks padding_id or has another type"),
+        ({"dtype": "float32"}, "lacks dtype or has another type"),
         ({"vocabulary_sha256": "0"}, "vocab.txt', which is another one"),
-        ({"vocabulary": "none.txt"}, "must hold its vocabulary"),
+        ({"vocabulary": "none.txt"}, "lacks its vocabulary"),
     ],
 )
 def test_facts_that_are_wrong_are_refused(copy, changes, message):
@@ -387,15 +387,15 @@ def test_files_that_do_not_fit_are_refused(copy):
 
     for size in (0, 50, len(content[0]) - 2):
         ids.write_bytes(content[0][:size])
-        refused(r"must be whole.*train-context-ids.*Write it again")
+        refused(r"incomplete.*train-context-ids.*Write it again")
     ids.unlink()
-    refused("must be whole.*train-context-ids")
+    refused("incomplete.*train-context-ids")
     np.save(ids, np.load(ids).astype(np.int32))
     refused(r"uint16 of shape \(any,\)\. Received: int32")
     np.save(ids, np.load(ids)[:-1])
-    refused("offsets of token ids must fit.*context")
+    refused("token ids are damaged.*context")
     np.save(offsets, np.load(offsets)[:-1])
-    refused("offsets of token ids must fit.*context")
+    refused("token ids are damaged.*context")
     ArrayFolder(str(copy)).open("train", max_tokens=60)
 
 
@@ -412,7 +412,7 @@ def test_value_out_of_range_is_refused_when_it_is_read(copy, array, value, messa
     values = np.load(path)
     values[len(values) // 2] = value
     np.save(path, values)
-    told = rf"must be whole\. Received: {message}.*train-context-{array}\.npy"
+    told = rf"are damaged: {message}.*train-context-{array}\.npy"
     with pytest.raises(ValueError, match=told):
         _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
 
@@ -422,7 +422,7 @@ def test_what_is_there_is_kept_unless_told_otherwise(corpus, copy, tmp_path):
         tokenize_records(corpus.records, str(output), vocabulary=corpus.vocabulary, **options)
 
     before = (copy / "arrays.json").read_bytes()
-    with pytest.raises(ValueError, match=r"is kept.*--overwrite"):
+    with pytest.raises(ValueError, match=r"already exists.*--overwrite"):
         again(copy)
     assert (copy / "arrays.json").read_bytes() == before
     again(copy, overwrite=True, max_tokens=5)
@@ -435,7 +435,7 @@ def test_what_is_there_is_kept_unless_told_otherwise(corpus, copy, tmp_path):
     own.mkdir()
     (own / "vocab.txt").write_text("mine")
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(ValueError, match=r"folder of its own.*something else"):
+        with pytest.raises(ValueError, match=r"did not write, such as vocab\.txt"):
             again(own, **options)
     assert (own / "vocab.txt").read_text() == "mine"
     assert os.listdir(own) == ["vocab.txt"]
@@ -448,7 +448,7 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
                              **options)  # fmt: skip
         assert not [name for name in os.listdir(tmp_path) if "ids" in name]
 
-    fails("keeps at least one token", max_tokens=0)
+    fails("max_tokens must be at least 1", max_tokens=0)
     fails("No such file", vocabulary=tmp_path / "none.txt")
     fails("at least one shard", data=tmp_path)
     damaged = tmp_path / "damaged"
@@ -456,15 +456,15 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
     shard = next(damaged.glob("train-00001-*"))
     content = bytearray(shard.read_bytes())
     shard.write_bytes(content[:-1])
-    fails("must be whole.*ends within a record", data=damaged)
+    fails("end within a record", data=damaged)
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    fails("train records must be whole.*corrupted", data=damaged)
+    fails("the train records.*corrupted", data=damaged)
 
 
 def test_full_disk_leaves_nothing(corpus, tmp_path):
     """A real limit on the size of files."""
-    with room_for(1500), pytest.raises(FileWriteError, match=r"must be written whole.*too large"):
+    with room_for(1500), pytest.raises(FileWriteError, match=r"Cannot write .*too large"):
         tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
     assert os.listdir(tmp_path) == []
 
@@ -505,9 +505,9 @@ def test_damaged_record_is_found_where_it_is_read(corpus, tmp_path):
     folder = RecordFolder(
         str(tmp_path / "records"), vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
     )
-    with pytest.raises(ValueError, match=r"train records must be whole.*corrupted record.*prepare"):
+    with pytest.raises(ValueError, match=r"the train records.*corrupted record.*prepare"):
         _batches(folder, NUM_TRAIN)
-    with pytest.raises(ValueError, match=r"train records must be whole.*corrupted record"):
+    with pytest.raises(ValueError, match=r"the train records.*corrupted record"):
         read_pairs(str(tmp_path / "records"), "train")
 
 
@@ -519,7 +519,7 @@ def test_record_of_another_schema_is_named(corpus, tmp_path):
     folder = RecordFolder(
         str(tmp_path / "records"), vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
     )
-    with pytest.raises(ValueError, match=r"train records must be whole.*Could not parse example"):
+    with pytest.raises(ValueError, match=r"the train records.*Could not parse example"):
         _batches(folder, 1)
 
 

@@ -296,7 +296,7 @@ def test_an_existing_folder_is_kept_unless_told(checkpoint, tmp_path, monkeypatc
     (output / "variables").mkdir(parents=True)
     (output / "saved_model.pb").write_text("old")
     (output / "variables" / "variables.index").write_text("old")
-    with pytest.raises(ExportError, match="which exists"):
+    with pytest.raises(ExportError, match="already exists"):
         export_module(checkpoint, output)
     assert (output / "saved_model.pb").read_text() == "old"
     export_module(checkpoint, output, overwrite=True)
@@ -310,7 +310,7 @@ def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypa
     monkeypatch.setattr(writing, "save_portable", save_little)
     run = shutil.copytree(checkpoint, tmp_path / "run")
     files = sorted(run.rglob("*"))
-    with pytest.raises(ExportError, match=r"holds something else, as config.json"):
+    with pytest.raises(ExportError, match=r"did not write, such as config.json"):
         export_module(run, run, overwrite=True)
     assert sorted(run.rglob("*")) == files
 

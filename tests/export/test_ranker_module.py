@@ -350,7 +350,7 @@ def test_files_and_card(folders, checkpoints):
         ):
             assert fact in card, (name, fact)
         assert "someone" not in card
-    with pytest.raises(ExportError, match="which exists"):
+    with pytest.raises(ExportError, match="already exists"):
         export_module(checkpoints["poly"], folders["poly"])
     with pytest.raises(CheckpointError, match="Pass the run of a dual encoder"):
         export_module(folders["poly"], folders["poly"].parent / "other")

@@ -148,7 +148,7 @@ def test_files_and_saved_models_are_made_of_an_encoder_that_has_a_path(folders, 
 
 def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
     classifier = IntentClassifier.load(folders / "model")
-    with pytest.raises(ValueError, match=r"is kept.*--overwrite"):
+    with pytest.raises(ValueError, match=r"already exists.*--overwrite"):
         classifier.save(folders / "model")
     shutil.copytree(folders / "model", tmp_path / "model")
     classifier.set_params(rejected_share=0.2).save(tmp_path / "model", overwrite=True)
@@ -312,10 +312,10 @@ def test_overwriting_deletes_no_file_of_others(folders, tmp_path):
     classifier = IntentClassifier.load(folders / "model")
     shutil.copytree(folders / "model", tmp_path / "model")
     (tmp_path / "model" / "labels.csv").write_text("mine")
-    with pytest.raises(ValueError, match=r"something else, as labels\.csv"):
+    with pytest.raises(ValueError, match=r"did not write, such as labels\.csv"):
         classifier.save(tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "labels.csv").read_text() == "mine"
-    with pytest.raises(ValueError, match=r"something else, as config\.json"):
+    with pytest.raises(ValueError, match=r"did not write, such as config\.json"):
         classifier.save(folders / "checkpoint_a", overwrite=True)
 
 
@@ -352,7 +352,7 @@ def test_a_killed_serving_module_leaves_nothing_under_its_name(folders, tmp_path
         call_command(*command)
     call_command(*command, "--overwrite")
     (tmp_path / "serving" / "notes").write_text("mine")
-    with pytest.raises(SystemExit, match="something else, as notes"):
+    with pytest.raises(SystemExit, match="did not write, such as notes"):
         call_command(*command, "--overwrite")
 
 
@@ -485,7 +485,7 @@ def test_only_modules_are_served(tmp_path):
     classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, LABELS)
     with pytest.raises(ValueError, match="folder of a module"):
         export_serving(classifier, tmp_path / "serving")
-    with pytest.raises(ValueError, match="is kept"):
+    with pytest.raises(ValueError, match="already exists"):
         export_serving(classifier, tmp_path)
 
 

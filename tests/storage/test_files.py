@@ -83,7 +83,7 @@ def test_two_processes_write_under_different_temporary_names(tmp_path, monkeypat
 def test_the_second_of_two_writers_is_refused(tmp_path):
     output = tmp_path / "new" / "file"
     with only_writer(output):
-        refused = pytest.raises(ValueError, match=r"One process writes an output.*file', which")
+        refused = pytest.raises(ValueError, match=r"Another process is writing .*file'")
         with refused, only_writer(output):
             pytest.fail("two hold one output")
         with only_writer(tmp_path / "new" / "other"):

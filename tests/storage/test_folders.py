@@ -171,7 +171,7 @@ def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_who
     output.mkdir(exist_ok=True)
     (output / "a.txt").write_text("mine")
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"put aside gets its name back.*Remove or rename"):
+        with pytest.raises(ValueError, match=r"A killed run moved .*Remove or rename"):
             _write(output, {"e.txt": "new"}, **options)
     assert (output / "a.txt").read_text() == "mine"
     (output / "a.txt").unlink()
@@ -198,7 +198,7 @@ def test_patterns_stay_in_their_folder(tmp_path, stranger):
 def test_a_folder_is_replaced_whole(tmp_path):
     options = {"data_files": None, "replaceable": ("a.txt", "b.txt")}
     _write(tmp_path / "out", {"a.txt": "old", "b.txt": "old"}, **options)
-    with pytest.raises(ValueError, match="which exists"):
+    with pytest.raises(ValueError, match="already exists"):
         _write(tmp_path / "out", {"a.txt": "new"}, **options)
     _write(tmp_path / "out", {"a.txt": "new"}, **options, overwrite=True)
     assert _contents(tmp_path / "out") == {"a.txt": "new"}

@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, ca
     assert weights(folder) == weights(finished)
     for kept in (newest, before):
         (kept / STATE_FILE).unlink()
-    with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to begin"):
+    with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to start"):
         carried_out(folder)
 
 
@@ -297,7 +297,7 @@ def test_a_truncated_state_is_refused(finished, tmp_path):
     newest = shutil.copytree(saved_checkpoints(finished)[0], tmp_path / "step-00000008")
     content = (newest / STATE_FILE).read_bytes()
     (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(checkpoint.CheckpointError, match=r"must be whole.*Remove its folder"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove its folder"):
         state.load_training_state(newest, make_run(tmp_path / "run").model)
 
 

@@ -191,7 +191,7 @@ def test_frozen_parts_stay(small_config, how, blocks, trained):
 
 def test_more_trainable_blocks_than_there_are_is_an_error(small_config):
     ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
-    with pytest.raises(ValueError, match="trainable_blocks must not be more"):
+    with pytest.raises(ValueError, match="trainable_blocks must be at most"):
         freeze(ranker, "all_but_top_k", trainable_blocks=3)
 
 

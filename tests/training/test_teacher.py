@@ -87,12 +87,12 @@ def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, bfloat16_s
 
 
 def test_folders_that_are_no_teachers_are_named(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"without modules\.json"):
+    with pytest.raises(ValueError, match=r"it has no modules\.json"):
         Teacher(str(tmp_path))
     (tmp_path / "modules.json").write_text("[]")
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls": True}))
-    with pytest.raises(ValueError, match="must take the mean"):
+    with pytest.raises(ValueError, match="only the mean of the outputs"):
         Teacher(str(tmp_path))
 
 

@@ -204,9 +204,7 @@ def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypat
 def test_history_alone_is_trained_only_where_there_are_networks_of_it(
     folder, tmp_path, monkeypatch
 ):
-    with pytest.raises(
-        ValueError, match=r"Received: no init_from. Set --init_from to a model with"
-    ):
+    with pytest.raises(ValueError, match=r"there is no init_from\. Set --init_from to one with"):
         _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
     with pytest.raises(ValueError, match=r"history_only cannot be combined.*\(0.0, 1.0, 0.0\)"):
         EncoderTraining(history_only=True, distillation=1.0)

@@ -205,11 +205,11 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
         raise ValueError(
-            "All examples that are trained on must have the teacher's vectors. Received: "
-            f"{len(missing):,} of {len(numbers):,} without, the first of them number "
-            f"{missing[0] + 1:,}, in {name!r}, which has {len(teacher.numbers):,}. Set "
-            "--train_examples to at most the --max_examples of `convert-tf teach`, the same "
-            "--source_shares and no --first_train_example, or write vectors of more of them."
+            f"{len(missing):,} of the {len(numbers):,} examples to train on have no teacher "
+            f"vectors in {name!r}, which has {len(teacher.numbers):,}. The first of them is number "
+            f"{missing[0] + 1:,}. Set --train_examples to at most the --max_examples of "
+            "`convert-tf teach`, the same --source_shares and no --first_train_example, or write "
+            "vectors of more examples."
         )
 
 
@@ -231,11 +231,11 @@ def _open_utterances(
         or (config.intent_contrast and not config.utterances)
     ):
         raise ValueError(
-            "These options of single texts do not fit together. "
-            f"Received: utterances {config.utterances!r}, utterance_teacher "
-            f"{config.utterance_teacher!r}, distillation {config.distillation:g}, intent_contrast "
-            f"{config.intent_contrast:g}. Give --utterances with --utterance_teacher and "
-            "--distillation, or with --intent_contrast alone, or omit all of them."
+            f"These options of single texts do not fit together: utterances {config.utterances!r}, "
+            f"utterance_teacher {config.utterance_teacher!r}, distillation "
+            f"{config.distillation:g}, intent_contrast {config.intent_contrast:g}. Give "
+            "--utterances with --utterance_teacher and --distillation, or with --intent_contrast "
+            "alone, or omit all of them."
         )
     if not config.utterances:
         return None

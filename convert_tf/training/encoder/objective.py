@@ -199,8 +199,8 @@ class ResponseRanking(Objective):
         ]
         if not losses:
             raise ValueError(
-                "What is distilled needs a teacher's vectors in its batches. Received: "
-                f"{', '.join(sorted(inputs))}. Pass the teacher to what makes the batches."
+                f"The batches have no teacher's vectors, only {', '.join(sorted(inputs))}. Pass "
+                "the teacher to the function that makes the batches."
             )
         of_example = (ops.shape(y_pred["reduced_context"])[0], -1)
         return self.distillation * sum(

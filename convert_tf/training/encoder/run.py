@@ -122,16 +122,16 @@ class RunData:
     ):
         if config.start_from_teacher and init_from is not None:
             raise ValueError(
-                "The subword table cannot start from both a checkpoint and the teacher. Received: "
-                f"init_from {init_from!r} and start_from_teacher. Omit one of them."
+                f"The subword table can start from init_from {init_from!r} or from the teacher "
+                "(start_from_teacher), not from both. Omit one of them."
             )
         self.source, self.model = open_data(config.data, vocabulary, model, init_from)
         if config.history_only and newest_checkpoint(folder) is None:
             _check_start_of_history(init_from, self.model)
         if config.row_tokens < self.model.max_tokens:
             raise ValueError(
-                "A packed row must hold the longest text. Received: row_tokens "
-                f"{config.row_tokens}, max_tokens {self.model.max_tokens}. Raise --row_tokens."
+                f"row_tokens is {config.row_tokens}, but a text may have {self.model.max_tokens} "
+                "tokens (max_tokens). Raise --row_tokens."
             )
         self.init_from = init_from
         self.examples = open_splits(self.source, self.model, config)
@@ -386,7 +386,7 @@ def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
         found += f" with {own} blocks for {blocks}"
     raise ValueError(
         "history_only trains only the networks of the earlier turns, so the other weights must "
-        f"come from a trained model. Received: {found}. Set --init_from to a model with {blocks} "
+        f"come from a trained model, and there is {found}. Set --init_from to one with {blocks} "
         "blocks, or omit --history_only."
     )
 

@@ -74,15 +74,14 @@ def open_data(
         vocabulary = str(own)
     if model is None or (vocabulary is None and kind_of(data) is not Kind.TOKEN_IDS):
         raise ValueError(
-            "Training needs a model and a vocabulary. "
-            f"Received: model {model!r}, vocabulary {vocabulary!r}. "
-            "Give --model and --vocab, or --init_from."
+            f"Training needs a model and a vocabulary. Received: model {model!r}, vocabulary "
+            f"{vocabulary!r}. Give --model and --vocab, or --init_from."
         )
     folder = open_folder(data, vocabulary, model.num_oov_buckets)
     if kind_of(data) is Kind.TOKEN_IDS and model.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
-            "A model must have the hash buckets of the token ids. Received: num_oov_buckets "
-            f"{model.num_oov_buckets} for {data!r}, which has {folder.num_oov_buckets}. Pass "
+            f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), and the token "
+            f"ids in {data!r} have {folder.num_oov_buckets}. Pass "
             f"--num_oov_buckets={folder.num_oov_buckets}."
         )
     fitted = {"vocab_size": folder.vocab_size, "tokenizer": folder.tokenizer_name}
@@ -106,15 +105,13 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
             )
         return folder
     if vocabulary is None:
-        raise ValueError(
-            "Training on records needs a vocabulary. Received: none. Give --vocab, or --init_from."
-        )
+        raise ValueError("Training on records needs a vocabulary. Give --vocab, or --init_from.")
     try:
         from convert_tf.data.record_examples import RecordFolder
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"Records are read with TensorFlow and TensorFlow Text. Received: {data!r} ({error}). "
-            "Install them, or train on token ids that convert-tf tokenize wrote."
+            f"Cannot read the records in {data!r} without TensorFlow and TensorFlow Text "
+            f"({error}). Install them, or train on token ids that convert-tf tokenize wrote."
         ) from error
     return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
 
@@ -159,8 +156,8 @@ def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> 
             )
         if available < number:
             raise ValueError(
-                f"The {split} split needs at least {number} examples. Received: {available} in "
-                f"{config.data!r}. {remedy}"
+                f"The {split} split needs at least {number} examples, and {config.data!r} has "
+                f"{available}. {remedy}"
             )
     return opened
 
@@ -180,7 +177,7 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
-        f"{rule} token ids. Received: {flag} and records in {data!r}. Write token ids with "
+        f"{rule} token ids, and {data!r} holds records. Received: {flag}. Write token ids with "
         "`convert-tf tokenize`, and what goes with them from those, and pass them as --data."
     )
 
@@ -201,8 +198,8 @@ def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
     some = examples.thinned(shares_of_sources(config.source_shares), first, stop)
     if some.num_examples < config.batch_size:
         raise ValueError(
-            f"Training needs at least {config.batch_size} examples. Received: {some.num_examples} "
-            f"with source_shares {', '.join(config.source_shares)}. Raise the shares."
+            f"Training needs at least {config.batch_size} examples, and source_shares "
+            f"{', '.join(config.source_shares)} leave {some.num_examples}. Raise the shares."
         )
     return some
 

@@ -87,8 +87,8 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
             continue
         if trainable_blocks > len(trunk.blocks):
             raise ValueError(
-                "trainable_blocks must not be more than the trunk has. "
-                f"Received: {trainable_blocks} of {len(trunk.blocks)} blocks. Lower it."
+                f"trainable_blocks must be at most {len(trunk.blocks)}, the blocks of the trunk. "
+                f"Received: {trainable_blocks}."
             )
         for block in trunk.blocks[: len(trunk.blocks) - trainable_blocks]:
             block.trainable = False

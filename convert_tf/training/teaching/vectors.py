@@ -137,8 +137,8 @@ def _write(
         isinstance(own, JoinedTeachers) and len(own.teachers) > 1 for own in of_side.values()
     ):
         raise ValueError(
-            "joined_sources needs several teachers. Received: one teacher, and joined_sources "
-            f"{', '.join(joined_sources)}. Name more teachers, or omit joined_sources."
+            f"joined_sources {', '.join(joined_sources)} needs several teachers, and there is one. "
+            "Name more teachers, or omit joined_sources."
         )
     texts = StoredTexts(folder)
     opened = {
@@ -205,8 +205,7 @@ def _open(
     numbers = own.thinned(source_shares, 0, wanted).numbers if source_shares else np.arange(wanted)
     if not len(numbers):
         raise ValueError(
-            f"Some examples get vectors. Received: none of {split} with source_shares "
-            f"{dict(source_shares)}. Raise the shares."
+            f"source_shares {dict(source_shares)} leave no example of {split}. Raise the shares."
         )
     is_alone = np.zeros(len(numbers), bool)
     if joined_sources:
