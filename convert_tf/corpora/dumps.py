@@ -148,8 +148,8 @@ def find_files(patterns: Sequence[str]) -> list[str]:
             matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches:
             raise ValueError(
-                f"No file in {os.getcwd()!r} matches {pattern!r}. Check the folder, and put "
-                "patterns in quotes."
+                f"No file matches {pattern!r}. Check the folder (relative to {os.getcwd()!r}), and "
+                "put patterns in quotes."
             )
         found.update(matches)
     return sorted(found)

@@ -285,7 +285,7 @@ def read_pairs(
 def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:
     """What to raise when TensorFlow cannot read or parse the records of a split."""
     # What the op says stands between where in the program and where in the graph that was.
-    reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
+    reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1].split(" [Op:")[0]
     return ValueError(
         f"Cannot read the {split} records in {str(data)!r}: {reason}. Run convert-tf prepare again."
     )

@@ -317,7 +317,7 @@ class ArrayExamples:
         if unknown:
             raise ValueError(
                 f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
-                f"{', '.join(map(repr, sorted(self._source_names))) or 'none stored'}. {_AGAIN}"
+                f"{', '.join(map(repr, sorted(self._source_names))) or f'none stored. {_AGAIN}'}"
             )
 
     def sources(self) -> np.ndarray:

@@ -107,7 +107,7 @@ def test_another_configuration_is_found(run):
     config = json.loads((run / "config.json").read_text())
     config["use_side_skip"] = not config["use_side_skip"]
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(checkpoint.CheckpointError, match=r"config\.json', which was dama"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"config\.json' was dama"):
         checkpoint.load_checkpoint(run)
 
 

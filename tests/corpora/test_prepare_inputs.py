@@ -115,7 +115,7 @@ def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
     output = tmp_path / "data"
     prepare([first, second], str(output), options=PrepareOptions(max_bad_lines=3))
     options = PrepareOptions(max_bad_lines=2)
-    with pytest.raises(ValueError, match="At most 2 lines may be unusable") as caught:
+    with pytest.raises(ValueError, match="More than 2 lines cannot be used") as caught:
         prepare([first, second], str(tmp_path / "other"), options=options)
     lines = good.count(b"\n")
     assert f"{first}:1 (not_json)" in str(caught.value)

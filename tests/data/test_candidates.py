@@ -56,14 +56,14 @@ def line(**changes):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("{", "Received: .*:3 .Expecting"),
-        ("[1]", "Received: .*:3 .not an object"),
-        (line(context=None, label=None), "without context, label, at .*:3"),
-        (line(context=[1]), "neither a text nor a list of texts, at .*:3"),
-        (line(candidates=[]), "no list of at least one text, at .*:3"),
-        (line(candidates="b"), "no list of at least one text, at .*:3"),
-        (line(candidates=["b", None]), "no list of at least one text, at .*:3"),
-        (line(label=2), "label 2 for 2 candidates, at .*:3"),
+        ("{", "Cannot read .*:3 as a JSON object: Expecting"),
+        ("[1]", "Cannot read .*:3 as a JSON object: not an object"),
+        (line(context=None, label=None), ":3 is not an example .without context, label"),
+        (line(context=[1]), ":3 is not an example .*neither a text nor a list of texts"),
+        (line(candidates=[]), ":3 is not an example .*no list of at least one text"),
+        (line(candidates="b"), ":3 is not an example .*no list of at least one text"),
+        (line(candidates=["b", None]), ":3 is not an example .*no list of at least one text"),
+        (line(label=2), ":3 is not an example .label 2 for 2 candidates"),
         (line(label=-1), "label -1 for 2"),
         (line(label=True), "label True for 2"),
         (line(label="0"), "label '0' for 2"),
@@ -88,7 +88,7 @@ def test_damaged_and_empty_files(tmp_path):
     with pytest.raises(ValueError, match="a truncated gz archive"):
         list(read_candidates(path))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="without any"):
+    with pytest.raises(ValueError, match="holds no examples"):
         list(read_candidates(path))
     with pytest.raises(FileNotFoundError):
         list(read_candidates(tmp_path / "nowhere"))

@@ -173,7 +173,7 @@ def test_responses_are_those_of_the_token_ids(tmp_path, mined):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"examples": 49}, "of 49 examples"),
+        ({"examples": 49}, "49 examples of train"),
         ({"split": "dev"}, "examples of dev"),
         ({"texts_sha256": "0"}, "with other texts"),
         ({"version": 2}, "version 2"),

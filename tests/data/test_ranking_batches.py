@@ -185,7 +185,7 @@ def test_length_batches():
 
 def test_data_without_wrong_candidates_is_said():
     for source in ("given", "sampled"):
-        with pytest.raises(ValueError, match="Each context needs a wrong candidate"):
+        with pytest.raises(ValueError, match="Context 0 has no wrong candidate"):
             NegativeSampler(pairs(1), source=source, count=3)
     with pytest.raises(ValueError, match="at least one example"):
         make([])

@@ -145,8 +145,8 @@ def test_precision_of_a_checkpoint(paths, reports):
     [
         ({"data": None}, "Received: neither"),
         ({"candidates": "c"}, "Received: both"),
-        ({"split": "nowhere"}, "Received: 'nowhere'"),
-        ({"split": "dev"}, "holds no dev-"),
+        ({"split": "nowhere"}, "no split 'nowhere'"),
+        ({"split": "dev"}, "no records of the split dev"),
         ({"max_examples": 99}, "at least 100 examples. Received: 99 of the split 'test'"),
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
@@ -233,7 +233,7 @@ def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
     arguments = (f"--encoder={paths['module']}", f"--data={paths['data']}")
     output = tmp_path / "nowhere" / "report.json"
     message = error_line("evaluate", *arguments, f"--output={output}")
-    assert f"No such file or directory, at {str(output)!r}" in message
+    assert f"Cannot write {str(output)!r}: No such file or directory" in message
 
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "data/test")
@@ -446,7 +446,7 @@ def test_errors_of_given_candidates(given, tmp_path, monkeypatch):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)
-    assert f"without candidates, label, at {bad}:2." in message
+    assert f"{bad}:2 is not an example (without candidates, label)" in message
 
 
 def test_scores_by_source(paths, tmp_path, monkeypatch, capsys):

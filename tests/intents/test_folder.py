@@ -304,7 +304,7 @@ def test_folders_of_before_words_counted_are_read(tmp_path):
 def test_a_threshold_of_another_value_is_found(saved, tmp_path):
     folder = Path(shutil.copytree(saved, tmp_path / "model"))
     changed_description(threshold=lambda x: 0.9)(folder)
-    with pytest.raises(ValueError, match=r"intent\.json', which was damaged or changed"):
+    with pytest.raises(ValueError, match=r"intent\.json' was damaged or changed"):
         IntentClassifier.load(folder, encoder=WordEncoder())
 
 

@@ -80,7 +80,7 @@ def test_the_commands_write_and_read_it(made, tmp_path, capsys):
     assert "MB" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="already exists"):
         call_command("intent", *arguments)
-    with only_writer(output), pytest.raises(SystemExit, match="One process writes"):
+    with only_writer(output), pytest.raises(SystemExit, match="Another process is"):
         call_command("intent", *arguments, "--overwrite")
     call_command("intent", *arguments, "--overwrite")
     (tmp_path / "texts.txt").write_text("where is my order\n")

@@ -309,7 +309,7 @@ def test_a_cache_is_replaced_only_when_told(tmp_path):
     assert sorted(os.listdir(folder)) == expected
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="which holds something else"):
+    with pytest.raises(ValueError, match="did not write"):
         make_cache(tmp_path / "mine", overwrite=True)
 
 
@@ -357,7 +357,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
 def test_a_changed_fact_is_found(tmp_path):
     make_cache(tmp_path / "cache")
     edit(tmp_path / "cache", max_norm=1.0)
-    with pytest.raises(ValueError, match=r"candidates\.json', which was damaged or changed"):
+    with pytest.raises(ValueError, match=r"candidates\.json' was damaged or changed"):
         CandidateCache(tmp_path / "cache")
 
 
@@ -436,7 +436,7 @@ def test_a_killed_build_leaves_nothing_that_loads(tmp_path, is_there_before):
     if is_there_before:
         assert list(CandidateCache(folder).texts()) == ["before"]
     else:
-        with pytest.raises(ValueError, match="must hold candidates"):
+        with pytest.raises(ValueError, match=r"Cannot read .*candidates"):
             CandidateCache(folder)
     make_cache(folder, ["after"], overwrite=True)
     assert list(CandidateCache(folder).texts()) == ["after"]

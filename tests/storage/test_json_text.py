@@ -25,7 +25,7 @@ def test_nesting_is_a_value_error():
 @pytest.mark.parametrize("content", [DEEP.encode(), b"[1", b"\xff"])
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "options.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"options\.json' \("):
+    with pytest.raises(ValueError, match=r"options\.json' is not valid JSON: "):
         json_file(tmp_path / "options.json")
 
 

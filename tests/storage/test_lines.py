@@ -23,7 +23,7 @@ def test_filled_lines_of_a_file(tmp_path):
     (tmp_path / "latin").write_bytes(b"fine\ncaf\xe9\n")
     with pytest.raises(ValueError, match=r"cut\.gz.*truncated"):
         list(filled_lines(tmp_path / "cut.gz"))
-    with pytest.raises(ValueError, match=r"latin, line 2 .*utf-8"):
+    with pytest.raises(ValueError, match=r"line 2 of .*latin as text: 'utf-8'"):
         list(filled_lines(tmp_path / "latin"))
 
 

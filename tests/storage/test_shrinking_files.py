@@ -61,7 +61,9 @@ def test_readers_of_corpora_count_it(tmp_path, name):
 def test_readers_of_texts_stop(tmp_path, name, read, packed):
     line = LINES[name]
     path = written(tmp_path / "a.jsonl", line, packed)
-    with pytest.raises(ValueError, match=r"a\.jsonl, line .*(got shorter while|truncated gz)"):
+    with pytest.raises(
+        ValueError, match=r"Line .*a\.jsonl is the end of .*(got shorter while|truncated gz)"
+    ):
         shortened(path, read(path))
 
 

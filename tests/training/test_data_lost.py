@@ -73,7 +73,7 @@ def _drop_the_last_records(path: Path) -> None:
     [
         (Path.unlink, "No such file"),
         (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
-        (lambda path: _cut(path, 0.0), "Received: "),
+        (lambda path: _cut(path, 0.0), "Dataset was empty"),
         (_flip_a_bit, "corrupted record"),
         (_drop_the_last_records, "while it was read. Put the file back"),
     ],
@@ -98,7 +98,7 @@ def test_an_array_that_is_cut_is_named(copy, name):
     examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
     before = examples.token_ids(np.arange(80)).flat
     _cut(copy.arrays / name, 0.5)
-    with pytest.raises(ValueError, match=rf"of \d+ bytes, in .*{name}.*convert-tf tokenize"):
+    with pytest.raises(ValueError, match=rf"{name}.* of \d+ bytes are left.*convert-tf tokenize"):
         examples.token_ids(np.arange(80))
     assert len(before)
 
@@ -159,7 +159,9 @@ def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, m
                 "replace",
                 lambda a, b, name=name: full() if name in os.fspath(b) else replace(a, b),
             )
-            with pytest.raises(FileWriteError, match=rf"No space left on device, at .*{name}"):
+            with pytest.raises(
+                FileWriteError, match=rf"Cannot write .*{name}.*: No space left on device"
+            ):
                 train(MODEL, dataclasses.replace(CONFIG, **data), output=str(run))
         left = [path.name for path in run.iterdir()]
         assert not [each for each in left if each.startswith(".new-") or each == name]
@@ -173,7 +175,7 @@ def test_an_event_is_written_whole_or_not_at_all(tmp_path):
     before = path.read_bytes()
     with (
         room_for(len(before) + 10),
-        pytest.raises(FileWriteError, match=r"File too large, at .*tfevents"),
+        pytest.raises(FileWriteError, match=r"Cannot write .*tfevents.*: File too large"),
     ):
         events.scalars(2, {"loss": 2.0})
     assert path.read_bytes() == before

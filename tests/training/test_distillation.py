@@ -229,7 +229,9 @@ def test_a_ranking_teacher_without_weight_and_a_weight_without_teacher_are_refus
 def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     folder = str(tmp_path / "sides")
     write_vectors(corpus, folder, SIDES)
-    with pytest.raises(ValueError, match=r"another as a response\. Pass it as --ranking_teacher"):
+    with pytest.raises(
+        ValueError, match=r"another as a response, .* Pass the folder as --ranking_teacher"
+    ):
         run(corpus, tmp_path / "run", folder, distillation=1.0)
     output = run(
         corpus, tmp_path / "run", "", ranking_teacher=folder, ranking_distillation=1.0, steps=2
@@ -246,7 +248,8 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
     columns = opened(corpus, output).columns(np.array([99, 100]))
     assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
     with pytest.raises(
-        ValueError, match=r"110 of 210 without, .* number 101, .* has 100\. Set --train_examples"
+        ValueError,
+        match=r"110 of the 210 examples .* has 100\. .* number 101\. Set --train_examples",
     ):
         run(corpus, tmp_path / "run", output, distillation=1.0)
     run(corpus, tmp_path / "run", output, start_from_teacher=True)
@@ -264,7 +267,9 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
     )  # fmt: skip
     train(MODEL, config, output=str(tmp_path / "run"))
     for other in ({"source_shares": ()}, {"first_train_example": 1}, {"train_examples": 0}):
-        with pytest.raises(ValueError, match=r"without, the first .* the same --source_shares"):
+        with pytest.raises(
+            ValueError, match=r"have no teacher vectors .* the same --source_shares"
+        ):
             train(MODEL, changed(config, **other), output=str(tmp_path / "other"))
 
 
@@ -451,7 +456,7 @@ def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
             output=str(tmp_path / "run"),
             vocabulary=corpus.vocabulary,
         )
-    with pytest.raises(ValueError, match="those of the token ids"):
+    with pytest.raises(ValueError, match="belong to other texts"):
         opened(corpus, teacher, split="dev")
 
 
@@ -462,7 +467,7 @@ def test_vectors_that_are_cut_while_they_are_read_are_named(corpus, teacher, tmp
     path = copy / vectors_file("train", "response")
     with open(path, "r+b") as file:
         file.truncate(path.stat().st_size // 2)
-    with pytest.raises(ValueError, match=r"of \d+ bytes, in .*train-response-vectors"):
+    with pytest.raises(ValueError, match=r"train-response-vectors.* of \d+ bytes are left"):
         vectors.columns(np.arange(3))
 
 

@@ -152,7 +152,7 @@ def test_all_turns_are_the_contexts_of_rankers(corpus):
 
 
 def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"hold the earlier turns as one text.*on the records"):
+    with pytest.raises(ValueError, match=r"all earlier turns are one text.*on the records"):
         run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
     assert not (tmp_path / "run").exists()
     single = dataclasses.replace(MODEL, multi_context=False)

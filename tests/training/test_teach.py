@@ -271,7 +271,7 @@ def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
     two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
     write("joined_sources forum needs several teachers", joined_sources=["forum"])
     write("joined_sources forum needs several teachers", teacher=alone, joined_sources=["forum"])
-    write("Received: 'nowhere'", teacher=two, joined_sources=["nowhere"])
+    write("lack the sources 'nowhere'", teacher=two, joined_sources=["nowhere"])
     (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
     single = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
     write("holds single texts, and a teacher of either side are for pairs", ids=single)

@@ -177,8 +177,8 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
-        f"{rule} token ids, and {data!r} holds records. Received: {flag}. Write token ids with "
-        "`convert-tf tokenize`, and what goes with them from those, and pass them as --data."
+        f"{rule} token ids ({flag}), and {data!r} holds records. Write token ids with `convert-tf "
+        "tokenize`, and what goes with them from those, and pass them as --data."
     )
 
 
