@@ -360,7 +360,7 @@ def _edit_facts(folder: Path, **changes) -> None:
         ({"version": 2}, "has version 2 of its format, and this convert_tf reads version 1"),
         ({"padding_id": "9"}, "lacks padding_id or has another type"),
         ({"dtype": "float32"}, "lacks dtype or has another type"),
-        ({"vocabulary_sha256": "0"}, "vocab.txt', which is another one"),
+        ({"vocabulary_sha256": "0"}, "vocab.txt' is not the vocabulary"),
         ({"vocabulary": "none.txt"}, "lacks its vocabulary"),
     ],
 )
