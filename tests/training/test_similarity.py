@@ -329,7 +329,7 @@ def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
 def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
     with pytest.raises(ValueError, match="too few to fit a map"):
         fit_similarity(plain, corpus.arrays, teacher, tmp_path / "a", max_examples=10)
-    with pytest.raises(ValueError, match="dim=600"):
+    with pytest.raises(ValueError, match="dim must be from 1 to 512"):
         fit_similarity(plain, corpus.arrays, teacher, tmp_path / "a", dim=600)
     other = write_corpus(tmp_path, num_train=30)
     path = tmp_path / "ids" / "vocab.txt"

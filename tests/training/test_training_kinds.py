@@ -240,6 +240,6 @@ def test_records_without_tensorflow_are_refused_with_the_remedy(corpus, tmp_path
         f"--vocab={corpus.vocabulary}",
     )  # fmt: skip
     assert failed.returncode == 1
-    assert "train.py: Records are read with TensorFlow" in failed.stderr
+    assert "train.py: Cannot read the records in" in failed.stderr
     assert "convert-tf tokenize" in failed.stderr
     assert "Traceback" not in failed.stderr
