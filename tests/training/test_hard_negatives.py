@@ -167,7 +167,7 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path, negativ
     with pytest.raises(ValueError, match="differs from"):
         mine(str(other), corpus.arrays, output)
     assert not Path(output).exists()
-    with pytest.raises(SystemExit, match="mine: Negatives are mined from token ids"):
+    with pytest.raises(SystemExit, match=r"mine: .* holds no token ids"):
         call_command("mine", f"--encoder={single}",
                     f"--data={corpus.records}", f"--output={output}")  # fmt: skip
 

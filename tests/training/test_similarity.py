@@ -334,7 +334,7 @@ def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
     other = write_corpus(tmp_path, num_train=30)
     path = tmp_path / "ids" / "vocab.txt"
     assert path.is_file()
-    with pytest.raises(ValueError, match="those of the token ids"):
+    with pytest.raises(ValueError, match="belong to other texts"):
         fit_similarity(plain, other.arrays, teacher, tmp_path / "a")
 
 
