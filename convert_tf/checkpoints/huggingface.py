@@ -98,7 +98,7 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
     if kind != _EXPECTED:
         raise ValueError(
             f"{str(folder / CONFIG_FILE)!r} has {kind}, but only BERT models with {_EXPECTED} are "
-            "supported. Use keras-hub and BackboneTrunk for others."
+            "supported. Choose another model."
         )
     try:
         vocabulary = (folder / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")

@@ -1,12 +1,11 @@
 """BERT-like trunks: texts between special tokens, with learned positions and segments.
 
-`BertTrunk` runs on any Keras backend. `BackboneTrunk` wraps another Keras 3 model, for example one
-from keras-hub. Both take token ids without special tokens and add these themselves.
+`BertTrunk` runs on any Keras backend. It takes token ids without special tokens and adds these
+itself.
 
 Reference: arXiv 1905.01969 §4.1.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -84,33 +83,83 @@ def _take(token_ids: Any, indices: Any) -> Any:
     return ops.take_along_axis(token_ids, ops.clip(indices, 0, ops.shape(token_ids)[1] - 1), axis=1)
 
 
-class SpecialTokenTrunk(keras.Model):
-    """Base class of BERT-like trunks, which adds the special tokens.
+class BertTrunk(keras.Model):
+    """BERT: summed embeddings, then post-norm blocks with full attention and exact GELU.
+
+    Masking: padded keys get −∞ before each softmax. The outputs of padding are meaningless.
 
     Args:
       config: configuration of the trunk.
+      dropout: drop rate of embeddings, attention weights and sublayers.
+      dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
+        always float32.
 
     Attributes:
       dim: width of the outputs.
       padding_id: id of padding in the input.
       max_tokens: length of the longest text that is not cut, in tokens.
-      embedding: the layer that holds the token table, or None if unknown.
-      embedding_table: the variable of the token table, or None if unknown.
+      embedding: the layer that holds the token table.
+      embedding_table: the variable of the token table.
       blocks: the transformer blocks, the lowest first.
       reduction: None, because there is no pre-trained reduction.
+
+    Call arguments:
+      rows: int32 `[batch, tokens]`, rows of the token table.
+      segment_ids: int32 `[batch, tokens]`.
+      mask: bool `[batch, tokens]`, true for tokens.
+
+    Returns:
+      `[batch, tokens, dim]`.
+
+    Example:
+      trunk = BertTrunk(BertConfig())
+      sequence, mask = trunk.sequence(token_ids)
+
+    Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1.
     """
 
-    embedding: Any
-    embedding_table: Any
-    blocks: list[keras.layers.Layer]
     reduction: None = None
 
-    def __init__(self, config: BertConfig, **kwargs: Any):
+    def __init__(self, config: BertConfig, *, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         self.dim = config.dim
         self.padding_id = config.padding_id
         self.max_tokens = config.max_positions - 2
+        self.dropout = dropout
+        policy = self.dtype_policy
+        self.embedding = BertEmbedding(
+            config.num_rows,
+            config.dim,
+            max_positions=config.max_positions,
+            num_segments=config.num_segments,
+            epsilon=config.layer_norm_epsilon,
+            dropout=dropout,
+            dtype=policy,
+            name="embedding",
+        )
+        self.blocks = [
+            BertBlock(
+                config.num_heads,
+                feed_forward_dim=config.feed_forward_dim,
+                epsilon=config.layer_norm_epsilon,
+                dropout=dropout,
+                dtype=policy,
+                name=f"block_{i}",
+            )
+            for i in range(config.num_layers)
+        ]
+        self.embedding.build((None, None))
+        self.embedding_table = self.embedding.table
+        for block in self.blocks:
+            block.build((None, None, config.dim))
+        self.built = True
+
+    def call(self, rows: Any, segment_ids: Any, mask: Any, training: bool = False) -> Any:
+        x = self.embedding(rows, segment_ids, training=training)
+        for block in self.blocks:
+            x = block(x, mask, training=training)
+        return x
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
         """Return the outputs for [S] text [S]. The segment is 0 for contexts and candidates.
@@ -156,137 +205,3 @@ class SpecialTokenTrunk(keras.Model):
     def project_candidate(self, vectors: Any) -> Any:
         """Return the vectors unchanged, because these trunks have no side networks."""
         return vectors
-
-
-class BertTrunk(SpecialTokenTrunk):
-    """BERT: summed embeddings, then post-norm blocks with full attention and exact GELU.
-
-    Masking: padded keys get −∞ before each softmax. The outputs of padding are meaningless.
-
-    Args:
-      config: configuration of the trunk.
-      dropout: drop rate of embeddings, attention weights and sublayers.
-      dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
-        always float32.
-
-    Call arguments:
-      rows: int32 `[batch, tokens]`, rows of the token table.
-      segment_ids: int32 `[batch, tokens]`.
-      mask: bool `[batch, tokens]`, true for tokens.
-
-    Returns:
-      `[batch, tokens, dim]`.
-
-    Example:
-      trunk = BertTrunk(BertConfig())
-      sequence, mask = trunk.sequence(token_ids)
-
-    Reference: arXiv 1810.04805 §3; arXiv 1905.01969 §4.1.
-    """
-
-    def __init__(self, config: BertConfig, *, dropout: float = 0.0, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.dropout = dropout
-        policy = self.dtype_policy
-        self.embedding = BertEmbedding(
-            config.num_rows,
-            config.dim,
-            max_positions=config.max_positions,
-            num_segments=config.num_segments,
-            epsilon=config.layer_norm_epsilon,
-            dropout=dropout,
-            dtype=policy,
-            name="embedding",
-        )
-        self.blocks = [
-            BertBlock(
-                config.num_heads,
-                feed_forward_dim=config.feed_forward_dim,
-                epsilon=config.layer_norm_epsilon,
-                dropout=dropout,
-                dtype=policy,
-                name=f"block_{i}",
-            )
-            for i in range(config.num_layers)
-        ]
-        self.embedding.build((None, None))
-        self.embedding_table = self.embedding.table
-        for block in self.blocks:
-            block.build((None, None, config.dim))
-        self.built = True
-
-    def call(self, rows: Any, segment_ids: Any, mask: Any, training: bool = False) -> Any:
-        x = self.embedding(rows, segment_ids, training=training)
-        for block in self.blocks:
-            x = block(x, mask, training=training)
-        return x
-
-
-def keras_hub_call(backbone: Any, rows: Any, segment_ids: Any, mask: Any, training: bool) -> Any:
-    """Call a keras-hub backbone with the inputs that it has and return its sequence output."""
-    inputs = {"token_ids": rows, "segment_ids": segment_ids, "padding_mask": mask}
-    outputs = backbone(
-        {name: ops.cast(inputs[name], "int32") for name in backbone.input}, training=training
-    )
-    return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
-
-
-def use_exact_gelu(backbone: Any) -> int:
-    """Replace keras-hub's approximate GELU by the exact one, with which BERT was trained.
-
-    The two functions differ by up to 5e-4, and so do the embeddings.
-
-    Args:
-      backbone: keras-hub model, changed in place. Call this before its first compiled call.
-
-    Returns:
-      Number of changed layers.
-    """
-    layers = [
-        layer
-        for layer in backbone._flatten_layers()
-        if getattr(getattr(layer, "activation", None), "__name__", "") == "gelu_approximate"
-        and isinstance(layer, keras.layers.Dense)
-    ]
-    for layer in layers:
-        layer.activation = keras.activations.gelu
-    return len(layers)
-
-
-class BackboneTrunk(SpecialTokenTrunk):
-    """Trunk that wraps another Keras 3 model.
-
-    Masking: done by the backbone, which gets the mask.
-
-    Args:
-      backbone: model that maps token ids and a mask to `[batch, tokens, dim]`.
-      config: size of the vocabulary, special ids, `dim` and `max_positions` of the backbone.
-      call_backbone: `(backbone, rows, segment_ids, mask, training) → [batch, tokens, dim]`.
-
-    Call arguments and returns: see `BertTrunk`.
-
-    Example:
-      backbone = keras_hub.models.BertBackbone.from_preset("a/local/folder")
-      use_exact_gelu(backbone)
-      trunk = BackboneTrunk(backbone, bert_config_of("a/local/folder"))
-      sequence, mask = trunk.sequence(token_ids)
-    """
-
-    def __init__(
-        self,
-        backbone: keras.Model,
-        config: BertConfig,
-        *,
-        call_backbone: Callable[..., Any] = keras_hub_call,
-        **kwargs: Any,
-    ):
-        super().__init__(config, **kwargs)
-        self.backbone = backbone
-        self.call_backbone = call_backbone
-        self.embedding = getattr(backbone, "token_embedding", None)  # keras-hub's names
-        self.embedding_table = getattr(self.embedding, "embeddings", None)
-        self.blocks = list(getattr(backbone, "transformer_layers", []))
-        self.built = True
-
-    def call(self, rows: Any, segment_ids: Any, mask: Any, training: bool = False) -> Any:
-        return self.call_backbone(self.backbone, rows, segment_ids, mask, training)

@@ -34,7 +34,6 @@ class DualEncoder(keras.Model):
     Args:
       config: configuration of the model.
       embedding_dropout, attention_dropout: drop rates in training.
-      quantizer_update_steps: training calls between updates of the embedding range.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         always float32.
 
@@ -75,7 +74,6 @@ class DualEncoder(keras.Model):
         *,
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        quantizer_update_steps: int = 100,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -85,7 +83,6 @@ class DualEncoder(keras.Model):
             config,
             embedding_dropout=embedding_dropout,
             attention_dropout=attention_dropout,
-            quantizer_update_steps=quantizer_update_steps,
             dtype=policy,
             name="trunk",
         )

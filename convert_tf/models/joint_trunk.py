@@ -99,7 +99,7 @@ class ConvertTrunk(keras.layers.Layer):
         self.encoder.reduction.trainable = reduction
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Return the outputs for texts; see `RankerTrunk`."""
+        """Return the outputs for texts: int32 `[B, T]` → `[B, T, dim]` and the mask `[B, T]`."""
         lengths = self.encoder.lengths(token_ids)
         _, positions, attention_mask = segments_of(lengths, ops.shape(token_ids)[1])
         sequence = self.encoder.trunk(token_ids, positions, attention_mask, training=training)
@@ -108,7 +108,7 @@ class ConvertTrunk(keras.layers.Layer):
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """Return the outputs for joint sequences; see `RankerTrunk`.
+        """Return the outputs for joint sequences, and their mask; see `BertTrunk`.
 
         Raises:
           ValueError: if the trunk was made without `reads_jointly`.

@@ -3,7 +3,7 @@
 Reference: arXiv 1905.01969 §4; arXiv 1911.03688 §2.1 (the ConveRT trunk).
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,71 +11,12 @@ from keras import ops
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.heads import BiHead, CrossHead, PolyHead
 from convert_tf.models.joint_trunk import ConvertTrunk, make_convert_trunk
 
+RankerTrunk = ConvertTrunk | BertTrunk
 RankerHead = BiHead | PolyHead | CrossHead
-
-
-class RankerTrunk(Protocol):
-    """Interface of trunks: a built `keras.layers.Layer` with these attributes and methods.
-
-    Attributes:
-      dim: width of the outputs.
-      padding_id: id of padding, which comes last in each row.
-      embedding: the layer that holds the token table.
-      embedding_table: the variable of the token table, or None.
-      blocks: the transformer blocks, the lowest first.
-      reduction: the pre-trained `SqrtNReduction`, or None.
-    """
-
-    dim: int
-    padding_id: int
-
-    @property
-    def embedding(self) -> keras.layers.Layer: ...
-
-    @property
-    def embedding_table(self) -> Any: ...
-
-    @property
-    def blocks(self) -> list[keras.layers.Layer]: ...
-
-    @property
-    def reduction(self) -> SqrtNReduction | None: ...
-
-    def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Return the outputs for texts.
-
-        Args:
-          token_ids: int32 `[B, T]`.
-          training: whether dropout and range updates are on.
-
-        Returns:
-          Outputs `[B, N, dim]` and their mask, bool `[B, N]`. N is T plus the special tokens.
-        """
-
-    def joint_sequence(
-        self, context_ids: Any, candidate_ids: Any, *, training: bool = False
-    ) -> tuple[Any, Any]:
-        """Return the outputs for joint sequences, in which special tokens separate both texts.
-
-        Args:
-          context_ids: int32 `[P, T1]`.
-          candidate_ids: int32 `[P, T2]`.
-          training: whether dropout and range updates are on.
-
-        Returns:
-          Outputs `[P, N, dim]` and their mask, bool `[P, N]`.
-        """
-
-    def project_context(self, vectors: Any) -> Any:
-        """Map context vectors, as wide as an output or a reduction, to the space of the scores."""
-
-    def project_candidate(self, vectors: Any) -> Any:
-        """Map candidate vectors; see `project_context`."""
 
 
 class RankerModel(keras.Model):
@@ -87,7 +28,7 @@ class RankerModel(keras.Model):
     A score depends only on its context and its candidate, not on padding or other rows.
 
     Args:
-      trunk: a `RankerTrunk`.
+      trunk: a `ConvertTrunk` or a `BertTrunk`.
       head: a `BiHead`, `PolyHead` or `CrossHead`.
       config: configuration of trunk and head.
       candidate_trunk: a second trunk of the same kind for candidates. None to use one trunk for
@@ -223,9 +164,7 @@ def _flatten_rows(token_ids: Any) -> Any:
     return ops.reshape(token_ids, (-1, ops.shape(token_ids)[-1]))
 
 
-def make_head(
-    config: HeadConfig, trunk: ConvertTrunk | BertTrunk, *, scale: float = 1.0
-) -> RankerHead:
+def make_head(config: HeadConfig, trunk: RankerTrunk, *, scale: float = 1.0) -> RankerHead:
     """Return the head of a configuration. `sqrt_n` uses the trunk's pre-trained reduction."""
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
@@ -248,8 +187,7 @@ def _make_trunk(
     dtype: str = "float32",
     embedding_dropout: float = 0.0,
     attention_dropout: float = 0.0,
-    quantizer_update_steps: int = 100,
-) -> ConvertTrunk | BertTrunk:
+) -> RankerTrunk:
     if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
         dropout = max(embedding_dropout, attention_dropout)
         return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
@@ -259,7 +197,6 @@ def _make_trunk(
         dtype=dtype,
         embedding_dropout=embedding_dropout,
         attention_dropout=attention_dropout,
-        quantizer_update_steps=quantizer_update_steps,
     )
 
 
@@ -268,8 +205,7 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
 
     Args:
       config: configuration of the ranker.
-      **options: drop rates (`embedding_dropout`, `attention_dropout`), `quantizer_update_steps` and
-        `dtype`.
+      **options: drop rates (`embedding_dropout`, `attention_dropout`) and `dtype`.
 
     Raises:
       ValueError: if context vectors and candidate vectors would have different widths.

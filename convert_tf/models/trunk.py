@@ -56,7 +56,6 @@ class Trunk(keras.layers.Layer):
     Args:
       config: configuration of the model.
       embedding_dropout, attention_dropout: drop rates.
-      quantizer_update_steps: training calls between updates of the embedding range.
 
     Call arguments:
       token_ids: int32 `[rows, tokens]`, padded with `config.num_ids`.
@@ -75,7 +74,6 @@ class Trunk(keras.layers.Layer):
         *,
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
-        quantizer_update_steps: int = 100,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -85,7 +83,6 @@ class Trunk(keras.layers.Layer):
             config.embedding_dim,
             position_table_sizes=config.position_table_sizes,
             bits=config.embedding_bits,
-            quantizer_update_steps=quantizer_update_steps,
             dropout=embedding_dropout,
             dtype=policy,
             name="embedding",

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from support.huggingface_folder import write_folder
@@ -16,7 +15,7 @@ from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer, vocabulary_path
 from convert_tf.config.bert import BERT_PRESETS, BertConfig, bert_preset
-from convert_tf.models.bert import BackboneTrunk, BertTrunk, surround, use_exact_gelu
+from convert_tf.models.bert import BertTrunk, surround
 
 SMALL = bert_preset(
     "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",
@@ -298,46 +297,3 @@ def test_bad_folders_are_named(trunk, tmp_path):
     (folder / "vocab.txt").unlink()
     with pytest.raises(checkpoint.CheckpointError, match="is missing"):
         load_bert(folder)
-
-
-def test_any_model_of_ids_and_mask_can_be_a_trunk(trunk):
-    """A model with inputs of its own, called by a function of one's own."""
-    ids, mask = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="bool")
-    vectors = keras.layers.Embedding(15, 8)(ids)
-    summed = keras.layers.MultiHeadAttention(2, 4)(
-        vectors, vectors, attention_mask=keras.ops.expand_dims(mask, 1)
-    )
-    model = keras.Model([ids, mask], summed)
-
-    def call(backbone, rows, segment_ids, mask, training):
-        return backbone([rows, mask], training=training)
-
-    carrier = BackboneTrunk(model, SMALL, call_backbone=call)
-    texts = [[1, 2, 3], [4]]
-    sequence, found = _arrays(carrier.sequence(one_per_row(texts, PADDING, width=5)))
-    assert sequence.shape == (2, 7, 8)
-    np.testing.assert_array_equal(found.sum(1), [5, 3])
-    alone = _arrays(carrier.sequence(np.array([[4]], "int32")))[0][0]
-    np.testing.assert_allclose(sequence[1, :3], alone, atol=1e-6)
-    assert [v.path for v in carrier.trainable_variables] == [
-        v.path for v in model.trainable_variables
-    ]
-
-
-def test_a_backbone_of_keras_hub_is_our_trunk(tmp_path):
-    """The same weights in both; a pair of texts, one of them padded."""
-    keras_hub = pytest.importorskip("keras_hub")
-    folder = write_folder(tmp_path)
-    trunk, _ = load_bert(folder)
-    backbone = keras_hub.models.BertBackbone.from_preset(str(folder))
-    assert use_exact_gelu(backbone) == trunk.config.num_layers
-    carrier = BackboneTrunk(backbone, trunk.config)
-    padding = trunk.padding_id
-    contexts = np.array([[7, 8, 9], [10, padding, padding]], "int32")
-    candidates = np.array([[11, padding], [12, 13]], "int32")
-    (ours, mask), (theirs, _) = (
-        _arrays(t.joint_sequence(contexts, candidates)) for t in (trunk, carrier)
-    )
-    np.testing.assert_allclose(theirs[mask], ours[mask], atol=2e-5)
-    assert carrier.embedding_table.shape == backbone.token_embedding.embeddings.shape
-    assert len(carrier.blocks) == 2

@@ -84,7 +84,7 @@ class RankerModule(tf.Module):
         self._ranker: Callable[[], RankerModel] = lambda: ranker
         use_plain_gelu(ranker)
 
-        trunks = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
+        trunks: list[Any] = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
         self.tables = [StoredTable(trunk.embedding, bits=network_bits) for trunk in trunks]
         # Two numbers that are not rounded, as that would scale every score.
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]

@@ -81,7 +81,9 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
     """
     if how == "nothing":
         return
-    for trunk in filter(None, (ranker.trunk, ranker.candidate_trunk)):
+    for trunk in (ranker.trunk, ranker.candidate_trunk):
+        if trunk is None:
+            continue
         trunk.embedding.trainable = False
         if how == "embeddings":
             continue
@@ -100,10 +102,9 @@ def make_ranker_training(
     """`ranker` under its objective, compiled with its optimizer, ready for `fit`."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
     model = CandidateRanking(ranker, label_smoothing=config.label_smoothing, l2=config.l2)
-    table = getattr(ranker.trunk, "embedding_table", None)
     optimizer = make_optimizer(
         config,
-        embedding_table=table,
+        embedding_table=ranker.trunk.embedding_table,
         embedding_clip=0.0,
         precision=precision,
         extend=decaying_on_plateau,
