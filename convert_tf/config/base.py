@@ -29,24 +29,20 @@ def _typed(name: str, value: Any, default: Any) -> Any:
 
 
 # Far above the sizes of real networks. TensorFlow crashes on much larger ones.
-_MAX_SIZE, _MAX_ENTRIES, _MAX_LAYERS = 2**24, 2**30, 1_000
+MAX_SIZE, _MAX_ENTRIES, _MAX_LAYERS = 2**24, 2**30, 1_000
 
 
-def check_sizes(sizes: Mapping[str, int], *, matrices: Mapping[str, int], layers: int) -> None:
-    """Check that the sizes of a network are positive and not absurdly large.
+def check_weights(matrices: Mapping[str, int], *, layers: int) -> None:
+    """Check that the weights of a network are not absurdly large.
 
     Args:
-      sizes: widths and numbers of rows, by field name.
       matrices: numbers of entries of the largest weights, by the names of the fields that
         determine them.
       layers: number of layers.
 
     Raises:
-      ValueError: if a number is too large, or a size is less than 1.
+      ValueError: if a number is too large.
     """
-    for name, size in sizes.items():
-        check(size >= 1, f"{name} must be at least 1.", size)
-        check(size <= _MAX_SIZE, f"{name} must be at most {_MAX_SIZE:,}.", size)
     for name, entries in matrices.items():
         check(entries <= _MAX_ENTRIES,
               f"{name} must give at most {_MAX_ENTRIES:,} weights.", entries)  # fmt: skip
@@ -86,6 +82,11 @@ def option(
     """
     metadata = {name: value for name, value in locals().items() if name != "default"}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def size(default: int, text: str) -> Any:
+    """Return a field of a `Config` that is a width or a number of rows of a network."""
+    return option(default, text, at_least=1, at_most=MAX_SIZE)
 
 
 def changed(config: type["Config"], name: str, default: Any, **changes: Any) -> Any:

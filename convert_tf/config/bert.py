@@ -6,7 +6,7 @@ Reference: arXiv 1905.01969 §4.1.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
+from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_weights, option, size
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
@@ -17,9 +17,13 @@ class BertConfig(Config):
 
     heading: ClassVar[str] = MODEL
 
-    vocab_size: int = option(30_522, "Entries of the vocabulary, without hash buckets.")
-    num_oov_buckets: int = option(0, "Hash buckets for unknown tokens. WordPiece has none.")
-    tokenizer: str = option("wordpiece", "wordpiece, subword or sentencepiece.")
+    vocab_size: int = size(30_522, "Entries of the vocabulary, without hash buckets.")
+    num_oov_buckets: int = option(
+        0, "Hash buckets for unknown tokens. WordPiece has none.", at_least=0
+    )
+    tokenizer: str = option(
+        "wordpiece", "wordpiece, subword or sentencepiece.", choices=BERT_TOKENIZERS
+    )
     start_id: int = option(
         101, "Id of the token before the first text: [S], or [CLS] in a published BERT."
     )
@@ -31,23 +35,22 @@ class BertConfig(Config):
         "[CLS] c [SEP] y [SEP].",
     )
     mask_id: int = option(103, "Id of the token that replaces masked tokens in pre-training.")
-    dim: int = option(768, "Width of embeddings and blocks.")
-    num_layers: int = option(12, "Number of transformer blocks.")
-    num_heads: int = option(12, "Attention heads per block.")
-    feed_forward_dim: int = option(3_072, "Hidden width of the feed-forward layers.")
-    max_positions: int = option(
+    dim: int = size(768, "Width of embeddings and blocks.")
+    num_layers: int = size(12, "Number of transformer blocks.")
+    num_heads: int = size(12, "Attention heads per block.")
+    feed_forward_dim: int = size(3_072, "Hidden width of the feed-forward layers.")
+    max_positions: int = size(
         512, "Rows of the position table. Limits the length in tokens, special tokens included."
     )
-    num_segments: int = option(2, "Rows of the segment table.")
-    layer_norm_epsilon: float = option(1e-12, "Constant that the layer norms add to the variance.")
+    num_segments: int = option(2, "Rows of the segment table.", at_least=2)
+    layer_norm_epsilon: float = option(
+        1e-12, "Constant that the layer norms add to the variance.", above=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("vocab_size", "dim", "num_layers", "num_heads", "feed_forward_dim",
-                 "max_positions")  # fmt: skip
-        check_sizes(
-            {name: getattr(self, name) for name in names},
-            matrices={
+        check_weights(
+            {
                 "vocab_size, num_oov_buckets, start_id, separator_id, mask_id and dim": (
                     self.num_rows * self.dim
                 ),
@@ -57,10 +60,6 @@ class BertConfig(Config):
             },
             layers=self.num_layers,
         )
-        check(self.num_oov_buckets >= 0, "num_oov_buckets must not be negative.",
-               self.num_oov_buckets)  # fmt: skip
-        check(self.tokenizer in BERT_TOKENIZERS, f"tokenizer must be one of {BERT_TOKENIZERS}.",
-               self.tokenizer)  # fmt: skip
         for name in ("start_id", "separator_id", "mask_id"):
             check(
                 getattr(self, name) >= 0 and getattr(self, name) != self.padding_id,
@@ -72,10 +71,6 @@ class BertConfig(Config):
         check(self.max_positions >= self.num_special + 1, "max_positions must be at least "
                f"{self.num_special + 1}, for {self.num_special} special tokens and some text.",
                self.max_positions)  # fmt: skip
-        check(self.num_segments >= 2, "num_segments must be at least 2.",
-               self.num_segments)  # fmt: skip
-        check(self.layer_norm_epsilon > 0, "layer_norm_epsilon must be positive.",
-               self.layer_norm_epsilon)  # fmt: skip
 
     @property
     def is_published(self) -> bool:

@@ -7,7 +7,16 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_sizes, option
+from convert_tf.config.base import (
+    MAX_SIZE,
+    MODEL,
+    TOKENIZERS,
+    Config,
+    check,
+    check_weights,
+    option,
+    size,
+)
 
 MAX_TOKENS = 512  # default limit of exported models for the tokens of a text
 
@@ -18,10 +27,12 @@ class ModelConfig(Config):
 
     heading: ClassVar[str] = MODEL
 
-    vocab_size: int = option(31_476, "Entries of the vocabulary, without hash buckets.")
-    num_oov_buckets: int = option(1_000, "Hash buckets for unknown characters.")
-    tokenizer: str = option("subword", "subword (as in the paper) or sentencepiece.")
-    embedding_dim: int = option(512, "Width of subword embeddings and transformer blocks.")
+    vocab_size: int = size(31_476, "Entries of the vocabulary, without hash buckets.")
+    num_oov_buckets: int = size(1_000, "Hash buckets for unknown characters.")
+    tokenizer: str = option(
+        "subword", "subword (as in the paper) or sentencepiece.", choices=TOKENIZERS
+    )
+    embedding_dim: int = size(512, "Width of subword embeddings and transformer blocks.")
     position_table_sizes: tuple[int, int] = option(
         (47, 11), "Rows of the two position tables. Position i reads row i mod size of each."
     )
@@ -29,46 +40,36 @@ class ModelConfig(Config):
         (3, 5, 48, 48, 48, 48),
         "How many tokens away attention may look: one number for each transformer block.",
     )
-    num_heads: int = option(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
-    attention_dim: int = option(64, "Query/key width of one attention head.")
+    num_heads: int = size(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
+    attention_dim: int = size(64, "Query/key width of one attention head.")
     use_value_projection: bool = option(
         False, "Project the values in attention. The paper's parameter count leaves no room for it."
     )
     use_relative_bias: bool = option(
         True, "Add a learned bias for each relative position to the attention scores."
     )
-    feed_forward_dim: int = option(2_048, "Hidden width of the feed-forward layers.")
-    reduction_heads: int = option(
+    feed_forward_dim: int = size(2_048, "Hidden width of the feed-forward layers.")
+    reduction_heads: int = size(
         2, "Heads of the √N reduction. Its result r has reduction_heads × embedding_dim numbers."
     )
-    reduction_dim: int = option(64, "Query/key width of one reduction head.")
-    side_layers: int = option(3, "Hidden layers of each side network.")
-    side_hidden_dim: int = option(1_024, "Width of the hidden layers of the side networks.")
+    reduction_dim: int = size(64, "Query/key width of one reduction head.")
+    side_layers: int = option(3, "Hidden layers of each side network.", at_least=0)
+    side_hidden_dim: int = size(1_024, "Width of the hidden layers of the side networks.")
     use_side_skip: bool = option(True, "Use skip connections in the side networks.")
-    encoding_dim: int = option(512, "Width of the normalised encodings h.")
+    encoding_dim: int = size(512, "Width of the normalised encodings h.")
     embedding_bits: int = option(
         8, "8 for quantization-aware training of the subword table, 32 for no quantization."
     )
-    max_tokens: int = option(60, "Texts are cut to this many tokens in training.")
+    max_tokens: int = size(60, "Texts are cut to this many tokens in training.")
     multi_context: bool = option(
         False, "Read earlier turns too, up to ten of them joined into one text."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = (
-            "vocab_size", "num_oov_buckets", "embedding_dim", "num_heads", "attention_dim",
-            "feed_forward_dim", "reduction_heads", "reduction_dim", "side_hidden_dim",
-            "encoding_dim", "max_tokens",
-        )  # fmt: skip
         dim, hidden = self.embedding_dim, self.side_hidden_dim
-        check_sizes(
+        check_weights(
             {
-                **{name: getattr(self, name) for name in names},
-                "the largest position table": max(self.position_table_sizes, default=1),
-                "the longest relative attention": max(self.max_relative_attention, default=1),
-            },
-            matrices={
                 "vocab_size, num_oov_buckets and embedding_dim": self.num_ids * dim,
                 "position_table_sizes and embedding_dim": sum(self.position_table_sizes) * dim,
                 "feed_forward_dim and embedding_dim": self.feed_forward_dim * dim,
@@ -82,20 +83,17 @@ class ModelConfig(Config):
             },
             layers=max(len(self.max_relative_attention), self.side_layers),
         )
-        check(self.side_layers >= 0, "side_layers must not be negative.", self.side_layers)
-        check(
-            self.tokenizer in TOKENIZERS, f"tokenizer must be one of {TOKENIZERS}.", self.tokenizer
-        )
         check(
             len(self.position_table_sizes) == 2
-            and min(self.position_table_sizes) >= 1
+            and all(1 <= rows <= MAX_SIZE for rows in self.position_table_sizes)
             and math.gcd(*self.position_table_sizes) == 1,
-            "position_table_sizes must be two positive coprime numbers.",
+            f"position_table_sizes must be two coprime numbers from 1 to {MAX_SIZE}.",
             self.position_table_sizes,
         )
         check(
-            len(self.max_relative_attention) >= 1 and min(self.max_relative_attention) >= 1,
-            "max_relative_attention must have a positive distance for each block.",
+            len(self.max_relative_attention) >= 1
+            and all(1 <= distance <= MAX_SIZE for distance in self.max_relative_attention),
+            f"max_relative_attention must have a distance from 1 to {MAX_SIZE} for each block.",
             self.max_relative_attention,
         )
         check(

@@ -105,7 +105,7 @@ def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):
 def test_sizes_beyond_any_machine_are_refused(config_class):
     """TensorFlow's error for such sizes has hundreds of lines."""
     for values, message in (
-        ({"feed_forward_dim": 10**12}, "feed_forward_dim must be at most 16,777,216"),
+        ({"feed_forward_dim": 10**12}, "feed_forward_dim must be at least 1 and at most 16777216"),
         ({"feed_forward_dim": 2**24}, r"feed_forward_dim.* must give at most 1,073,741,824 weigh"),
         ({"vocab_size": 2**24}, r"vocab_size.* must give at most"),
     ):
