@@ -16,10 +16,10 @@ from collections import defaultdict
 
 import numpy as np
 from absl import app, flags
+from scipy.stats import spearmanr
 
 from convert_tf import SentenceEncoder
 from convert_tf.data.utterances import read_utterances
-from convert_tf.metrics import spearman
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.teacher import Teacher
 
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
             shown = []
             for what, places in chosen.items():
                 first, second = (vectors[each[places]] for each in pairs)
-                found = spearman((first * second).sum(axis=1), cosines[places])
+                found = spearmanr((first * second).sum(axis=1), cosines[places]).statistic
                 shown.append(f"{len(places):,} {what} {100 * found:.1f}")
             print(f"{module} {name}: {', '.join(shown)}", flush=True)
 

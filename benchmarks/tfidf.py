@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from convert_tf import metrics
-from convert_tf.data.record_examples import read_pairs
+from convert_tf.data.turns import read_turns
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.tokenizer import Tokenizer
 
@@ -39,12 +39,17 @@ def inverse_document_frequencies(tokenizer: Tokenizer, texts: list[bytes]) -> np
     return np.log((len(texts) + 1) / (found + 1)).astype(np.float32)
 
 
+def _pairs(split: str, max_examples: int | None = None) -> tuple[list[str], list[str]]:
+    examples = [*read_turns(_DATA.value, split, max_examples=max_examples)]
+    return [example.turns[-1] for example in examples], [example.response for example in examples]
+
+
 def main(argv: list[str]) -> None:
     del argv
     tokenizer = load_tokenizer(_VOCAB.value)
-    train_contexts, train_responses = read_pairs(_DATA.value, "train")
+    train_contexts, train_responses = _pairs("train")
     weights = inverse_document_frequencies(tokenizer, train_contexts + train_responses)
-    contexts, responses = read_pairs(_DATA.value, _SPLIT.value, max_examples=_MAX_EXAMPLES.value)
+    contexts, responses = _pairs(_SPLIT.value, max_examples=_MAX_EXAMPLES.value)
     size = metrics.BLOCK_SIZE
     ranks = []
     for start in range(0, len(contexts) - size + 1, size):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from convert_tf.data.record_examples import read_pairs
+from convert_tf.data.turns import read_turns
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary
@@ -30,8 +30,10 @@ def main(argv: list[str]) -> None:
     tokenizer = load_tokenizer(_VOCAB.value)
     plain = PlainTokenizer(read_vocabulary(_VOCAB.value), num_oov_buckets=tokenizer.num_oov_buckets)
     number = _BATCH.value * _BATCHES.value
-    contexts, responses = read_pairs(_DATA.value, "train", max_examples=-(-number // 2))
-    texts = (contexts + responses)[:number]
+    examples = [*read_turns(_DATA.value, "train", max_examples=-(-number // 2))]
+    texts = [example.turns[-1] for example in examples]
+    texts = [text.encode() for text in (*texts, *(example.response for example in examples))]
+    texts = texts[:number]
     token_ids = tf.function(tokenizer.token_ids, input_signature=[tf.TensorSpec([None], tf.string)])
     token_ids(tf.constant(texts[: _BATCH.value]))
     rates: dict[str, list[float]] = {"graph": [], "light": []}

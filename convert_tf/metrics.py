@@ -41,21 +41,6 @@ def positive_ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (scores >= right_scores).sum(axis=1)
 
 
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Spearman's rank correlation, from −1 to 1. Equal numbers get their mean rank.
-
-    Args:
-      first, second: float `[pairs]`, not all equal.
-
-    Reference: C. Spearman, "The Proof and Measurement of Association between Two Things", 1904.
-    """
-    ranks = []
-    for values in (first, second):
-        _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[indices])
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
 def best_rank(scores: np.ndarray, labels: Sequence[int]) -> int:
     """Return the rank of the best of several right candidates, from 1.
 

@@ -1,10 +1,10 @@
 """From stored examples of either kind to packed batches, with numpy alone."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
+from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.order import ExampleOrder
 from convert_tf.data.packing import (
     TokenIds,
@@ -14,48 +14,9 @@ from convert_tf.data.packing import (
     pack_micro_batches,
     text_groups,
 )
-
-PAIR = ("context", "response")
-PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
-
-
-class Examples(Protocol):
-    """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
-
-    Attributes:
-      names: the texts of an example, as `("context", "response")`.
-      num_examples: how many there are.
-      padding_id: id of padding.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    @property
-    def num_examples(self) -> int: ...
-
-    @property
-    def padding_id(self) -> int: ...
-
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Examples from `starts[i]` to before `stops[i]`, for each i, in a form of its own.
-
-        Args:
-          starts, stops: int64 `[ranges]`.
-
-        Returns:
-          Array `[examples]` whose elements `token_ids` takes in any order.
-
-        Raises:
-          ValueError: what is stored is damaged.
-        """
-
-    def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """The texts of loaded examples: all of the first name, then all of the second, ….
-
-        Raises:
-          ValueError: what is stored is damaged.
-        """
+from convert_tf.data.schema import Examples
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.utterance_draws import UtteranceDraws
 
 
 class ExampleRange:
@@ -80,36 +41,6 @@ class ExampleRange:
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
         """As that of the split."""
         return self._examples.token_ids(loaded)
-
-
-class TeacherColumns(Protocol):
-    """`teacher_vectors.TeacherVectors`, which goes with token ids."""
-
-    def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays `[batch, …]` of examples, given their numbers, int64 `[batch]`."""
-
-
-class Negatives(Protocol):
-    """`negatives.HardNegatives`, which goes with token ids."""
-
-    def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """Of examples in their epochs, int64 `[batch]`: others, int64 `[batch, k]`."""
-
-    def responses(self, numbers: np.ndarray) -> TokenIds:
-        """The responses of examples, int64 `[texts]`."""
-
-
-class SingleTexts(Protocol):
-    """`utterance_draws.UtteranceDraws`."""
-
-    def draw(self, positions: np.ndarray) -> np.ndarray:
-        """Of places in the order of pairs, int64 `[batch]`: texts, int64 `[batch, k]`."""
-
-    def token_ids(self, numbers: np.ndarray) -> TokenIds:
-        """The token ids of texts, int64 `[texts]`."""
-
-    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays `[texts, …]` of texts, int64 `[texts]`."""
 
 
 class TrainingBatches:
@@ -155,9 +86,9 @@ class TrainingBatches:
         micro_batches: int = 1,
         part: tuple[int, int] = (0, 1),
         marks_duplicates: bool = False,
-        teachers: Sequence[TeacherColumns] = (),
-        negatives: Negatives | None = None,
-        utterances: SingleTexts | None = None,
+        teachers: Sequence[TeacherVectors] = (),
+        negatives: HardNegatives | None = None,
+        utterances: UtteranceDraws | None = None,
     ):
         self.examples = examples
         self.batch_size = batch_size

@@ -15,8 +15,8 @@ import re
 
 import numpy as np
 
-from convert_tf.data.batches import PAIR
 from convert_tf.data.packing import TokenIds
+from convert_tf.data.schema import PAIR
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.folders import files_with_facts
 from convert_tf.storage.mapped import FolderFormat

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.config.bert import BertConfig
-from convert_tf.data.batches import Examples
 from convert_tf.data.order import ExampleOrder, Group
 from convert_tf.data.packing import TokenIds
+from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
 MASK_RATE = 0.15  # share of the tokens that are predicted (arXiv 1905.01969 §4.1)

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.record_index import Extents, RecordIndex
-from convert_tf.data.schema import EXTRA_FEATURES
+from convert_tf.data.schema import EXTRA_FEATURES, PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.shards import list_shards
 from convert_tf.text.loading import load_tokenizer
 
@@ -82,7 +81,7 @@ def _strings(function: Callable[[tf.Tensor], Any]) -> Any:
 
 
 class RecordExamples:
-    """A split of a folder of records, as `convert_tf.data.batches.Examples`.
+    """A split of a folder of records, as `convert_tf.data.schema.Examples`.
 
     Texts are tokenized when they are asked for. Records are read at their places, with their
     checksums.
@@ -241,45 +240,6 @@ class RecordFolder:
             turn_prefixes=turn_prefixes,
             joins_turns=joins_turns,
         )
-
-
-def read_texts(
-    data: str, split: str, names: Sequence[str] = PAIR, *, max_examples: int | None = None
-) -> dict[str, list[bytes]]:
-    """The texts of a split, in the order of the shards.
-
-    Args:
-      data: folder of records.
-      split: which shards.
-      names: which texts, see `parse_texts`.
-      max_examples: stop after this many.
-
-    Returns:
-      For each name the texts in UTF-8, equally many.
-
-    Raises:
-      ValueError: there are no records, or they are damaged.
-    """
-    dataset = tf.data.TFRecordDataset(list_shards(data, split))
-    if max_examples is not None:
-        dataset = dataset.take(max_examples)
-    parse = _strings(lambda records: parse_texts(records, names))
-    texts: dict[str, list[bytes]] = {name: [] for name in names}
-    try:
-        for serialized in dataset.batch(4096):
-            for name, values in zip(names, parse(serialized), strict=True):
-                texts[name].extend(values.numpy())
-    except tf.errors.OpError as error:
-        raise damaged_records(data, split, error) from error
-    return texts
-
-
-def read_pairs(
-    data: str, split: str, *, max_examples: int | None = None
-) -> tuple[list[bytes], list[bytes]]:
-    """The contexts and the responses that `read_texts` reads."""
-    texts = read_texts(data, split, max_examples=max_examples)
-    return texts["context"], texts["response"]
 
 
 def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:

@@ -1,9 +1,15 @@
-"""What an example is, and the names of its features in a record."""
+"""What an example is, the names of its features in a record, and what holds a split of them."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from convert_tf.data.packing import TokenIds
 
 SPLITS = ("train", "dev", "test")
 MAX_EXTRA_CONTEXTS = 10
+PAIR = ("context", "response")  # texts of an example
+PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
 EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
 
 
@@ -38,3 +44,42 @@ class TurnExample(NamedTuple):
     turns: tuple[str, ...]
     response: str
     source: str
+
+
+class Examples(Protocol):
+    """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
+
+    Attributes:
+      names: the texts of an example, as `("context", "response")`.
+      num_examples: how many there are.
+      padding_id: id of padding.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def num_examples(self) -> int: ...
+
+    @property
+    def padding_id(self) -> int: ...
+
+    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Examples from `starts[i]` to before `stops[i]`, for each i, in a form of its own.
+
+        Args:
+          starts, stops: int64 `[ranges]`.
+
+        Returns:
+          Array `[examples]` whose elements `token_ids` takes in any order.
+
+        Raises:
+          ValueError: what is stored is damaged.
+        """
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """The texts of loaded examples: all of the first name, then all of the second, ….
+
+        Raises:
+          ValueError: what is stored is damaged.
+        """

@@ -20,7 +20,7 @@ import os
 
 import numpy as np
 
-from convert_tf.data.batches import PAIR, Examples
+from convert_tf.data.schema import PAIR, Examples
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.mapped import FolderFormat, MappedFile
 

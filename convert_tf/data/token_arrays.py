@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from convert_tf.data.batches import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
+from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.mapped import FolderFormat, MappedFile
 
@@ -192,7 +192,7 @@ class ArrayFolder:
 
 
 class ArrayExamples:
-    """A split of a folder of token ids, as `convert_tf.data.batches.Examples`.
+    """A split of a folder of token ids, as `convert_tf.data.schema.Examples`.
 
     The arrays stay on disk, mapped; the system keeps in memory what is read again.
 
@@ -345,7 +345,7 @@ class ArrayExamples:
 
 
 class SelectedExamples:
-    """Some of the examples of a split, as `convert_tf.data.batches.Examples`.
+    """Some of the examples of a split, as `convert_tf.data.schema.Examples`.
 
     Args:
       examples: the split.

@@ -14,11 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from convert_tf.data.batches import PAIR_AND_EXTRA_CONTEXT
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.record_examples import damaged_records, parse_sources, parse_texts
 from convert_tf.data.record_index import RecordIndex
-from convert_tf.data.schema import SPLITS
+from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import list_shards, record_files
 from convert_tf.data.token_arrays import (
     FACTS_FILE,

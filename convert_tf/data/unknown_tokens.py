@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convert_tf.data.batches import Examples
+from convert_tf.data.schema import Examples
 
 MAX_SHARE = 0.5
 SAMPLE = 1024  # examples

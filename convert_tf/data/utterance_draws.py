@@ -1,19 +1,11 @@
 """Which single texts are trained on beside which pairs."""
 
-from typing import Protocol
-
 import numpy as np
 
 from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds
+from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.utterances import NO_LABEL, Utterances
-
-
-class TextColumns(Protocol):
-    """`teacher_vectors.TeacherVectors` of single texts."""
-
-    def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_text`, float16 `[texts, dim]`, of numbers, int64 `[texts]`."""
 
 
 class UtteranceDraws:
@@ -40,7 +32,7 @@ class UtteranceDraws:
         per_pair: int,
         seed: int,
         in_pairs: bool = False,
-        teacher: TextColumns | None = None,
+        teacher: TeacherVectors | None = None,
     ):
         if in_pairs and per_pair % 2:
             raise ValueError(

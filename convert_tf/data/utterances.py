@@ -111,7 +111,7 @@ class Utterances:
       max_tokens: longer texts are cut to this many tokens.
 
     Attributes:
-      examples: the token ids, as `convert_tf.data.batches.Examples` with the name `text`.
+      examples: the token ids, as `convert_tf.data.schema.Examples` with the name `text`.
       intents: int64 `[examples]`: equal where source and label are; −1 for no label.
       label_names: int64 `[examples]`: equal where labels are called the same, in any source.
 

@@ -136,40 +136,25 @@ def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[
 
 
 def evaluate(
-    model: str | os.PathLike[str],
-    *,
-    data: str | None = None,
-    candidates: str | None = None,
-    split: str = "test",
-    ks: Iterable[int] | None = None,
-    block_size: int = metrics.BLOCK_SIZE,
-    max_examples: int | None = None,
-    precision: str = "float32",
+    model: str | os.PathLike[str], *, precision: str = "float32", **options: Any
 ) -> dict[str, Any]:
-    """R_N@k and MRR of a model, on records or on given candidates.
+    """Measure how well a model ranks responses.
 
     Args:
-      model: a run's folder, a module, or an `.onnx` file.
-      data, candidates, split, ks, block_size, max_examples: as in `make_task`.
-      precision: policy of a checkpoint's computations; any other model has its own.
+      model: the folder of a run or of a module, or an `.onnx` file.
+      precision: number format of a run's computations; a module has its own.
+      **options: the data and how they are ranked, as in `make_task`, except for the groups.
 
     Returns:
-      What was given, by name, and `seconds`, `examples` (scored) and `metrics`.
+      The options by name, `seconds`, `examples` (their number) and `metrics`, as R100@1 and MRR.
 
     Raises:
-      ValueError: as of `make_task`, or the model is none.
+      ValueError: if an option is wrong (see `make_task`), or `model` is not a model.
 
     Example:
       evaluate("runs/convert", data="data/")["metrics"]["R100@1"]
     """
-    task = make_task(
-        data=data,
-        candidates=candidates,
-        split=split,
-        ks=ks,
-        block_size=block_size,
-        max_examples=max_examples,
-    )
+    task = make_task(**options)
     return flat_report(compare(model_rankers([os.fspath(model)], precision=precision), task))
 
 

@@ -16,6 +16,7 @@ from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples, Tokenize, length_batches, padded
 from convert_tf.encoding.text_batches import text_bytes
+from convert_tf.metrics import best_rank, mean_reciprocal_rank, recall_at_k
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.ranking.protocol import Turns
@@ -232,15 +233,15 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
         is_right[labels] = True
         if not np.isfinite(own).all():
             raise ValueError("Scores are NaN or infinite. Lower the learning rate.")
-        ranks.append(1 + int((own[~is_right] >= own[is_right].max()).sum()))
+        ranks.append(best_rank(own, labels.tolist()))
         shifted = own.astype(np.float64) - own.max()
         losses.append(np.log(np.exp(shifted).sum()) - np.log(np.exp(shifted[is_right]).sum()))
     ranked = np.array(ranks)
     return {
-        "R@1": float(np.mean(ranked <= 1)),
-        "R@2": float(np.mean(ranked <= 2)),
-        "MRR": float(np.mean(1.0 / ranked)),
+        "R@1": recall_at_k(ranked, 1),
+        "R@2": recall_at_k(ranked, 2),
+        "MRR": mean_reciprocal_rank(ranked),
         "loss": float(np.mean(losses)),
         "candidates": round(float(np.mean([len(own) for own in scores])), 1),
-        "examples": len(ranked),
+        "examples": len(ranks),
     }

@@ -7,6 +7,7 @@ import numpy as np
 
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
+from convert_tf.search.index import CandidateIndex
 from convert_tf.search.scoring import BestCandidates, checked_top_k
 
 
@@ -17,16 +18,6 @@ class Index(Protocol):
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """The best candidates of each context."""
-        ...
-
-
-class CandidateScorer(Protocol):
-    """What scores given candidates of a cache."""
-
-    cache: CandidateCache
-
-    def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
-        """int64 `[B, n]` → float32 `[B, n]`."""
         ...
 
 
@@ -46,7 +37,7 @@ class RerankedIndex:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
     """
 
-    def __init__(self, first: Index, second: CandidateScorer | TextRanker, *, top_n: int = 100):
+    def __init__(self, first: Index, second: CandidateIndex | TextRanker, *, top_n: int = 100):
         if not isinstance(second, TextRanker) and (
             second.cache.texts_hash != first.cache.texts_hash
         ):

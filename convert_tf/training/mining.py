@@ -13,10 +13,11 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, Examples
+from convert_tf.data.batches import EvaluationBatches, ExampleRange
 from convert_tf.data.mining import BLOCK_SIZE, hard_negatives
 from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
 from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, text_groups
+from convert_tf.data.schema import PAIR, Examples
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.storage.checksums import file_checksum

@@ -4,9 +4,9 @@ import json
 
 import pytest
 import tensorflow as tf
+from support.record_files import read_pairs
 
 from convert_tf.corpora.local import PrepareOptions, prepare
-from convert_tf.data.record_examples import read_pairs
 from convert_tf.data.records import parse_examples
 from convert_tf.data.shards import list_shards
 

@@ -15,16 +15,18 @@ import pytest
 import tensorflow as tf
 from support.commands import call_command
 from support.full_disk import room_for
+from support.record_files import read_pairs, read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
 
 from convert_tf.data import token_arrays as arrays
 from convert_tf.data import token_writer as tokenize
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
-from convert_tf.data.record_examples import RecordFolder, read_pairs, read_texts
+from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.record_index import MARK_EVERY
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
+from convert_tf.data.turns import read_turns
 from convert_tf.storage.files import FileWriteError
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.text.loading import load_tokenizer
@@ -510,7 +512,7 @@ def test_damaged_record_is_found_where_it_is_read(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"the train records.*corrupted record.*prepare"):
         _batches(folder, NUM_TRAIN)
     with pytest.raises(ValueError, match=r"the train records.*corrupted record"):
-        read_pairs(str(tmp_path / "records"), "train")
+        [*read_turns(str(tmp_path / "records"), "train")]
 
 
 def test_record_of_another_schema_is_named(corpus, tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.commands import call_command, run_command
+from support.record_files import read_pairs
 from support.tiny_checkpoint import write_checkpoint, write_records
 
 from convert_tf import SentenceEncoder
@@ -18,7 +19,6 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.head import HeadConfig
-from convert_tf.data.record_examples import read_pairs
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare
 from convert_tf.evaluation.tasks import evaluate, make_task
@@ -239,7 +239,6 @@ def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", "data/test")
 
     monkeypatch.setattr("convert_tf.data.turns.read_turns", refuse)
-    monkeypatch.setattr("convert_tf.data.record_examples.read_pairs", refuse)
     for command in (("evaluate",), SEARCH):
         assert "data/test" in error_line(*command, *arguments)
 

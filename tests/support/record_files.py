@@ -5,10 +5,31 @@ from typing import Any
 
 import tensorflow as tf
 
+from convert_tf.data.record_examples import parse_texts
 from convert_tf.data.records import parse_examples
+from convert_tf.data.schema import PAIR
+from convert_tf.data.shards import list_shards
 
 
 def read_examples(paths: Sequence[str]) -> list[dict[str, Any]]:
     """`parse_examples` of one record after the other, in the order of the files."""
     records = tf.data.TFRecordDataset(list(paths)).batch(1000).map(parse_examples)
     return list(records.unbatch().as_numpy_iterator())
+
+
+def read_texts(
+    data: str, split: str, names: Sequence[str] = PAIR, *, max_examples: int = -1
+) -> dict[str, list[bytes]]:
+    """For each name the texts of a split, as `parse_texts` gives them."""
+    records = tf.data.TFRecordDataset(list_shards(data, split)).take(max_examples).batch(4096)
+    batches = [parse_texts(serialized, names) for serialized in records]
+    return {
+        name: [text for texts in column for text in texts.numpy()]
+        for name, column in zip(names, zip(*batches, strict=True), strict=True)
+    }
+
+
+def read_pairs(data: str, split: str, **options: int) -> tuple[list[bytes], list[bytes]]:
+    """The contexts and the responses that `read_texts` reads."""
+    texts = read_texts(data, split, **options)
+    return texts["context"], texts["response"]

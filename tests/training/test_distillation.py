@@ -9,14 +9,15 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from support.letter_teachers import DIM, SIDES, letters_teacher, unit, write_vectors
+from support.record_files import read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.batches import PAIR, EvaluationBatches, ExampleRange, TrainingBatches
-from convert_tf.data.record_examples import read_texts
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
+from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import (
     FACTS_FILE,
     TeacherVectors,

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.record_files import read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -13,7 +14,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.candidates import joined_context
-from convert_tf.data.record_examples import RecordFolder, parse_texts, read_texts
+from convert_tf.data.record_examples import RecordFolder, parse_texts
 from convert_tf.data.shards import list_shards
 from convert_tf.data.turns import read_turns
 from convert_tf.export.model import export_model

@@ -17,7 +17,7 @@ from support.letter_teachers import (
 )
 from support.token_corpus import write_corpus, write_utterances
 
-from convert_tf.data.batches import PAIR
+from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
 from convert_tf.storage.files import only_writer

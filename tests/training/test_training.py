@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.full_disk import room_for
+from support.record_files import read_pairs
 from support.token_corpus import pair_batches
 
 from convert_tf.checkpoints import folder as checkpoint
@@ -23,7 +24,7 @@ from convert_tf.corpora.sample import write_sample
 from convert_tf.corpora.vocabulary import SubwordConfig, learn
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.packing import padding_share
-from convert_tf.data.record_examples import RecordFolder, read_pairs
+from convert_tf.data.record_examples import RecordFolder
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.encoder.run import train
 from convert_tf.training.loop import METRICS_FILE

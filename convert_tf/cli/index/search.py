@@ -131,10 +131,10 @@ def _cache(values: Any, encoder: "CandidateEncoder") -> Iterator["CandidateCache
     if values.candidates is not None:
         texts = list(islice(filled_lines(values.candidates), values.max_candidates))
     else:
-        from convert_tf.data.record_examples import read_pairs
+        from convert_tf.data.turns import read_turns
 
-        _, responses = read_pairs(values.data, values.split, max_examples=values.max_candidates)
-        texts = [response.decode("utf-8", "replace") for response in responses]
+        records = read_turns(values.data, values.split, max_examples=values.max_candidates)
+        texts = [record.response for record in records]
     with tempfile.TemporaryDirectory() as folder:
         yield write_cache(
             f"{folder}/cache",

@@ -7,7 +7,7 @@ import numpy as np
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.batches import Examples
+from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.data.utterance_draws import UtteranceDraws

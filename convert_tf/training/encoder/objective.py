@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.batches import PAIR
+from convert_tf.data.schema import PAIR
 from convert_tf.models.distillation import vector_losses
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import (

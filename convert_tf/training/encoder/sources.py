@@ -9,7 +9,7 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining, shares_of_sources
-from convert_tf.data.batches import EvaluationBatches, ExampleRange, Examples, TrainingBatches
+from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
     ROW_MULTIPLE,
@@ -17,6 +17,7 @@ from convert_tf.data.packing import (
     padding_share,
     partly_compiled_row_multiple,
 )
+from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws

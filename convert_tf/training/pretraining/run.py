@@ -14,13 +14,13 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig, bert_preset
 from convert_tf.config.pretrain import Pretraining
-from convert_tf.data.batches import Examples
 from convert_tf.data.pretraining_batches import (
     START,
     Position,
     PretrainingBatches,
     evaluation_batches,
 )
+from convert_tf.data.schema import Examples
 from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision

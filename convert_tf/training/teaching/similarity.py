@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 from keras import ops
+from scipy.stats import spearmanr
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
-from convert_tf.data.batches import EvaluationBatches, Examples
+from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
+from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
 from convert_tf.encoding.signatures import SHORTER_DIMS
-from convert_tf.metrics import spearman
 from convert_tf.models.distillation import (
     SIMILARITY_DIM,
     fitted_map,
@@ -153,7 +154,7 @@ def _measured(
     pairs = np.triu_indices(len(compared), 1)
 
     def correlation(vectors: np.ndarray) -> float:
-        return spearman((vectors @ vectors.T)[pairs], expected)
+        return float(spearmanr((vectors @ vectors.T)[pairs], expected).statistic)
 
     expected = (taught @ taught.T)[pairs]
     mapped = reduced @ turned

@@ -21,7 +21,7 @@ import numpy as np
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.rounded import rounded_arrays
-from convert_tf.data.batches import PAIR
+from convert_tf.data.schema import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.processor import multiplies_bfloat16
 from convert_tf.numerics.timing import shortest_seconds

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.data.batches import PAIR
 from convert_tf.data.packing import join_texts
 from convert_tf.data.prefetch import in_order
+from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import (
     DTYPE,
     FACTS_FILE,
