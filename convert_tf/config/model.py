@@ -26,6 +26,7 @@ class ModelConfig(Config):
     """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
 
     heading: ClassVar[str] = MODEL
+    former: ClassVar[dict[str, Any]] = {"use_value_projection": False}
 
     vocab_size: int = size(31_476, "Entries of the vocabulary, without hash buckets.")
     num_oov_buckets: int = size(1_000, "Hash buckets for unknown characters.")
@@ -42,9 +43,6 @@ class ModelConfig(Config):
     )
     num_heads: int = size(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
     attention_dim: int = size(64, "Query/key width of one attention head.")
-    use_value_projection: bool = option(
-        False, "Project the values in attention. The paper's parameter count leaves no room for it."
-    )
     use_relative_bias: bool = option(
         True, "Add a learned bias for each relative position to the attention scores."
     )

@@ -44,8 +44,8 @@ class RelativeSelfAttention(ConfiguredLayer):
     """Self-attention that looks at most `max_distance` tokens away.
 
     The scores get a learned bias for each relative position. Keys further away than `max_distance`
-    are masked. By default there is no value projection, because the paper's parameter count leaves
-    no room for one: the attention weights are applied to the sequence itself. With several heads,
+    are masked. There is no value projection, because the paper's parameter count leaves no room for
+    one: the attention weights are applied to the sequence itself. With several heads,
     each head reads one slice of the sequence.
 
     Masking: on the key axis, with −∞ before the softmax. Every query needs at least one key within
@@ -56,7 +56,6 @@ class RelativeSelfAttention(ConfiguredLayer):
       max_distance: largest |i − j| at which token i reads token j.
       num_heads: attention heads; one in the paper.
       use_relative_bias: whether to learn a bias for each relative position.
-      use_value_projection: whether to project the values and the output.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
@@ -87,7 +86,6 @@ class RelativeSelfAttention(ConfiguredLayer):
         *,
         num_heads: int = 1,
         use_relative_bias: bool = True,
-        use_value_projection: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -95,7 +93,6 @@ class RelativeSelfAttention(ConfiguredLayer):
         self.max_distance = max_distance
         self.num_heads = num_heads
         self.use_relative_bias = use_relative_bias
-        self.use_value_projection = use_value_projection
 
     def build(self, x_shape: Any) -> None:
         dim = x_shape[-1]
@@ -115,20 +112,13 @@ class RelativeSelfAttention(ConfiguredLayer):
                 autocast=False,
                 name="relative_bias",
             )
-        if self.use_value_projection:
-            self.value_kernel = self.add_weight(
-                shape=(dim, dim), initializer=GlorotUniform(), name="value_kernel"
-            )
-            self.output_kernel = self.add_weight(
-                shape=(dim, dim), initializer=GlorotUniform(), name="output_kernel"
-            )
 
     def call(
         self, x: Any, attention_mask: Any = None, across_mask: Any = None, across_bias: Any = None
     ) -> Any:
         projected = ops.matmul(x, self.query_key_kernel)
         queries, keys = ops.split(projected, 2, axis=-1)
-        values = ops.matmul(x, self.value_kernel) if self.use_value_projection else x
+        values = x
         if self.num_heads > 1:
             queries, keys, values = (
                 split_heads(y, self.num_heads) for y in (queries, keys, values)
@@ -136,11 +126,7 @@ class RelativeSelfAttention(ConfiguredLayer):
         scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2)) / math.sqrt(self.attention_dim)
         weights = self._weights(scores, attention_mask, across_mask, across_bias)
         attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
-        if self.num_heads > 1:
-            attended = merge_heads(attended)
-        if self.use_value_projection:
-            attended = ops.matmul(attended, self.output_kernel)
-        return attended
+        return merge_heads(attended) if self.num_heads > 1 else attended
 
     def _weights(self, scores: Any, attention_mask: Any, across_mask: Any, across_bias: Any) -> Any:
         positions = ops.arange(ops.shape(scores)[-1], dtype="int32")

@@ -20,7 +20,7 @@ class TransformerBlock(ConfiguredLayer):
       attention_dim: query/key width of one head.
       max_distance: how many tokens away attention looks at most.
       feed_forward_dim: hidden width of the feed-forward layer.
-      num_heads, use_relative_bias, use_value_projection: see `RelativeSelfAttention`.
+      num_heads, use_relative_bias: see `RelativeSelfAttention`.
       dropout: drop rate after self-attention.
 
     Call arguments:
@@ -45,7 +45,6 @@ class TransformerBlock(ConfiguredLayer):
         feed_forward_dim: int,
         num_heads: int = 1,
         use_relative_bias: bool = True,
-        use_value_projection: bool = False,
         dropout: float = 0.0,
         **kwargs: Any,
     ):
@@ -55,7 +54,6 @@ class TransformerBlock(ConfiguredLayer):
         self.feed_forward_dim = feed_forward_dim
         self.num_heads = num_heads
         self.use_relative_bias = use_relative_bias
-        self.use_value_projection = use_value_projection
         self.dropout = dropout
         policy = self.dtype_policy
         self.attention = RelativeSelfAttention(
@@ -63,7 +61,6 @@ class TransformerBlock(ConfiguredLayer):
             max_distance,
             num_heads=num_heads,
             use_relative_bias=use_relative_bias,
-            use_value_projection=use_value_projection,
             dtype=policy,
             name="attention",
         )

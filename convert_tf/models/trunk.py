@@ -94,7 +94,6 @@ class Trunk(keras.layers.Layer):
                 feed_forward_dim=config.feed_forward_dim,
                 num_heads=config.num_heads,
                 use_relative_bias=config.use_relative_bias,
-                use_value_projection=config.use_value_projection,
                 dropout=attention_dropout,
                 dtype=policy,
                 name=f"block_{i}",

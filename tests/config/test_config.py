@@ -24,7 +24,6 @@ OTHER_MODEL_VALUES = {
     "max_relative_attention": (1, 5),
     "num_heads": 2,
     "attention_dim": 5,
-    "use_value_projection": True,
     "use_relative_bias": False,
     "feed_forward_dim": 13,
     "reduction_heads": 3,

@@ -102,7 +102,7 @@ def test_float32_equals_the_checkpoint(checkpoint_and_file, light):
 @pytest.mark.parametrize(
     "config",
     [
-        {"num_heads": 2, "use_value_projection": True},
+        {"num_heads": 2},
         {"use_relative_bias": False, "use_side_skip": False, "embedding_bits": 32},
     ],
 )

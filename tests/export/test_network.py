@@ -14,8 +14,6 @@ LENGTHS = [5, 0, 1, 70, 3, 12]  # 70 is longer than any block looks
 OPTIONS = {
     "defaults": {},
     "several heads": {"num_heads": 4},
-    "value projection": {"use_value_projection": True},
-    "heads and values": {"num_heads": 2, "use_value_projection": True},
     "no relative bias": {"use_relative_bias": False},
     "one reduction head": {"reduction_heads": 1},
     "unrounded table": {"embedding_bits": 32},

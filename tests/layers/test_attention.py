@@ -25,13 +25,7 @@ CASES = {
     "one head": {},
     "no bias": {"use_relative_bias": False},
     "three heads": {"num_heads": 3},
-    "values": {"use_value_projection": True},
-    "two heads with values": {"num_heads": 2, "use_value_projection": True},
-    "two heads with values, no bias": {
-        "num_heads": 2,
-        "use_value_projection": True,
-        "use_relative_bias": False,
-    },
+    "two heads, no bias": {"num_heads": 2, "use_relative_bias": False},
 }
 
 

@@ -66,7 +66,7 @@ def test_layer_norm_is_computed_in_float32(policy):
 def test_layer_habits():
     check_layer(
         TransformerBlock,
-        {**ARGUMENTS, "num_heads": 2, "use_value_projection": True, "dropout": 0.0},
+        {**ARGUMENTS, "num_heads": 2, "dropout": 0.0},
         {"x": _x(), "attention_mask": np.ones((2, 5, 5), bool)},
         (2, 5, 6),
     )

@@ -31,7 +31,6 @@ def _encode(encoder, texts, *, width: int | None = None) -> np.ndarray:
 VARIANTS = {
     "paper": {},
     "two heads": {"num_heads": 2},
-    "values": {"use_value_projection": True},
     "no bias": {"use_relative_bias": False},
     "no skips": {"use_side_skip": False},
     "no quantization": {"embedding_bits": 32},

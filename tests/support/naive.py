@@ -47,7 +47,6 @@ def attention(
     n, dim = x.shape
     value_dim = dim // num_heads
     projected = [linear(row, weights["query_key_kernel"]) for row in x]
-    values = [linear(row, weights["value_kernel"]) for row in x] if "value_kernel" in weights else x
     result = np.zeros((n, dim))
     for h in range(num_heads):
         query_at = h * attention_dim
@@ -69,9 +68,7 @@ def attention(
                 scores.append(score)
             for j, probability in zip(readable, softmax(scores), strict=True):
                 for v in range(h * value_dim, (h + 1) * value_dim):
-                    result[i, v] += probability * float(values[j][v])
-    if "output_kernel" in weights:
-        result = np.stack([linear(row, weights["output_kernel"]) for row in result])
+                    result[i, v] += probability * float(x[j][v])
     return result
 
 

@@ -156,9 +156,6 @@ def _attend(attention: RelativeSelfAttention, x: Any, layout: _Layout) -> Any:
     width = num_heads * attention.attention_dim
     projected = x @ tf.cast(attention.query_key_kernel, dtype)
     queries = projected[:, :width] / math.sqrt(attention.attention_dim)
-    values = x
-    if attention.use_value_projection:
-        values = x @ tf.cast(attention.value_kernel, dtype)
     scores = tf.matmul(
         _dense_heads(queries, num_heads, layout),
         _dense_heads(projected[:, width:], num_heads, layout),
@@ -166,13 +163,10 @@ def _attend(attention: RelativeSelfAttention, x: Any, layout: _Layout) -> Any:
     )  # [texts, heads, tokens, tokens]
     scores = tf.cast(scores, tf.float32) + _distance_bias(attention, layout) + layout.key_bias
     weights = tf.cast(tf.nn.softmax(scores), dtype)
-    attended = tf.matmul(weights, _dense_heads(values, num_heads, layout))
+    attended = tf.matmul(weights, _dense_heads(x, num_heads, layout))
     if num_heads > 1:
         attended = tf.transpose(attended, [0, 2, 1, 3])
-    attended = tf.gather(tf.reshape(attended, [-1, x.shape[-1]]), layout.flat_index)
-    if attention.use_value_projection:
-        attended = attended @ tf.cast(attention.output_kernel, dtype)
-    return attended
+    return tf.gather(tf.reshape(attended, [-1, x.shape[-1]]), layout.flat_index)
 
 
 def _distance_bias(attention: RelativeSelfAttention, layout: _Layout) -> Any:

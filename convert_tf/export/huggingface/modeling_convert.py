@@ -31,9 +31,6 @@ class Block(nn.Module):
         self.heads, self.reach = config.num_heads, reach
         self.query_key = nn.Linear(dim, 2 * width, bias=False)
         self.relative_bias = nn.Parameter(torch.zeros(self.heads, 2 * reach + 1))
-        has_values = config.use_value_projection
-        self.value = nn.Linear(dim, dim, bias=False) if has_values else nn.Identity()
-        self.attention_output = nn.Linear(dim, dim, bias=False) if has_values else nn.Identity()
         self.attention_norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
         self.hidden = nn.Linear(dim, config.feed_forward_dim)
         self.output = nn.Linear(config.feed_forward_dim, dim)
@@ -48,9 +45,8 @@ class Block(nn.Module):
         index = (distance + self.reach).clamp(0, 2 * self.reach)
         mask = (distance.abs() <= self.reach) & (is_text[:, None, :] == is_text[:, :, None])
         scores = (scores + self.relative_bias[:, index]).masked_fill(~mask[:, None], -1e30)
-        attended = scores.softmax(dim=-1) @ split_heads(self.value(x), self.heads)
-        attended = attended.transpose(1, 2).flatten(2)
-        x = self.attention_norm(x + self.attention_output(attended))
+        attended = scores.softmax(dim=-1) @ split_heads(x, self.heads)
+        x = self.attention_norm(x + attended.transpose(1, 2).flatten(2))
         return self.output_norm(x + self.output(fast_gelu(self.hidden(x))))
 
 

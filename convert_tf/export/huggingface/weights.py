@@ -49,15 +49,13 @@ def _table(embedding: Any, vocab_size: int) -> np.ndarray:
 def _block(block: Any) -> dict[str, np.ndarray]:
     attention, layer = block.attention, block.feed_forward
     bias = np.zeros((attention.num_heads, 2 * attention.max_distance + 1), np.float32)
-    weights = {
-        "query_key.weight": as_array(attention.query_key_kernel).T,
-        "relative_bias": as_array(attention.relative_bias) if attention.use_relative_bias else bias,
-    }
-    if attention.use_value_projection:
-        weights["value.weight"] = as_array(attention.value_kernel).T
-        weights["attention_output.weight"] = as_array(attention.output_kernel).T
     return (
-        weights
+        {
+            "query_key.weight": as_array(attention.query_key_kernel).T,
+            "relative_bias": as_array(attention.relative_bias)
+            if attention.use_relative_bias
+            else bias,
+        }
         | _norm("attention_norm", block.attention_norm)
         | _dense("hidden", layer.hidden_kernel, layer.hidden_bias)
         | _dense("output", layer.output_kernel, layer.output_bias)

@@ -244,26 +244,19 @@ class GraphBuilder(GraphWriter):
         heads = attention.num_heads
         width = heads * attention.attention_dim
         queries, keys = self._queries_and_keys(name, x, attention.query_key_kernel, (width, width))
-        values = x
-        if attention.use_value_projection:
-            values = self._dense(f"{name}/values", x, as_array(attention.value_kernel))
         if heads == 1:
             # `MultiHeadAttention` copies what it reads.
             root = 1.0 / np.sqrt(attention.attention_dim)
             scores = self._add("FusedMatMul", [queries, keys], domain=CONTRIB, transB=1, alpha=root)
             weights = self._add("Softmax", [self._add("Add", [scores, bias])], axis=-1)
-            attended = self._add("MatMul", [weights, values], f"{name}/attended")
-        else:
-            attended = self._add(
-                "MultiHeadAttention",
-                [queries, keys, values, "", "", bias],
-                f"{name}/attended",
-                domain=CONTRIB,
-                num_heads=heads,
-            )
-        if attention.use_value_projection:
-            attended = self._dense(f"{name}/projected", attended, as_array(attention.output_kernel))
-        return attended
+            return self._add("MatMul", [weights, x], f"{name}/attended")
+        return self._add(
+            "MultiHeadAttention",
+            [queries, keys, x, "", "", bias],
+            f"{name}/attended",
+            domain=CONTRIB,
+            num_heads=heads,
+        )
 
     def _queries_and_keys(
         self, name: str, x: str, kernel: Any, widths: Sequence[int]
