@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from convert_tf import metrics
-from convert_tf.data.turns import read_turns
+from convert_tf.data.record_examples import read_turns
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from convert_tf.data.turns import read_turns
+from convert_tf.data.record_examples import read_turns
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary

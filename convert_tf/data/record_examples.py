@@ -1,6 +1,6 @@
 """From records or texts to packed batches of token ids, with TensorFlow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.record_index import Extents, RecordIndex
-from convert_tf.data.schema import EXTRA_FEATURES, PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.data.records import parse_examples
+from convert_tf.data.schema import EXTRA_FEATURES, PAIR, PAIR_AND_EXTRA_CONTEXT, TurnExample
 from convert_tf.data.shards import list_shards
 from convert_tf.text.loading import load_tokenizer
 
@@ -240,6 +241,37 @@ class RecordFolder:
             turn_prefixes=turn_prefixes,
             joins_turns=joins_turns,
         )
+
+
+def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Iterator[TurnExample]:
+    """The examples of a split, in the order of the shards; memory holds a few thousand.
+
+    Args:
+      data: folder of records.
+      split: which shards.
+      max_examples: stop after this many.
+
+    Raises:
+      ValueError: there are no records, or they are damaged.
+    """
+    dataset = tf.data.TFRecordDataset(list_shards(data, split))
+    if max_examples is not None:
+        dataset = dataset.take(max_examples)
+    try:
+        for serialized in dataset.batch(4096):
+            parsed = {name: texts.numpy() for name, texts in parse_examples(serialized).items()}
+            for context, extra, response, source in zip(
+                *(parsed[name] for name in ("context", "extra_contexts", "response", "source")),
+                strict=True,
+            ):
+                turns = [*(turn for turn in extra[::-1] if turn), context]
+                yield TurnExample(tuple(map(_text, turns)), _text(response), _text(source))
+    except tf.errors.OpError as error:
+        raise damaged_records(data, split, error) from error
+
+
+def _text(utf8: bytes) -> str:
+    return utf8.decode("utf-8", "replace")
 
 
 def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:

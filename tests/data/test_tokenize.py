@@ -21,12 +21,11 @@ from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_c
 from convert_tf.data import token_arrays as arrays
 from convert_tf.data import token_writer as tokenize
 from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
-from convert_tf.data.record_examples import RecordFolder
+from convert_tf.data.record_examples import RecordFolder, read_turns
 from convert_tf.data.record_index import MARK_EVERY
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
-from convert_tf.data.turns import read_turns
 from convert_tf.storage.files import FileWriteError
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.text.loading import load_tokenizer

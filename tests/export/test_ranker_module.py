@@ -21,8 +21,7 @@ from convert_tf.config.head import HeadConfig
 from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub import writing
 from convert_tf.export.hub.network import in_length_batches
-from convert_tf.export.hub.ranker_heads import make_ranker_module
-from convert_tf.export.hub.ranker_module import PADDING_SCORE
+from convert_tf.export.hub.ranker_module import PADDING_SCORE, make_ranker_module
 from convert_tf.export.hub.weights import StoredTable
 from convert_tf.export.hub.writing import ExportError, export_module
 from convert_tf.text.loading import load_tokenizer

@@ -14,9 +14,8 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.candidates import joined_context
-from convert_tf.data.record_examples import RecordFolder, parse_texts
+from convert_tf.data.record_examples import RecordFolder, parse_texts, read_turns
 from convert_tf.data.shards import list_shards
-from convert_tf.data.turns import read_turns
 from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer

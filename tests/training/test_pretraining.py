@@ -34,8 +34,8 @@ from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.optimizers import InverseSquareRoot
-from convert_tf.training.pretraining.evaluation import evaluate_pretraining
 from convert_tf.training.pretraining.objective import make_pretraining
+from convert_tf.training.pretraining.run import evaluate_pretraining
 
 CONFIG = bert_preset(
     "bert_tiny", vocab_size=32, num_oov_buckets=1, tokenizer="subword",

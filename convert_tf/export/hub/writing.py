@@ -27,7 +27,7 @@ from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
 from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.export.hub.portable import save_portable
-from convert_tf.export.hub.ranker_heads import make_ranker_module
+from convert_tf.export.hub.ranker_module import make_ranker_module
 from convert_tf.export.hub.weights import WeightsError
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder

@@ -4,9 +4,11 @@ Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
@@ -22,17 +24,13 @@ from convert_tf.data.pretraining_batches import (
 )
 from convert_tf.data.schema import Examples
 from convert_tf.data.unknown_tokens import checked_share, first_ids
+from convert_tf.figures import picture
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.training.encoder.sources import Folder, open_folder
 from convert_tf.training.loop import Batch, Run
-from convert_tf.training.pretraining.evaluation import (
-    draw_curve,
-    evaluate_pretraining,
-    trained_means,
-)
-from convert_tf.training.pretraining.objective import make_pretraining
+from convert_tf.training.pretraining.objective import PretrainingObjective, make_pretraining
 from convert_tf.training.processes import ALONE
 from convert_tf.training.run import carry_out, only_run_in
 
@@ -209,3 +207,62 @@ def _line(means: dict[str, float]) -> str:
         for name in ("masked", "next")
         if f"{name}_loss" in means
     )
+
+
+def trained_means(logs: dict[str, float]) -> dict[str, float]:
+    """The metrics of training, without those of an objective that had no batch yet.
+
+    Args:
+      logs: means of the metrics of `PretrainingObjective`; a loss is 0 where nothing was counted.
+    """
+    return {
+        f"{objective}_{metric}": logs[f"{objective}_{metric}"]
+        for objective in ("masked", "next")
+        for metric in ("loss", "accuracy")
+        if logs.get(f"{objective}_loss")
+    }
+
+
+def evaluate_pretraining(
+    model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
+) -> dict[str, float]:
+    """Loss and accuracy of both objectives, with the names of the model's metrics.
+
+    Means over all masked tokens and all pairs.
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for batch in batches:
+        for name, value in model.test_on_batch(batch, return_dict=True).items():
+            counted = batch.get(f"{name.partition('_')[0]}_weights")
+            if counted is not None:
+                weight = float(counted.sum())
+                sums[name] = sums.get(name, 0.0) + weight * float(value)
+                weights[name] = weights.get(name, 0.0) + weight
+    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
+
+
+@picture
+def draw_curve(rows: list[dict[str, Any]]) -> Any:
+    """Both losses on the evaluation split over steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis, (name, label) in zip(
+        axes,
+        (
+            ("masked_loss", "masked language model, nats per token"),
+            ("next_loss", "next utterance, nats per pair"),
+        ),
+        strict=True,
+    ):
+        for source, style in (("train", "--"), ("eval", "-")):
+            points = [(r["step"], r[source][name]) for r in rows if name in r.get(source, {})]
+            if points:
+                axis.plot(*zip(*points, strict=True), ls=style, marker=".", label=source)
+        axis.set_xlabel("steps")
+        axis.set_ylabel(label)
+        axis.grid()
+        axis.legend()
+    return figure
