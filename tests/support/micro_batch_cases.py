@@ -12,6 +12,7 @@ from keras import ops
 from support.model_cases import fill_weights, random_texts
 
 from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder import objective as trainer
@@ -66,7 +67,7 @@ def make_model(*, is_multi_context: bool = False, eager: bool = False, **options
     fill_weights(encoder.variables)
     for number, variable in enumerate(seeds_of(encoder)):
         variable.assign(np.array([7 + number, 0]))
-    model = trainer.ResponseRanking(encoder, scale_start=8.0, l2=1e-3)
+    model = trainer.ResponseRanking(encoder, EncoderTraining(scale_start=8.0, l2=1e-3))
     model.compile(
         optimizer=keras.optimizers.SGD(1.0),
         auto_scale_loss=False,

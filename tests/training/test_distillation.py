@@ -191,8 +191,8 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     plain, taught = (
         float(model.compute_loss(batch, y_pred={**outputs, "scale": 7.0}))
         for model in (
-            ResponseRanking(encoder, **options),
-            ResponseRanking(encoder, **options, ranking_distillation=2.0),
+            ResponseRanking(encoder, EncoderTraining(**options)),
+            ResponseRanking(encoder, EncoderTraining(**options, ranking_distillation=2.0)),
         )
     )
     contexts, responses = (
@@ -340,7 +340,7 @@ def test_equal_responses_are_marked_and_change_the_loss(corpus):
     encoder = DualEncoder(
         model_preset("tiny", vocab_size=examples.padding_id - 5, num_oov_buckets=5)
     )
-    model = ResponseRanking(encoder, l2=0.0)
+    model = ResponseRanking(encoder, EncoderTraining(l2=0.0))
     losses = [
         float(model.compute_loss(batch, y_pred=model(batch)))
         for batch in (batches[False], batches[True], twice)

@@ -208,7 +208,9 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, fol
     draws = UtteranceDraws(utterances, per_pair=2, seed=0, in_pairs=True, teacher=Vectors())
     config = dict(MODEL.to_dict(), vocab_size=examples.padding_id - NUM_OOV_BUCKETS)
     encoder = DualEncoder(type(MODEL).from_dict(config))
-    model = ResponseRanking(encoder, l2=0.0, ranking=0.0, distillation=3.0, teacher_dim=12)
+    model = ResponseRanking(
+        encoder, EncoderTraining(l2=0.0, ranking=0.0, distillation=3.0), teacher_dim=12
+    )
     losses = []
     for parts in (1, 2):
         batches = TrainingBatches(

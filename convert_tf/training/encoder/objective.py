@@ -40,11 +40,7 @@ class ResponseRanking(Objective):
 
     Args:
       encoder: the dual encoder.
-      scale_start, scale_end, scale_anneal_steps: see `EncoderTraining`; `scale_end` 0 means
-        √encoding_dim.
-      label_smoothing: probability spread over the negatives.
-      l2: factor of the sum of squared matrix weights.
-      ranking, ranking_distillation, distillation, intent_contrast: see `EncoderTraining`.
+      config: scales, label smoothing, l2, and the weights of the losses.
       teacher_dim: width of the teacher's vectors; 0 for no teacher.
 
     Call arguments:
@@ -69,28 +65,15 @@ class ResponseRanking(Objective):
     def __init__(
         self,
         encoder: DualEncoder,
+        config: EncoderTraining,
         *,
-        scale_start: float = 1.0,
-        scale_end: float = 0.0,
-        scale_anneal_steps: int = 10_000,
-        label_smoothing: float = 0.2,
-        l2: float = 1e-5,
-        ranking: float = 1.0,
-        ranking_distillation: float = 0.0,
-        distillation: float = 0.0,
-        intent_contrast: float = 0.0,
         teacher_dim: int = 0,
         **kwargs: Any,
     ):
-        super().__init__(encoder, l2=l2, **kwargs)
-        self.scale_start = scale_start
-        self.scale_end = scale_end or math.sqrt(encoder.config.encoding_dim)
-        self.scale_anneal_steps = scale_anneal_steps
-        self.label_smoothing = label_smoothing
-        self.ranking = ranking
-        self.ranking_distillation = ranking_distillation
-        self.intent_contrast = intent_contrast
-        self.distillation = distillation if teacher_dim else 0.0
+        super().__init__(encoder, l2=config.l2, **kwargs)
+        self.config = config
+        self.scale_end = config.scale_end or math.sqrt(encoder.config.encoding_dim)
+        self.distillation = config.distillation if teacher_dim else 0.0
         if self.distillation:
             self.teacher_projection = keras.layers.Dense(
                 teacher_dim,
@@ -119,9 +102,9 @@ class ResponseRanking(Objective):
             encodings = self.encoder(inputs, training=training)
         scale = annealed_scale(
             ops.convert_to_tensor(self.steps_done),
-            start=self.scale_start,
+            start=self.config.scale_start,
             end=self.scale_end,
-            anneal_steps=self.scale_anneal_steps,
+            anneal_steps=self.config.scale_anneal_steps,
         )
         if training:
             self.steps_done.assign(self.steps_done + 1)
@@ -133,7 +116,7 @@ class ResponseRanking(Objective):
             ops.mean(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
             for _, cosines, counts in self._objectives(y_pred)
         )
-        loss = self.ranking * loss + self._taught_ranking_loss(x, y_pred, is_candidate)
+        loss = self.config.ranking * loss + self._taught_ranking_loss(x, y_pred, is_candidate)
         loss = loss + self._distillation_loss(x, y_pred)
         return self.with_l2(loss + self._intent_loss(x, y_pred))
 
@@ -153,7 +136,7 @@ class ResponseRanking(Objective):
 
     def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any, is_candidate: Any) -> Any:
         return in_batch_softmax_losses(
-            y_pred["scale"] * cosines, self.label_smoothing, is_candidate=is_candidate
+            y_pred["scale"] * cosines, self.config.label_smoothing, is_candidate=is_candidate
         )
 
     def _is_candidate(self, inputs: dict[str, Any]) -> Any:
@@ -170,7 +153,7 @@ class ResponseRanking(Objective):
         self, inputs: dict[str, Any], y_pred: dict[str, Any], is_candidate: Any
     ) -> Any:
         """How far the choice of a response is from the teacher's; mined negatives are left out."""
-        if not self.ranking_distillation:
+        if not self.config.ranking_distillation:
             return 0.0
         taught = [ops.cast(inputs[f"ranking_teacher_{name}"], "float32") for name in PAIR]
         own = [y_pred[f"{name}_encoding"] for name in PAIR]
@@ -181,7 +164,7 @@ class ResponseRanking(Objective):
         if is_candidate is not None:
             is_candidate = is_candidate[:, : ops.shape(scores)[0]]
         losses = taught_ranking_losses(scores, teacher_scores, is_candidate=is_candidate)
-        return self.ranking_distillation * ops.mean(losses)
+        return self.config.ranking_distillation * ops.mean(losses)
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
         """How far the reduced encodings, mapped linearly, point away from the teacher's vectors.
@@ -209,7 +192,7 @@ class ResponseRanking(Objective):
 
     def _intent_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
         """How much closer single texts of other intents are than those of one; a mean."""
-        if not self.intent_contrast:
+        if not self.config.intent_contrast:
             return 0.0
         losses, has_loss = intent_losses(
             y_pred["reduced_utterance"],
@@ -218,7 +201,7 @@ class ResponseRanking(Objective):
             scale=y_pred["scale"],
         )
         number = ops.maximum(ops.sum(ops.cast(has_loss, "float32")), 1.0)
-        return self.intent_contrast * ops.sum(losses) / number
+        return self.config.intent_contrast * ops.sum(losses) / number
 
     def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """Each one's name, cosines, and 1 or 0 `[batch]`: who has it.
@@ -243,24 +226,12 @@ def make_ranking_model(
 
     Args:
       encoder: the dual encoder.
-      config: the objective's options and the optimizer's.
+      config: options of the objective and of the optimizer.
       precision: a dtype policy name.
       teacher_dim: width of the vectors of a teacher; 0 for none.
     """
     encoder.trunk.jit_compile_feed_forward()
-    model = ResponseRanking(
-        encoder,
-        scale_start=config.scale_start,
-        scale_end=config.scale_end,
-        scale_anneal_steps=config.scale_anneal_steps,
-        label_smoothing=config.label_smoothing,
-        l2=config.l2,
-        ranking=config.ranking,
-        ranking_distillation=config.ranking_distillation,
-        distillation=config.distillation,
-        intent_contrast=config.intent_contrast,
-        teacher_dim=teacher_dim,
-    )
+    model = ResponseRanking(encoder, config, teacher_dim=teacher_dim)
     optimizer = make_optimizer(
         config,
         embedding_table=encoder.trunk.embedding.table,

@@ -20,8 +20,7 @@ class CandidateRanking(Objective):
 
     Args:
       encoder: the ranker; named as the checkpoints' functions name what they save.
-      label_smoothing: probability spread over the wrong candidates.
-      l2: factor of the sum of squared matrix weights.
+      config: label smoothing and l2.
 
     Call arguments:
       inputs: a batch of `RankingBatches`.
@@ -32,11 +31,9 @@ class CandidateRanking(Objective):
     Reference: arXiv 1905.01969 §4.2, §4.3.
     """
 
-    def __init__(
-        self, encoder: RankerModel, *, label_smoothing: float = 0.0, l2: float = 0.0, **kwargs: Any
-    ):
-        super().__init__(encoder, l2=l2, **kwargs)
-        self.label_smoothing = label_smoothing
+    def __init__(self, encoder: RankerModel, config: RankerTraining):
+        super().__init__(encoder, l2=config.l2)
+        self.label_smoothing = config.label_smoothing
         self.accuracy = keras.metrics.Mean(name="batch_accuracy")
         self.ranking_loss = keras.metrics.Mean(name="ranking_loss")
         self.built = True
@@ -101,7 +98,7 @@ def make_ranker_training(
 ) -> CandidateRanking:
     """`ranker` under its objective, compiled with its optimizer, ready for `fit`."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
-    model = CandidateRanking(ranker, label_smoothing=config.label_smoothing, l2=config.l2)
+    model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(
         config,
         embedding_table=ranker.trunk.embedding_table,
