@@ -143,7 +143,8 @@ def evaluate(
     Args:
       model: the folder of a run or of a module, or an `.onnx` file.
       precision: number format of a run's computations; a module has its own.
-      **options: the data and how they are ranked, as in `make_task`, except for the groups.
+      **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`; see
+        `make_task`.
 
     Returns:
       The options by name, `seconds`, `examples` (their number) and `metrics`, as R100@1 and MRR.
