@@ -113,6 +113,7 @@ class EncoderTraining(RankingTraining):
         "quantizer_update_steps": 100,
         "loss_scale": 128.0,
         "train_split": "train",
+        "row_tokens": None,  # of any number: where texts stand changes no loss
     }
 
     steps: int = changed(Training, "steps", 966_000)
@@ -138,9 +139,6 @@ class EncoderTraining(RankingTraining):
     )
     shuffle_buffer: int = option(
         100_000, "Examples in memory for shuffling.", group=DATA, at_least=1
-    )
-    row_tokens: int = option(
-        64, "Tokens per row. Several short texts share a row.", group=DATA, at_least=1
     )
     turn_prefixes: bool = option(
         False,

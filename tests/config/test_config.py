@@ -188,7 +188,6 @@ def test_configs_are_frozen(config_class):
         (EncoderTraining, {"l2": -1.0}),
         (EncoderTraining, {"steps": 0}),
         (EncoderTraining, {"eval_examples": 99}),
-        (EncoderTraining, {"row_tokens": 0}),
     ],
     ids=str,
 )

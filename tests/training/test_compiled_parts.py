@@ -65,8 +65,18 @@ def rows_of_batches(corpus, *, precision, number=6, **fields):
         split: ArrayFolder(corpus.arrays).open(split, max_tokens=60) for split in ("train", "dev")
     }
     config = EncoderTraining(**{**CONFIG, **fields}, data=corpus.arrays)
-    batches, _ = make_batches(examples, examples["train"], config, precision=precision)
+    batches, _ = make_batches(
+        examples, examples["train"], config, max_tokens=60, precision=precision
+    )
     return [batch["token_ids"].shape[-2] for batch, _ in zip(batches, range(number), strict=False)]
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(60, 64), (70, 70)])
+def test_a_row_holds_the_longest_text(corpus, max_tokens, expected):
+    examples = {"train": ArrayFolder(corpus.arrays).open("train", max_tokens=60)}
+    config = EncoderTraining(**CONFIG, data=corpus.arrays, eval_splits=())
+    batches, _ = make_batches(examples, examples["train"], config, max_tokens=max_tokens)
+    assert next(iter(batches))["token_ids"].shape[1] == expected
 
 
 def test_batches_in_16_bits_have_few_numbers_of_rows(corpus):

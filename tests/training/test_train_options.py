@@ -68,7 +68,6 @@ OTHER_DATA_VALUES = {
     "first_train_example": (30, {}),
     "eval_splits": (("dev", "test"), {}),
     "shuffle_buffer": (1, {}),
-    "row_tokens": (70, {}),
     "turn_prefixes": (True, {"multi_context": True}),
 }
 IN_TEST_LOOP = {"eval_every", "checkpoint_every", "keep_checkpoints"}

@@ -258,12 +258,6 @@ def test_splits_without_enough_examples_are_refused(corpus, tmp_path):
         run((str(data), corpus[1]), tmp_path / "run")
 
 
-def test_row_that_cannot_hold_the_longest_text_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match="Raise --row_tokens"):
-        config = dataclasses.replace(CONFIG, data=corpus[0], row_tokens=59)
-        train(MODEL, config, output=str(tmp_path), vocabulary=corpus[1])
-
-
 def test_data_folder_without_examples_is_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match=str(tmp_path)):
         train(MODEL, dataclasses.replace(CONFIG, data=str(tmp_path)), output=str(tmp_path / "run"),

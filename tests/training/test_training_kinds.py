@@ -180,7 +180,9 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypat
     config = dataclasses.replace(CONFIG, data=getattr(corpus, kind))
     folder, model = training_data.open_data(config.data, corpus.vocabulary, MODEL, None)
     examples = training_data.open_splits(folder, model, config)
-    batches, eval_sets = training_data.make_batches(examples, examples["train"], config)
+    batches, eval_sets = training_data.make_batches(
+        examples, examples["train"], config, max_tokens=60
+    )
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])

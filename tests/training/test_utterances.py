@@ -144,10 +144,10 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
         assert {*sources[some]} == {0, 1}
     assert chosen.max() < 100
     encoder = DualEncoder(type(MODEL).from_dict({**MODEL.to_dict(), "vocab_size": 52}))
-    projection = distilled.targets.projection(encoder, row_tokens=64)
+    projection = distilled.targets.projection(encoder)
     assert projection.shape == (MODEL.reduced_dim, 12)
     assert np.isfinite(projection).all()
-    turned = distilled.targets.similarity_map(encoder, projection, row_tokens=64)
+    turned = distilled.targets.similarity_map(encoder, projection)
     assert turned.shape == (MODEL.reduced_dim, 12)
 
 

@@ -1,6 +1,6 @@
 """What a run learns from a teacher, of pairs and of single texts, and the map to its vectors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,41 +27,33 @@ class DistillationTargets(NamedTuple):
     examples: Examples
     vectors: TeacherVectors
 
-    def projection(self, encoder: DualEncoder, *, row_tokens: int) -> np.ndarray:
+    def projection(self, encoder: DualEncoder) -> np.ndarray:
         """A map of r to the teacher's vectors, fitted to the first examples.
 
         Args:
           encoder: whose r it maps.
-          row_tokens: of a packed row.
 
         Returns:
           float32 `[reduced_dim, teacher_dim]`, as of `fitted_map`.
         """
-        return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES, row_tokens))
+        return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES))
 
-    def similarity_map(
-        self, encoder: DualEncoder, projection: np.ndarray, *, row_tokens: int
-    ) -> np.ndarray:
+    def similarity_map(self, encoder: DualEncoder, projection: np.ndarray) -> np.ndarray:
         """What makes vectors for similarity of r, turned by encodings of the first examples.
 
         Args:
           encoder: whose r it maps.
           projection: float32 `[reduced_dim, teacher_dim]`, the map that was learnt.
-          row_tokens: of a packed row.
 
         Returns:
           float32 `[reduced_dim, n]`, as of `models.distillation.similarity_map`.
         """
-        reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES, row_tokens)
+        reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES)
         return similarity_map(reduced, projection)
 
-    def _first_encodings(
-        self, encoder: DualEncoder, number: int, row_tokens: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _first_encodings(self, encoder: DualEncoder, number: int) -> tuple[np.ndarray, np.ndarray]:
         """r of the texts of the first examples, and the teacher's vectors of them."""
-        texts = taught_texts(
-            encoder, self.examples, self.vectors, row_tokens=row_tokens, max_examples=number
-        )
+        texts = taught_texts(encoder, self.examples, self.vectors, max_examples=number)
         reduced, vectors = (
             np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
             for column in zip(*texts, strict=True)
@@ -155,11 +147,20 @@ def _open_teacher(
         )
     if not config.teacher:
         return None
-    examples = as_token_ids(examples, config.data, "Teacher vectors go with", "--teacher")
-    teacher = TeacherVectors(config.teacher, "train", examples, vocab_size=folder.vocab_size)
+    teacher = _of_pairs("teacher", folder, examples, config)
     if config.distillation:
         _check_all_taught(teacher, config.teacher, trained_on)
     return teacher
+
+
+def _of_pairs(
+    flag: str, folder: Folder, examples: Examples, config: EncoderTraining, **options: Any
+) -> TeacherVectors:
+    """The vectors that a flag names."""
+    rule = "Teacher vectors go with"
+    examples = as_token_ids(examples, config.data, rule, f"--{flag}")
+    path = getattr(config, flag)
+    return TeacherVectors(path, "train", examples, vocab_size=folder.vocab_size, **options)
 
 
 def _ranking_is_taught(config: EncoderTraining) -> bool:
@@ -186,15 +187,8 @@ def _open_ranking_teacher(
     folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
 ) -> TeacherVectors:
     """The vectors whose cosines are learnt; errors as of `_open_teacher`."""
-    examples = as_token_ids(examples, config.data, "Teacher vectors go with", "--ranking_teacher")
-    teacher = TeacherVectors(
-        config.ranking_teacher,
-        "train",
-        examples,
-        vocab_size=folder.vocab_size,
-        prefix="ranking_teacher",
-        of_ranking=True,
-    )
+    flag = "ranking_teacher"
+    teacher = _of_pairs(flag, folder, examples, config, prefix=flag, of_ranking=True)
     _check_all_taught(teacher, config.ranking_teacher, trained_on)
     return teacher
 

@@ -128,11 +128,6 @@ class RunData:
         self.source, self.model = open_data(config.data, vocabulary, model, init_from)
         if config.history_only and newest_checkpoint(folder) is None:
             _check_start_of_history(init_from, self.model)
-        if config.row_tokens < self.model.max_tokens:
-            raise ValueError(
-                f"row_tokens is {config.row_tokens}, but a text may have {self.model.max_tokens} "
-                "tokens (max_tokens). Raise --row_tokens."
-            )
         self.init_from = init_from
         self.examples = open_splits(self.source, self.model, config)
         examples = self.examples["train"]
@@ -189,6 +184,7 @@ def make_run(
             data.examples,
             data.trained_on,
             config,
+            max_tokens=data.model.max_tokens,
             processes=processes,
             teachers=data.distilled.columns,
             negatives=data.negatives,
@@ -355,8 +351,7 @@ class _Similarity:
                 "processes fit none"
             )
         else:
-            row_tokens = self._config.row_tokens
-            kernel.assign(self._targets.projection(self._model.encoder, row_tokens=row_tokens))
+            kernel.assign(self._targets.projection(self._model.encoder))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
     def to_save(self) -> dict[str, Any]:
@@ -367,9 +362,7 @@ class _Similarity:
         kernel = ops.convert_to_numpy(self._model.teacher_projection.kernel)
         saved["teacher_projection"] = kernel
         if self._is_alone and self._targets is not None:
-            saved["similarity_map"] = self._targets.similarity_map(
-                self._model.encoder, kernel, row_tokens=self._config.row_tokens
-            )
+            saved["similarity_map"] = self._targets.similarity_map(self._model.encoder, kernel)
         return saved
 
 

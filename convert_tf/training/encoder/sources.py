@@ -13,6 +13,7 @@ from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBat
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
     ROW_MULTIPLE,
+    ROW_TOKENS,
     compiled_row_multiple,
     padding_share,
     partly_compiled_row_multiple,
@@ -229,6 +230,7 @@ def make_batches(
     trained_on: Examples,
     config: EncoderTraining,
     *,
+    max_tokens: int,
     processes: Processes = ALONE,
     teachers: Sequence[TeacherVectors] = (),
     negatives: HardNegatives | None = None,
@@ -237,7 +239,7 @@ def make_batches(
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
     """This process's part of the training batches, and the batches of each evaluation split.
 
-    `trained_on` are the `trained_examples` of the training split.
+    `trained_on` are the `trained_examples` of the training split, `max_tokens` the longest text.
     """
     row_multiple = trained_multiple = 1
     encoded = config.micro_batch or config.batch_size  # pairs at once
@@ -249,7 +251,7 @@ def make_batches(
         trained_multiple = compiled_row_multiple(texts * encoded)
     elif compiles_feed_forward(precision):
         trained_multiple = partly_compiled_row_multiple(encoded)
-    packing: dict[str, int] = {"row_tokens": config.row_tokens}
+    packing: dict[str, int] = {"row_tokens": max(ROW_TOKENS, max_tokens)}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
         split: EvaluationBatches(
             examples[split], max_examples=config.eval_examples, row_multiple=row_multiple, **packing

@@ -97,7 +97,7 @@ def fit_similarity(
     vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
     numbers = vectors.numbers[:max_examples]
     chosen = SelectedExamples(examples, numbers)
-    reduced, taught = _encoded(encoder, chosen, vectors, examples.max_tokens)
+    reduced, taught = _encoded(encoder, chosen, vectors)
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
@@ -123,7 +123,7 @@ def fit_similarity(
 
 
 def _encoded(
-    encoder: DualEncoder, examples: SelectedExamples, vectors: TeacherVectors, max_tokens: int
+    encoder: DualEncoder, examples: SelectedExamples, vectors: TeacherVectors
 ) -> tuple[np.ndarray, np.ndarray]:
     """r of the texts of examples, and the teacher's vectors of them.
 
@@ -131,11 +131,10 @@ def _encoded(
       float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
       another.
     """
-    row_tokens = max(ROW_TOKENS, max_tokens)
     reduced: list[np.ndarray] = []
     taught: list[np.ndarray] = []
     with Progress("examples", total=examples.num_examples) as progress:
-        for encodings, columns in taught_texts(encoder, examples, vectors, row_tokens=row_tokens):
+        for encodings, columns in taught_texts(encoder, examples, vectors):
             for found, own in ((reduced, encodings), (taught, columns)):
                 found.append(own.swapaxes(0, 1).reshape(-1, own.shape[-1]))
             progress.add(encodings.shape[1])
@@ -191,7 +190,6 @@ def taught_texts(
     examples: Examples,
     teacher: TeacherVectors,
     *,
-    row_tokens: int,
     max_examples: int | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """r of the texts of examples, and the teacher's vectors of them, batch by batch.
@@ -200,7 +198,6 @@ def taught_texts(
       encoder: the model.
       examples: contexts and responses, or single texts.
       teacher: vectors of these.
-      row_tokens: of a packed row.
       max_examples: only so many of the first examples; None for all.
 
     Yields:
@@ -210,7 +207,7 @@ def taught_texts(
     batches = EvaluationBatches(
         examples,
         max_examples=max_examples or examples.num_examples,
-        row_tokens=row_tokens,
+        row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
         row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
     )
     names = taught_names(examples)
