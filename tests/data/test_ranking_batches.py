@@ -187,5 +187,5 @@ def test_data_without_wrong_candidates_is_said():
     for source in ("given", "sampled"):
         with pytest.raises(ValueError, match="Context 0 has no wrong candidate"):
             NegativeSampler(pairs(1), source=source, count=3)
-    with pytest.raises(ValueError, match="at least one example"):
+    with pytest.raises(ValueError, match="The data holds no example"):
         make([])
