@@ -122,6 +122,8 @@ def column(values: Any, what: str) -> list[Any]:
     Raises:
       ValueError: the table has several; `what` names what it holds.
     """
+    if not hasattr(values, "__iter__"):
+        values = np.asarray(values)
     shape: tuple[int, ...] = tuple(getattr(values, "shape", ()))
     if len(shape) < 2:
         return list(values)
@@ -141,7 +143,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
       number: of examples.
 
     Raises:
-      ValueError: there are more or fewer, or one is negative or no finite number.
+      ValueError: there are more or fewer, one is negative or no finite number, or all are zero.
     """
     if weights is None:
         return np.ones(number)
@@ -151,6 +153,8 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
             f"sample_weight must have one number for each of the {number} texts. Received: shape "
             f"{found.shape}."
         )
+    if number and not found.any():
+        raise ValueError("sample_weight is zero for every text. Give some a positive weight.")
     wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
     if len(wrong):
         raise ValueError(
@@ -164,8 +168,10 @@ def listed_labels(labels: Any) -> list[Any]:
     """Labels of any container, or of a table of one column, as a list.
 
     Raises:
-      ValueError: one of them is several, or there are several columns.
+      ValueError: there are none, one of them is several, or there are several columns.
     """
+    if labels is None:
+        raise ValueError("labels must be a list, an array or a column. Received: None.")
     found = column(labels, "Labels")
     for index, label in enumerate(found):
         if (
@@ -217,8 +223,13 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
     """What `checked_labels` returned, or a part of it, as labels that can be sorted.
 
     Raises:
-      ValueError: some are texts and others are not.
+      ValueError: some are texts and others are not, or they are fractions.
     """
+    if labels.dtype.kind == "f" and np.any(labels % 1):
+        raise ValueError(
+            f"Labels must name intents. Received: continuous numbers such as {labels[0]}. Convert "
+            "them to strings if each number is an intent."
+        )
     if labels.dtype != object:
         return labels
     texts, others = ([own for own in labels if isinstance(own, str) is is_text]

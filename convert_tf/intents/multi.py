@@ -248,6 +248,8 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     Raises:
       ValueError: one is no collection, or holds something that is no text.
     """
+    if labels is None:
+        raise ValueError("labels must have a list for each text. Received: None.")
     found = []
     for number, own in enumerate(labels):
         if isinstance(own, str | bytes | Mapping) or not isinstance(own, Collection):
