@@ -47,12 +47,13 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
     Raises:
       ValueError: there is no such classifier, or its encoder has changed.
     """
+    if path.endswith(".onnx"):
+        from convert_tf.intents.one_file import IntentFile
+
+        return IntentFile(path, max_texts=max_texts)
     from convert_tf.intents.classifier import IntentClassifier
     from convert_tf.intents.encodings import IntentEncodings
-    from convert_tf.intents.one_file import IntentFile
 
-    if path.endswith(".onnx"):
-        return IntentFile(path, max_texts=max_texts)
     classifier = IntentClassifier.load(path)
     own = classifier.encoder
     encoders = [

@@ -55,14 +55,15 @@ def test_it_answers_as_the_classifier(made):
         exact.predict([" "])
 
 
-def test_it_needs_onnxruntime_and_numpy_alone(made):
+def test_a_service_reads_it_with_onnxruntime_and_numpy_alone(made):
     folder, _ = made
     script = (
         "import json, sys\n"
         "for name in ('sklearn', 'scipy', 'tensorflow', 'keras', 'onnx'):\n"
         "    sys.modules[name] = None\n"
-        "from convert_tf.intents.one_file import IntentFile\n"
-        "print(json.dumps(IntentFile(sys.argv[1]).predict(sys.argv[2:]).tolist()))"
+        "from convert_tf.service.application import served_classifier\n"
+        "file = served_classifier(sys.argv[1], module='', encoder=None, max_texts=9)\n"
+        "print(json.dumps(file.predict(sys.argv[2:]).tolist()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder / "32.onnx"), *TEXTS],

@@ -1,0 +1,97 @@
+"""Files in deploy/ name flags, paths, ports and routes that exist."""
+
+import fnmatch
+import json
+import re
+
+import pytest
+import yaml
+from absl import flags
+from support.processes import ROOT
+
+from convert_tf.cli import serve
+from convert_tf.cli.flags import define_flag
+from convert_tf.cli.main import COMMANDS
+
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
+
+
+def instructions(name):
+    return re.findall(rf"^{name} (.+)$", DOCKERFILE, re.MULTILINE)
+
+
+def parsed(arguments):
+    values = flags.FlagValues()
+    serve.define_flags(lambda *args, **options: define_flag(values, *args, **options))
+    assert values(["serve", *arguments]) == ["serve"]
+    return values
+
+
+@pytest.fixture(scope="module")
+def compose():
+    (service,) = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
+    return service
+
+
+@pytest.fixture(scope="module")
+def kubernetes():
+    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    return deployment, service
+
+
+def test_the_command_has_flags_of_serve():
+    (entrypoint,), (command,) = map(instructions, ("ENTRYPOINT", "CMD"))
+    program, subcommand, *arguments = json.loads(entrypoint)
+    assert f"{program}=convert_tf.cli.main:main" in (ROOT / "setup.py").read_text()
+    assert subcommand in COMMANDS
+    values = parsed([*arguments, *json.loads(command)])
+    assert values.host == "0.0.0.0"
+    assert [str(values.port)] == instructions("EXPOSE")
+
+
+def test_copied_files_exist_and_reach_the_build():
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    for line in instructions("COPY"):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert any(fnmatch.fnmatch(f"!{source}", pattern) for pattern in ignored)
+
+
+def test_installed_packages_have_a_version_and_no_tensorflow():
+    first, second = instructions("RUN")
+    packages = first.split(" constraints.txt ")[1].split()
+    constraints = (ROOT / "constraints.txt").read_text()
+    for package in packages:
+        assert f"\n{package}==" in constraints
+    assert "tensorflow" not in packages and "--no-deps ." in second
+
+
+def test_compose_serves_and_checks_the_port_of_the_image(compose):
+    assert (DEPLOY / compose["build"]["context"] / compose["build"]["dockerfile"]).is_file()
+    (mounted,) = compose["volumes"]
+    assert parsed(compose["command"]).encoder.startswith(mounted.split(":")[1] + "/")
+    (port,) = instructions("EXPOSE")
+    assert compose["ports"] == [f"127.0.0.1:8000:{port}"]
+    code = compose["healthcheck"]["test"][-1]
+    compile(code, "healthcheck", "exec")
+    assert f"127.0.0.1:{port}/health" in code
+
+
+def test_kubernetes_serves_and_probes_the_port_of_the_image(kubernetes):
+    deployment, service = kubernetes
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    (volume,), (mount,) = pod["spec"]["volumes"], container["volumeMounts"]
+    assert volume["name"] == mount["name"]
+    assert parsed(container["args"]).encoder.startswith(mount["mountPath"] + "/")
+    (port,) = map(int, instructions("EXPOSE"))
+    assert container["ports"] == [{"containerPort": port}]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/health", "port": port}
+    assert [each["targetPort"] for each in service["spec"]["ports"]] == [port]
+    assert (
+        deployment["spec"]["selector"]["matchLabels"]
+        == pod["metadata"]["labels"]
+        == service["spec"]["selector"]
+    )
