@@ -1,4 +1,4 @@
-"""Write a release: wheels, modules as archives and .onnx files, and the page for the browser.
+"""Write a release: wheels, modules as archives and .onnx files, the page and a package for npm.
 
 `make release`, or for the files alone:
 
@@ -6,11 +6,12 @@
 
 The folder holds `SHA256SUMS` of all its files. Put on a web server, its address is what
 `CONVERT_TF_MODULES_URL` names. An archive is the same each time, whenever and wherever it is made.
-The page is what `make web` built; where it is not built, it is left out.
+The page and the package are what `make web` built; where it is not built, they are left out.
 """
 
 import argparse
 import gzip
+import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from convert_tf import __version__
 from convert_tf.checkpoints.released import MODULES_PACKAGE, ONNX_SUFFIX, RELEASED
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.service.page import BUILT_PAGE, PAGE_ARCHIVE, missing_files
@@ -27,6 +29,7 @@ from convert_tf.storage.files import whole_file, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ROOT / "hub_modules"
+WEB = ROOT / "web"
 IN_WHEEL = ("convert_small", "convert")
 IN_WHEEL_AS_ONNX = "convert"  # for installations without TensorFlow
 MAX_WHEEL_BYTES = 100_000_000
@@ -84,12 +87,30 @@ def write_modules_wheel(output: Path) -> None:
         )
 
 
-def write_page(output: Path) -> None:
-    """The archive of the page, which `convert-tf demo` downloads outside of a clone."""
+def write_web(output: Path) -> None:
+    """The page for `convert-tf demo` outside of a clone, and the package for npm."""
     if missing := missing_files(BUILT_PAGE):
-        print(f"{PAGE_ARCHIVE} is left out: {BUILT_PAGE} has no {missing[0]}. Run make web first.")
+        print(f"The page is left out: {BUILT_PAGE} has no {missing[0]}. Run make web first.")
         return
     write_archive(BUILT_PAGE, output / PAGE_ARCHIVE)
+    write_npm_package(output)
+
+
+def write_npm_package(output: Path) -> None:
+    """The package for web pages and Node, as `npm install FILE` takes it."""
+    with tempfile.TemporaryDirectory() as work:
+        project = Path(work) / "project"
+        shutil.copytree(WEB / "build" / "package", project)
+        for path in (
+            *(WEB / "package" / name for name in ("package.json", "README.md")),
+            *(BUILT_PAGE / name for name in ("model.onnx.gz", "tokenizer.json.gz")),
+            ROOT / "LICENSE",
+        ):
+            shutil.copy(path, project)
+        facts = json.loads((project / "package.json").read_text())
+        write_file(project / "package.json", json.dumps({**facts, "version": __version__}))
+        command = ["npm", "pack", "--silent", "--pack-destination", str(output.resolve())]
+        subprocess.run(command, cwd=project, check=True, stdout=subprocess.DEVNULL)
 
 
 def write_sums(output: Path) -> None:
@@ -108,7 +129,7 @@ def main() -> None:
     build(ROOT, output)
     write_modules(output)
     write_modules_wheel(output)
-    write_page(output)
+    write_web(output)
     write_sums(output)
     for path in sorted(output.iterdir()):
         print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")

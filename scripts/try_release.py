@@ -3,8 +3,9 @@
     python scripts/try_release.py --release release/
 
 The environments: the wheel with all that it needs, and a service; the sdist; and the wheel without
-what it needs, with numpy and onnxruntime alone, then with absl-py for commands and the page. Each
-is removed again. It downloads 1 GB, once where pip keeps a cache. `--only light` tries one.
+what it needs, with numpy and onnxruntime alone, then with absl-py for commands and the page; the
+package for npm under Node. Each is removed again. It downloads 1 GB, once where pip keeps a cache.
+`--only light` tries one.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = "page-*.tar.gz"
+NPM_PACKAGE = "convert-tf-*.tgz"
 
 _USE = """
 import sys
@@ -56,6 +58,16 @@ except ImportError:
     pass
 else:
     raise SystemExit("TensorFlow is here")
+"""
+_USE_IN_NODE = """
+import { load } from "convert-tf";
+
+const encoder = await load();
+const dot = (a, b) => a.reduce((sum, number, i) => sum + number * b[i], 0);
+const [context] = await encoder.encode(["How do I reset my password?"], "context");
+const responses = ["I had pasta.", "You can change it under Settings, Security."];
+const scores = (await encoder.encode(responses, "response")).map((each) => dot(context, each));
+if (!(scores[1] > scores[0])) throw new Error(`scores ${scores}`);
 """
 
 
@@ -194,7 +206,17 @@ def light(place: Environment, release: Path) -> None:
               fails="A module needs the dependencies of convert_tf")  # fmt: skip
 
 
-ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, whole, source)
+def node(place: Environment, release: Path) -> None:
+    """The package for npm, under Node."""
+    if not (package := [*release.glob(NPM_PACKAGE)]):
+        return
+    place.run("npm", "install", "--no-audit", "--no-fund", package[0])
+    assert "export" in (place.folder / "node_modules/convert-tf/package.d.ts").read_text()
+    (place.folder / "use.mjs").write_text(_USE_IN_NODE)
+    place.run("node", "use.mjs")
+
+
+ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, whole, source, node)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 /** Texts to vectors: token ids in batches through the .onnx file. */
 
 import * as ort from "onnxruntime-web/wasm";
-import { Tokenizer, type TokenizerData } from "./tokenizer";
+import { Tokenizer, type TokenizerData } from "./tokenizer.js";
 
 export type Kind = "sentence" | "context" | "response" | "similarity";
 
