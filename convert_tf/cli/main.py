@@ -46,10 +46,12 @@ COMMANDS = {
     "demo": "serve a page that runs a model in the browser",
     "serve": "answer HTTP requests: vectors, rankings, intents, OpenAI's embeddings",
     "intent discover": "group the messages of a log that no intent answers",
+    "intent suggest": "list the messages of a log whose labels teach most",
     "intent inspect": "find overlapping intents, wrong labels and duplicates in examples",
     "intent train": "train an intent classifier on frozen encodings, or fine-tune the encoder",
     "intent evaluate": "evaluate an intent classifier and show which intents it confuses",
     "intent predict": "predict the intents of the lines of a file",
+    "intent monitor": "report what a classifier was asked in a period, and what has changed",
     "intent export": "write a classifier with its encoder as one file for the light runtime",
 }
 _HELP = ("--help", "-h", "-help", "--helpfull")

@@ -90,6 +90,8 @@ class IntentClassifier(TextClassifier):
         has examples enough, on validation data, or by cross-validation where `fit` is given none.
       min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
         the second by less. 0 does not look at it.
+      upper_levels: labels have levels, as `"faq/opening_hours"`; a text that would be rejected is
+        answered with the upper level, `"faq"`, if its intents together reach the threshold.
       rejected_share: in-scope validation examples below the threshold where there is no example out
         of scope to fit it with.
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
@@ -141,6 +143,7 @@ class IntentClassifier(TextClassifier):
         out_of_scope: str | None = None,
         threshold: float | None = None,
         min_margin: float = 0.0,
+        upper_levels: bool = False,
         rejected_share: float = 0.05,
         out_of_scope_label: Any = "oos",
         random_state: int = 0,
@@ -162,6 +165,7 @@ class IntentClassifier(TextClassifier):
         self.out_of_scope = out_of_scope
         self.threshold = threshold
         self.min_margin = min_margin
+        self.upper_levels = upper_levels
         self.rejected_share = rejected_share
         self.out_of_scope_label = out_of_scope_label
         self.random_state = random_state
@@ -479,6 +483,11 @@ class IntentClassifier(TextClassifier):
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
                 f"{' or '.join(KINDS)}."
+            )
+        if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
+            raise ValueError(
+                "upper_levels needs probabilities that reject texts. Set out_of_scope='confidence' "
+                "or min_margin."
             )
         names = HEADS[self.head].defaults()
         unknown = set(self.grid or ()) - set(names)

@@ -13,19 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
 from convert_tf.intents.lexical import word_terms
-from convert_tf.intents.messages import counted_messages, unsure
+from convert_tf.intents.messages import batches, counted_messages, encode_of, shuffled, unsure
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
-from convert_tf.storage.progress import Progress
 
 # Finds half of the messages of unknown intents, and one in nine of the others (docs/lab).
 MIN_CONFIDENCE = 0.8
 MIN_SIZE = 5
 # Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
 _SAMPLE = 8_000
-_MESSAGES_AT_ONCE = 4096
 # Intents explain about half of the variance of encodings, whatever the encoder and the data.
 _EXPLAINED = 0.52
 _WORDS = 5
@@ -88,16 +85,12 @@ def discover_intents(
     Raises:
       ValueError: there are fewer distinct messages than groups, or all are answered surely.
     """
-    if classifier is None and encoder is None:
-        raise ValueError("encoder or classifier is needed. Pass one of them.")
+    encode = encode_of(encoder, classifier)
     counts = counted_messages(texts, masks=masks)
-    encode = _encodings(encoder) if classifier is None else classifier.encode
-    names = list(counts)
-    order = [names[place] for place in np.random.default_rng(seed).permutation(len(names))]
-    batches = _unsure_batches(order, encode, classifier, min_confidence)
+    found = _unsure_batches(shuffled([*counts], seed), encode, classifier, min_confidence)
     sample: list[str] = []
     parts: list[np.ndarray] = []
-    for chosen, vectors in batches:
+    for chosen, vectors in found:
         sample += chosen
         parts.append(vectors)
         if len(sample) >= _SAMPLE:
@@ -109,13 +102,15 @@ def discover_intents(
             f"There are {len(sample)} different messages{which}, fewer than the {least} groups. "
             "Pass a longer log, or ask for fewer groups."
         )
-    vectors = np.concatenate(parts)
-    groups = group_vectors(vectors, num_groups)
+    groups = group_vectors(np.concatenate(parts), num_groups)
     num_groups = len(groups.centres)
     sizes = _sizes(groups.numbers, sample, counts, num_groups)
-    for others, found in batches:
-        sizes += _sizes((found @ groups.centres.T).argmax(axis=1), others, counts, num_groups)
-    rows = _described(groups, sizes, sample, unit_rows(vectors), counts.total())
+    rows = _described(groups, sample, unit_rows(np.concatenate(parts)))
+    for others, vectors in found:
+        numbers = (vectors @ groups.centres.T).argmax(axis=1)
+        sizes += _sizes(numbers, others, counts, num_groups)
+    for row, size in zip(rows, sizes, strict=True):
+        row |= {"size": int(size), "share": round(float(size / counts.total()), _DIGITS)}
     if classifier is not None:
         _add_nearest(rows, groups, classifier)
     rows = sorted((row for row in rows if row["size"] >= min_size), key=lambda row: -row["size"])
@@ -128,25 +123,16 @@ def discover_intents(
     }
 
 
-def _encodings(encoder: Any) -> IntentEncodings:
-    kind = "similarity" if encodes_similarity(encoder) else "sentence"
-    return IntentEncodings(encoder, kind=kind, max_texts=0)
-
-
 def _unsure_batches(
     texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Yield texts that are not answered surely, and their vectors."""
-    with Progress("messages", total=len(texts)) as progress:
-        for start in range(0, len(texts), _MESSAGES_AT_ONCE):
-            chosen = list(texts[start : start + _MESSAGES_AT_ONCE])
-            number = len(chosen)
-            if classifier is not None:
-                is_unsure = unsure(classifier, chosen, min_confidence)
-                chosen = [text for text, is_kept in zip(chosen, is_unsure, strict=True) if is_kept]
-            if chosen:
-                yield chosen, encode(chosen)
-            progress.add(number)
+    for chosen in batches(texts):
+        if classifier is not None:
+            is_unsure = unsure(classifier, chosen, min_confidence)
+            chosen = [text for text, is_kept in zip(chosen, is_unsure, strict=True) if is_kept]
+        if chosen:
+            yield chosen, encode(chosen)
 
 
 def group_vectors(vectors: np.ndarray, num_groups: int | None = None) -> Groups:
@@ -191,21 +177,17 @@ def _sizes(
     return np.bincount(numbers, [counts[text] for text in texts], num_groups)
 
 
-def _described(
-    groups: Groups, sizes: np.ndarray, texts: Sequence[str], vectors: np.ndarray, total: int
-) -> list[dict[str, Any]]:
+def _described(groups: Groups, texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
     cosines = (vectors * groups.centres[groups.numbers]).sum(axis=1)
     words = telling_words(texts, groups.numbers)
     rows = []
-    for number, size in enumerate(sizes):
+    for number, own_words in enumerate(words):
         places = np.flatnonzero(groups.numbers == number)
         places = places[np.argsort(-cosines[places], kind="stable")]
         rows.append(
             {
-                "size": int(size),
-                "share": round(float(size / total), _DIGITS),
                 "cohesion": round(float(cosines[places].mean()), _DIGITS),
-                "words": words[number],
+                "words": own_words,
                 "texts": [texts[place] for place in places.tolist()],
             }
         )

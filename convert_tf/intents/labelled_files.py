@@ -5,7 +5,7 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +91,15 @@ def labelled_rows(path: str) -> list[LabelledRow]:
     if kind:
         check_format(path, content[:HEAD_BYTES].encode())
     return [*_csv_rows(content, path)]
+
+
+def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a CSV of texts and labels."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([TEXT, LABEL])
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def nlu_files(folder: str) -> list[str]:

@@ -9,6 +9,7 @@ from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import calibration_error
 from convert_tf.intents.multi import MultiIntentClassifier, split_labels, truth_of
+from convert_tf.intents.scope import LEVELS, upper_level
 from convert_tf.storage.messages import shortened
 
 NONE = "(out of scope)"
@@ -39,7 +40,8 @@ def evaluate_classifier(
       For one intent in a text also `accuracy` (of texts in scope; a rejection is an error);
       `calibration_error`, the expected one of the highest probability on texts in scope;
       `out_of_scope`, with `examples` and `recall`, if there are such texts; `coverage`, the
-      accuracy by the share of texts that are answered (see `coverage_rows`);
+      accuracy by the share of texts that are answered (see `coverage_rows`); `upper_accuracy`, that
+      of the upper levels, if labels have levels (`faq/opening_hours`);
       `precision_threshold`, with `precision`; `confusions`, the commonest first, each with
       `intent`, `predicted`, `number` and `texts`; `labels` and `matrix`, the counts by true (rows)
       and predicted label.
@@ -54,16 +56,17 @@ def evaluate_classifier(
         return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
     known = [str(label) for label in classifier.classes_ if str(label) != outside]
+    has_levels = any(LEVELS in label for label in known)
     true = [NONE if label == outside else label for label in map(str, data.labels)]
     _check_labels(true, {*known, NONE}, f", leave them out, or label them {outside!r}")
     answers = map(str, classifier.predict(data.texts))
     predicted = [NONE if answer == outside else answer for answer in answers]
-    labels = [*known, NONE]
+    labels = [*known, *sorted({*predicted} - {*known, NONE}), NONE]  # upper levels are answers too
     place = {label: index for index, label in enumerate(labels)}
     matrix = np.zeros((len(labels), len(labels)), int)
     np.add.at(matrix, ([place[t] for t in true], [place[p] for p in predicted]), 1)
     there, said = (matrix.sum(axis=axis)[:-1] for axis in (1, 0))
-    intents = intent_rows(known, np.diag(matrix)[:-1], there, said)
+    intents = intent_rows(labels[:-1], np.diag(matrix)[:-1], there, said)
     in_scope = matrix[:-1].sum()
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
@@ -82,6 +85,10 @@ def evaluate_classifier(
         "threshold": classifier.threshold_,
         "coverage": coverage_rows(confidence[is_answered], is_right[is_answered]),
     }
+    if has_levels and in_scope:
+        pairs = zip(true, predicted, strict=True)
+        is_upper_right = np.array([upper_level(a) == upper_level(b) for a, b in pairs])
+        report["upper_accuracy"] = float(is_upper_right[is_in].mean())
     if precision is not None:
         found = threshold_for_precision(confidence[is_answered], is_right[is_answered], precision)
         report["precision_threshold"] = {"precision": precision, **(found or {})}
@@ -239,6 +246,8 @@ def report_text(report: Report) -> str:
             f"{report['examples']:,} examples in scope; confidence is off by "
             f"{report['calibration_error']:.2%} (expected calibration error)"
         )
+    if "upper_accuracy" in report:
+        lines.append(f"accuracy of upper levels {report['upper_accuracy']:.2%}")
     if "out_of_scope" in report:
         outside = report["out_of_scope"]
         lines.append(

@@ -7,6 +7,7 @@ import numpy as np
 from convert_tf.numerics.vectors import unit_rows
 
 KINDS = ("confidence", "distance")
+LEVELS = "/"  # between the levels of a label
 _ENOUGH = 20  # examples of an intent with a threshold of its own
 _SHARED = 20  # examples of all intents that each of these is fitted on beside its own
 
@@ -169,3 +170,41 @@ def answered(
     answers[is_outside] = outside
     is_text = found.dtype.kind == "U" and isinstance(outside, str)
     return answers.astype(str) if is_text else answers
+
+
+def upper_level(label: Any) -> str:
+    """Return the upper level of a label: `"faq/opening_hours"` → `"faq"`."""
+    return str(label).partition(LEVELS)[0]
+
+
+def with_upper_levels(
+    answers: np.ndarray,
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    outside: Any,
+    threshold: float,
+    min_margin: float,
+) -> np.ndarray:
+    """Answer rejected texts with an upper level, if the probability of all its intents is enough.
+
+    Args:
+      answers: `[n]`, of `answered`.
+      probabilities: float `[n, intents]`.
+      labels: the intents.
+      outside: the answer to rejected texts.
+      threshold: the least probability of an upper level.
+      min_margin: how far that must lead the probability of the next upper level.
+
+    Returns:
+      `[n]`, strings or objects.
+    """
+    names, numbers = np.unique([upper_level(label) for label in labels], return_inverse=True)
+    sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
+    lead = margins(sums) if len(names) > 1 else np.ones(len(sums))
+    # A label without levels was rejected itself.
+    has_levels = ~np.isin(names, labels.astype(str))
+    is_sure = (sums.max(axis=1) >= threshold) & (lead >= min_margin)
+    is_sure &= has_levels[sums.argmax(axis=1)] & (answers == outside)
+    found = answers.astype(object)
+    found[is_sure] = names[sums[is_sure].argmax(axis=1)]
+    return found.astype(str) if answers.dtype.kind == "U" else found

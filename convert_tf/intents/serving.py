@@ -102,12 +102,18 @@ class IntentModule(tf.Module):
       classifier: fitted, with modules as encoders.
 
     Raises:
-      ValueError: an encoder is no module's folder or a damaged one, or texts have several intents.
+      ValueError: an encoder is no module's folder or a damaged one, texts have several intents, or
+        answers may be upper levels.
     """
 
     def __init__(self, classifier: IntentClassifier):
         super().__init__(name="intents")
         check_one_intent(classifier)
+        if classifier.upper_levels:
+            raise ValueError(
+                "A SavedModel cannot answer with upper levels. Use the folder of the classifier or "
+                "one .onnx file, or train without upper_levels."
+            )
         encoders = encoder_paths(classifier.encoder)
         for encoder in encoders:
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:

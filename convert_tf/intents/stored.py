@@ -15,7 +15,7 @@ from convert_tf.intents.encodings import KINDS_OF_ENCODING
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.heldout import Answers, Mixture, Parts, sureness
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
-from convert_tf.intents.scope import answered, margins
+from convert_tf.intents.scope import answered, margins, with_upper_levels
 
 _VERSION = 2
 _WITHOUT_WORDS = 1  # a version that knew heads alone
@@ -58,9 +58,14 @@ class ClassifierParts(NamedTuple):
         scores = None if self.threshold is None else self.scope_scores(answers)
         limits = self.threshold if self.thresholds is None else self.thresholds
         # Files written before there were margins have none.
-        is_close = margins(probabilities) < self.params.get("min_margin", 0)
+        min_margin = self.params.get("min_margin", 0)
+        is_close = margins(probabilities) < min_margin
         outside = self.params["out_of_scope_label"]
-        return answered(best, scores, limits, self.labels, outside, is_close)
+        found = answered(best, scores, limits, self.labels, outside, is_close)
+        if not self.params.get("upper_levels", False):
+            return found
+        threshold = self.threshold or 0.0
+        return with_upper_levels(found, probabilities, self.labels, outside, threshold, min_margin)
 
 
 def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

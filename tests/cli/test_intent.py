@@ -118,6 +118,14 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
 
+def test_a_model_is_extended_with_its_own_encoder(files, monkeypatch):
+    train(files, "--head=logistic")
+    asked = []
+    monkeypatch.setattr("convert_tf.checkpoints.released.model_path", asked.append)
+    call("train", f"--model={files / 'model'}", "--remove=order", f"--output={files / 'more'}")
+    assert asked == []
+
+
 def test_examples_are_forgotten(files, capsys):
     train(files, "--head=logistic", "--forget_examples")
     content = b"".join(path.read_bytes() for path in (files / "model").iterdir())

@@ -95,9 +95,18 @@ ROAD = {
         "--groups 2 --min_size 1",
         "wrote {road}/groups: groups.csv, groups.html",
     ),
+    "intent suggest": Step(
+        "intent suggest --encoder {road}/module --input {road}/texts --output {road}/next.csv "
+        "--budget 2",
+        "wrote {road}/next.csv: 2 messages to label",
+    ),
     "intent inspect": Step(
         "intent inspect --encoder {road}/module --data {road}/train.csv --output {road}/inspection",
         "wrote {road}/inspection: inspection.json",
+    ),
+    "intent monitor": Step(
+        "intent monitor --model {road}/intents --input {road}/texts --output {road}/week.json",
+        "wrote {road}/week.json",
     ),
     "intent export": Step(
         "intent export --model {road}/intents --output {road}/intents.onnx",

@@ -7,7 +7,7 @@ from support.commands import call_command
 from support.intent_examples import LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
-from convert_tf.intents import discovery
+from convert_tf.intents import discovery, messages
 from convert_tf.intents.data import read_labelled
 from convert_tf.intents.messages import counted_messages, masked, unsure
 
@@ -75,7 +75,7 @@ def test_messages_outside_of_the_sample_go_to_the_nearest_group(monkeypatch):
         return np.array([[text[0] == "a", text[0] == "b", int(text[3:]) / 1e3] for text in texts])
 
     monkeypatch.setattr(discovery, "_SAMPLE", 20)
-    monkeypatch.setattr(discovery, "_MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(messages, "_MESSAGES_AT_ONCE", 8)
     found = discover_intents(log, encode, num_groups=2)
     assert [row["size"] for row in found["groups"]] == [100, 100]
     assert sum(len(row["texts"]) for row in found["groups"]) == 24
@@ -128,7 +128,7 @@ def test_what_cannot_be_grouped():
 
 def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
-    monkeypatch.setattr(discovery, "encodes_similarity", lambda encoder: False)
+    monkeypatch.setattr(messages, "encodes_similarity", lambda encoder: False)
     log = tmp_path / "log.txt"
     log.write_text("\n".join([*LOG, "my id is 4711"]))
     output = tmp_path / "groups"

@@ -10,8 +10,6 @@ With `--model` only messages are grouped that it rejects, or answers with a low 
 column `label`, and `groups.html`, a page that needs no network.
 """
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +47,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.discovery import discover_intents, discovery_page, discovery_text
+    from convert_tf.intents.labelled_files import labelled_csv
     from convert_tf.storage.lines import TextLines
 
     classifier = None if values.model is None else loaded_classifier(values)
@@ -66,10 +65,7 @@ def run(values: Any) -> None:
     print(discovery_text(found, shown=values.top_k))
     output = Path(values.output)
     output.mkdir(parents=True, exist_ok=True)
-    file = io.StringIO()
-    rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(["text", "label"])
-    rows.writerows((text, row["label"]) for row in found["groups"] for text in row["texts"])
-    write_file(output / GROUPS_FILE, file.getvalue())
+    rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
+    write_file(output / GROUPS_FILE, labelled_csv(rows))
     write_file(output / PAGE_FILE, discovery_page(found))
     print(f"wrote {values.output}: {GROUPS_FILE}, {PAGE_FILE}")

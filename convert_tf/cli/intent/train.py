@@ -18,7 +18,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 import os
 from typing import TYPE_CHECKING, Any
 
-from convert_tf.checkpoints.released import ONNX_SUFFIX
+from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     NEEDED,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # What a classifier of several intents has not.
 _OF_ONE_INTENT = (
     "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
-    "out_of_scope_label",
+    "upper_levels", "out_of_scope_label",
     "finetune", "precision", "serving_module", "names", "model", "forget_examples",
 )  # fmt: skip
 
@@ -54,9 +54,9 @@ _OF_ONE_INTENT = (
 def define_flags(define: Define) -> None:
     define_encoder(
         define,
-        [DEFAULT_ENCODER],
+        [],
         text="a released name, the folder of a run or of a module, or an .onnx file. Repeat the "
-        "flag to join the vectors of several.",
+        f"flag to join the vectors of several. Default: that of --model, or {DEFAULT_ENCODER}.",
         repeats=True,
     )
     define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
@@ -141,6 +141,13 @@ def define_flags(define: Define) -> None:
         group=MODEL,
     )
     define(
+        "upper_levels",
+        False,
+        "Labels have levels, as faq/opening_hours: if no intent is sure enough but its upper level "
+        "is, answer that.",
+        group=MODEL,
+    )
+    define(
         "out_of_scope_label", "oos", "Label of texts that have none of the intents.", group=MODEL
     )
     define_fields(define, *HEADS.values())
@@ -158,6 +165,8 @@ def run(values: Any) -> None:
     if not values.data and values.model is None:
         raise UsageError("--data or --model is required")
     model = None if values.model is None else _read_model(values)
+    if model is None and not values.encoder:
+        values["encoder"].value = [model_path(DEFAULT_ENCODER)]
     check_read(
         values,
         {
@@ -186,6 +195,7 @@ def run(values: Any) -> None:
         "out_of_scope": values.out_of_scope,
         "threshold": values.threshold,
         "min_margin": values.min_margin,
+        "upper_levels": values.upper_levels,
         "out_of_scope_label": values.out_of_scope_label,
         "random_state": values.seed,
         "kind": values.kind,
@@ -206,8 +216,8 @@ def _read_model(values: Any) -> "IntentClassifier":
     """Read --model, whose head is that of the new model unless --head is given."""
     from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
 
-    encoders = list(values.encoder) if values["encoder"].present else None
-    model = load_classifier(values.model, encoder=encoders and one_or_list(encoders))
+    encoder = one_or_list(values.encoder) if values.encoder else None
+    model = load_classifier(values.model, encoder=encoder)
     if isinstance(model, MultiIntentClassifier):
         raise ValueError(
             f"{values.model} has several intents in a text. Train again on all examples instead."
@@ -328,9 +338,7 @@ def _write_serving(classifier: "IntentClassifier", values: Any) -> None:
 
 def _check_paths(values: Any) -> None:
     """Refuses what would fail after minutes."""
-    # A model is extended with its own encoder.
-    has_encoder = values["encoder"].present or not values.model
-    encoders, serving = list(values.encoder) if has_encoder else [], values.serving_module
+    encoders, serving = list(values.encoder), values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
             "--finetune trains one encoder, a run or a module. Received: --encoder "
