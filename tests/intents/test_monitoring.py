@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.stats import chi2_contingency
 from support.commands import call_command
 from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
 
@@ -64,13 +65,13 @@ def test_changes_since_another_week(classifier):
     assert all(row["before"] == row["share"] for row in same["groups"])
 
 
-def test_the_test_of_proportions_is_that_of_statsmodels(classifier):
-    # proportions_ztest([40, 20], [100, 100]) of statsmodels 0.14 has p = 0.00203.
-    first = {"messages": 100, "intents": {"order": 40}, "groups": []}
+def test_shares_are_compared_as_by_chi_squared(classifier):
+    first = {"messages": 100, "intents": {"order": 50}, "groups": []}
     found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
     (row,) = (row for row in found["changes"] if row["name"] == "order")
     rows = len(found["intents"]) + len(found["groups"])
-    assert np.isclose(row["p_value"] / rows, 0.00203, rtol=0.01)
+    expected = chi2_contingency([[50, 50], [20, 80]], correction=False).pvalue
+    assert np.isclose(row["p_value"] / rows, expected)
 
 
 def test_the_command(classifier, tmp_path, monkeypatch, capsys):
