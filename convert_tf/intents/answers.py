@@ -52,7 +52,7 @@ def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) ->
     Raises:
       ValueError: `explains`, and the classifier answers with several intents.
     """
-    if explains and not hasattr(classifier, "explain"):
+    if explains and hasattr(classifier, "label_separator"):
         raise ValueError(
             "A classifier of several intents cannot explain its answers. Leave explain out."
         )

@@ -126,6 +126,31 @@ def answers_of(
     )
 
 
+def log_odds_of(
+    parts: Parts, texts: Sequence[str], encodings: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Log-odds of several intents, by the encodings and by words: float32 `[texts, intents]`."""
+    ((kernel, bias),) = parts.head.layers
+    lexical = None if parts.lexical is None else parts.lexical.logits(texts)
+    return encodings @ kernel + bias, lexical
+
+
+def several_probabilities(
+    mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None
+) -> np.ndarray:
+    """Log-odds `[n, intents]` → probabilities of the same shape."""
+    return 0.5 + 0.5 * np.tanh(0.5 * mixture.logits(head, lexical))  # the sigmoid, of any number
+
+
+def several_answers(
+    probabilities: np.ndarray, threshold: float | None, classes: np.ndarray
+) -> np.ndarray:
+    """The intents of each text whose probability reaches the threshold: an array of tuples."""
+    answers = np.empty(len(probabilities), object)
+    answers[:] = [tuple(classes[own].tolist()) for own in probabilities >= threshold]
+    return answers
+
+
 def log_of(probabilities: np.ndarray) -> np.ndarray:
     """Return logarithms, none of them infinite."""
     return np.log(np.maximum(probabilities, _LEAST))

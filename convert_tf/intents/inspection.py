@@ -7,6 +7,7 @@ import numpy as np
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
+from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
 NEAREST = 3  # examples of an intent that say how near it is
@@ -20,7 +21,11 @@ Inspection = dict[str, Any]
 
 
 def inspect_examples(
-    encodings: IntentEncodings, data: LabelledTexts, *, duplicate_cosine: float = DUPLICATE_COSINE
+    encodings: IntentEncodings,
+    data: LabelledTexts,
+    *,
+    duplicate_cosine: float = DUPLICATE_COSINE,
+    label_separator: str | None = None,
 ) -> Inspection:
     """Look for intents that overlap, examples with a wrong label, and duplicates across intents.
 
@@ -31,6 +36,8 @@ def inspect_examples(
       encodings: of an encoder.
       data: labelled texts of two intents at least.
       duplicate_cosine: from which two texts of different intents are near duplicates.
+      label_separator: what joins the labels of texts with several intents; such a text is an
+        example of each. None for one intent in a text.
 
     Returns:
       `examples`; `intents`, those with the smallest share first, each with `examples` and `own`,
@@ -43,30 +50,36 @@ def inspect_examples(
     Raises:
       ValueError: there are fewer than two intents.
     """
-    found, labels = np.unique(np.array(data.labels, dtype=object).astype(str), return_inverse=True)
-    names = found.tolist()
+    sets = [(str(label),) for label in data.labels]
+    if label_separator is not None:
+        sets = split_labels(data.labels, label_separator)
+    names = sorted({label for own in sets for label in own})
     if len(names) < 2:
         raise ValueError(
             f"There must be examples of two or more intents. Received: {len(names)} intents."
         )
+    truth = truth_of(sets, np.array(names))
+    texts, labels = np.nonzero(truth)  # an example is a text and one of its intents
     vectors = encodings(data.texts)
-    nearness = intent_nearness(vectors, labels, len(names))
-    own = nearness[np.arange(len(labels)), labels]
-    others = nearness.copy()
-    others[np.arange(len(labels)), labels] = -np.inf
+    nearness = intent_nearness(vectors, truth)
+    own = nearness[texts, labels]
+    others = np.where(truth, -np.inf, nearness)[texts]
     nearest = others.argmax(axis=1)
     margins = others.max(axis=1) - own
     is_suspect = np.isfinite(own) & (margins > 0)
     suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
-    pairs = sorted(_near_pairs(vectors, labels, duplicate_cosine), key=lambda pair: -pair[2])
+    shown = [" + ".join(each) for each in sets]
+    pairs = sorted(_near_pairs(vectors, truth, duplicate_cosine), key=lambda pair: -pair[2])
     return {
-        "examples": len(labels),
+        "examples": len(data.texts),
         "intents": _intents(names, labels, own, is_suspect),
-        "overlaps": _overlaps(names, labels, nearest, suspects, data.texts),
+        "overlaps": _overlaps(
+            names, labels, nearest, suspects, [data.texts[place] for place in texts]
+        ),
         "suspects": [
             {
-                "number": i,
-                "text": data.texts[i],
+                "number": int(texts[i]),
+                "text": data.texts[texts[i]],
                 "label": names[labels[i]],
                 "nearest": names[nearest[i]],
                 "margin": round(float(margins[i]), 4),
@@ -77,7 +90,7 @@ def inspect_examples(
         "duplicates": [
             {
                 "texts": [data.texts[first], data.texts[second]],
-                "labels": [names[labels[first]], names[labels[second]]],
+                "labels": [shown[first], shown[second]],
                 "cosine": round(cosine, 4),
             }
             for first, second, cosine in pairs[:_MAX_LISTED]
@@ -86,20 +99,19 @@ def inspect_examples(
     }
 
 
-def intent_nearness(vectors: np.ndarray, labels: np.ndarray, num_intents: int) -> np.ndarray:
+def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """How near each example is to each intent, itself left out.
 
     Args:
       vectors: float `[n, dim]`, of length 1.
-      labels: int `[n]`, the intent of each.
-      num_intents: numbers of intents go from 0 to before this.
+      truth: bool `[n, intents]`, which intents each has.
 
     Returns:
-      float32 `[n, num_intents]`; minus infinity where an intent has no other example.
+      float32 `[n, intents]`; minus infinity where an intent has no other example.
     """
-    found = np.full((len(vectors), num_intents), -np.inf, np.float32)
-    for intent in range(num_intents):
-        members = np.flatnonzero(labels == intent)
+    found = np.full(truth.shape, -np.inf, np.float32)
+    for intent, has_intent in enumerate(truth.T):
+        members = np.flatnonzero(has_intent)
         for start in range(0, len(vectors), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             cosines = vectors[rows] @ vectors[members].T
@@ -150,14 +162,14 @@ def _overlaps(
 
 
 def _near_pairs(
-    vectors: np.ndarray, labels: np.ndarray, least: float
+    vectors: np.ndarray, truth: np.ndarray, least: float
 ) -> Iterator[tuple[int, int, float]]:
     """Pairs of different intents, the earlier first."""
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
         for row, second in zip(*np.nonzero(cosines >= least), strict=True):
             first = start + int(row)
-            if first < second and labels[first] != labels[second]:
+            if first < second and (truth[first] != truth[second]).any():
                 yield first, int(second), float(cosines[row, second])
 
 

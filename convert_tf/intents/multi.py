@@ -15,7 +15,14 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.intents.head import LOGISTIC_C, LogisticOptions, train_binary
-from convert_tf.intents.heldout import Mixture, Parts, mixtures
+from convert_tf.intents.heldout import (
+    Mixture,
+    Parts,
+    log_odds_of,
+    mixtures,
+    several_answers,
+    several_probabilities,
+)
 from convert_tf.intents.lexical import train_lexical
 from convert_tf.intents.stored import UNREADABLE, has_several
 from convert_tf.intents.text_classifier import TextClassifier
@@ -154,7 +161,7 @@ class MultiIntentClassifier(TextClassifier):
         for number, fold in enumerate(folds):
             others = np.concatenate([each for i, each in enumerate(folds) if i != number])
             parts = self._trained(texts, encodings, truth, weights, np.sort(others))
-            head, lexical = _logits(parts, [texts[place] for place in fold], encodings[fold])
+            head, lexical = log_odds_of(parts, [texts[place] for place in fold], encodings[fold])
             heads.append(head)
             words += [] if lexical is None else [lexical]
         right = np.concatenate([truth[fold] for fold in folds])
@@ -163,7 +170,7 @@ class MultiIntentClassifier(TextClassifier):
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
         if self.threshold is None:
-            probabilities = _mixed(self.mixture_, np.concatenate(heads), lexical)
+            probabilities = several_probabilities(self.mixture_, np.concatenate(heads), lexical)
             self.threshold_ = best_threshold(probabilities, right)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
@@ -174,7 +181,9 @@ class MultiIntentClassifier(TextClassifier):
         """
         check_is_fitted(self, "parts_")
         found = checked_texts(texts)
-        return _mixed(self.mixture_, *_logits(self.parts_, found, self.encode(found)))
+        return several_probabilities(
+            self.mixture_, *log_odds_of(self.parts_, found, self.encode(found))
+        )
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """The intents of each text, sorted: an array of tuples.
@@ -182,10 +191,7 @@ class MultiIntentClassifier(TextClassifier):
         Raises:
           ValueError: a text is empty.
         """
-        is_there = self.predict_proba(texts) >= self.threshold_
-        answers = np.empty(len(is_there), object)
-        answers[:] = [tuple(self.classes_[own].tolist()) for own in is_there]
-        return answers
+        return several_answers(self.predict_proba(texts), self.threshold_, self.classes_)
 
     def score(
         self,
@@ -272,28 +278,6 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
     return truth
 
 
-def check_one_intent(classifier: Any) -> None:
-    """Raise `ValueError` for a classifier of several intents."""
-    if isinstance(classifier, MultiIntentClassifier):
-        raise ValueError(
-            "A classifier of several intents cannot be written as one file or SavedModel. Use its "
-            "folder (convert_tf.MultiIntentClassifier.load)."
-        )
-
-
-def _logits(
-    parts: Parts, texts: Sequence[str], encodings: np.ndarray
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Log-odds by the encodings, and by words: float32 `[texts, intents]` each."""
-    ((kernel, bias),) = parts.head.layers
-    lexical = None if parts.lexical is None else parts.lexical.logits(texts)
-    return encodings @ kernel + bias, lexical
-
-
-def _mixed(mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
-    return 0.5 + 0.5 * np.tanh(0.5 * mixture.logits(head, lexical))  # the sigmoid, of any number
-
-
 def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.ndarray) -> Mixture:
     """The weight of words and the temperature of the least mean binary cross-entropy, of a grid.
 
@@ -304,7 +288,7 @@ def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.n
     """
 
     def likelihood(mixture: Mixture) -> float:
-        probabilities = _mixed(mixture, head, lexical)
+        probabilities = several_probabilities(mixture, head, lexical)
         right = np.where(truth, probabilities, 1 - probabilities)
         return float(np.log(np.maximum(right, _LEAST)).mean())
 

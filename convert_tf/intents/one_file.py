@@ -21,7 +21,13 @@ from convert_tf.intents.data import checked_texts, listed_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.explain import explanation
-from convert_tf.intents.heldout import Answers, answers_of
+from convert_tf.intents.heldout import (
+    Answers,
+    answers_of,
+    log_odds_of,
+    several_answers,
+    several_probabilities,
+)
 from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.files import only_writer, write_file
@@ -58,9 +64,6 @@ def export_one_file(
       ValueError: the encoder is no module with a subword vocabulary, or there are several; or
         another process writes `output`.
     """
-    from convert_tf.intents.multi import check_one_intent
-
-    check_one_intent(classifier)
     encoders = encoder_paths(classifier.encoder)
     encoder = encoders[0]
     if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
@@ -119,6 +122,7 @@ class IntentFile:
     Attributes:
       classes_: the intents, sorted.
       out_of_scope_label: the answer to texts without an intent.
+      label_separator: what joins the labels of a text that may have several; others have none.
       threshold_: None where every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
@@ -145,8 +149,6 @@ class IntentFile:
             described = parsed_json(metadata[INTENT_KEY])
             arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY])))
             check_stored(described, arrays)
-            if has_several(described):
-                raise ValueError("several intents in one text")
         except UNREADABLE as error:
             raise OnnxError(
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote ({error}). "
@@ -157,7 +159,11 @@ class IntentFile:
         kind = self._stored.params.get("kind", "sentence")
         self._encodings = _encodings(backend, kind, max_texts=max_texts)
         self.classes_ = self._stored.labels
-        self.out_of_scope_label: Any = self._stored.params["out_of_scope_label"]
+        self._has_several = has_several(described)
+        if self._has_several:
+            self.label_separator: str = self._stored.params["label_separator"]
+        else:
+            self.out_of_scope_label: Any = self._stored.params["out_of_scope_label"]
         self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
@@ -166,15 +172,21 @@ class IntentFile:
         Raises:
           ValueError: a text is empty.
         """
-        answers = self.raw_answers(checked_texts(texts))
+        found = checked_texts(texts)
+        if self._has_several:
+            log_odds = log_odds_of(self.parts_, found, self.encode(found))
+            return several_probabilities(self.mixture_, *log_odds)
+        answers = self.raw_answers(found)
         return self.mixture_.probabilities(answers.head, answers.lexical)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """The intent of each text, or `out_of_scope_label`.
+        """The intent of each text, or `out_of_scope_label`; with several intents, tuples.
 
         Raises:
           ValueError: a text is empty.
         """
+        if self._has_several:
+            return several_answers(self.predict_proba(texts), self.threshold_, self.classes_)
         return self._stored.answered(self.raw_answers(checked_texts(texts)))
 
     def explain(self, text: str) -> dict[str, Any]:

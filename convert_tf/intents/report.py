@@ -8,7 +8,7 @@ import numpy as np
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import calibration_error
-from convert_tf.intents.multi import MultiIntentClassifier, split_labels, truth_of
+from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.scope import LEVELS, upper_level
 from convert_tf.storage.messages import shortened
 
@@ -52,7 +52,7 @@ def evaluate_classifier(
     Raises:
       ValueError: there is no text, or it has an intent that was not trained.
     """
-    if isinstance(classifier, MultiIntentClassifier):
+    if hasattr(classifier, "label_separator"):
         return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
     known = [str(label) for label in classifier.classes_ if str(label) != outside]
@@ -166,7 +166,7 @@ def _answered_from(
     }
 
 
-def _evaluate_multi(classifier: MultiIntentClassifier, data: LabelledTexts) -> Report:
+def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     sets = split_labels(data.labels, classifier.label_separator)
     names = classifier.classes_.tolist()
     _check_labels([label for own in sets for label in own] or names[: len(sets)], {*names},

@@ -15,7 +15,7 @@ from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encoder_paths
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
-from convert_tf.intents.multi import check_one_intent
+from convert_tf.intents.multi import MultiIntentClassifier
 from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.files import writing
@@ -102,14 +102,13 @@ class IntentModule(tf.Module):
       classifier: fitted, with modules as encoders.
 
     Raises:
-      ValueError: an encoder is no module's folder or a damaged one, texts have several intents, or
-        answers may be upper levels.
+      ValueError: an encoder is no module's folder or a damaged one, or answers may be upper levels.
     """
 
-    def __init__(self, classifier: IntentClassifier):
+    def __init__(self, classifier: IntentClassifier | MultiIntentClassifier):
         super().__init__(name="intents")
-        check_one_intent(classifier)
-        if classifier.upper_levels:
+        self.several = isinstance(classifier, MultiIntentClassifier)
+        if not self.several and classifier.upper_levels:
             raise ValueError(
                 "A SavedModel cannot answer with upper levels. Use the folder of the classifier or "
                 "one .onnx file, or train without upper_levels."
@@ -131,14 +130,17 @@ class IntentModule(tf.Module):
         self.labels = tf.constant([str(label) for label in classifier.classes_])
         self.centroids = tf.constant(parts.centroids)
         self.signature = "encode_similarity" if classifier.kind_ == "similarity" else "default"
-        self.kind = classifier.out_of_scope
         self.mixture = classifier.mixture_
         self.words = None
         if parts.lexical is not None and self.mixture.weight:
             self.words = LexicalModule(parts.lexical)
+        self.thresholds = None
+        if self.several:
+            self.separator, self.threshold = classifier.label_separator, classifier.threshold_
+            return
+        self.kind = classifier.out_of_scope
         self.min_margin = classifier.min_margin
         self.out_of_scope_label = str(classifier.out_of_scope_label)
-        self.thresholds = None
         if classifier.threshold_ is not None:
             own = classifier.thresholds_
             every = np.full(len(classifier.classes_), classifier.threshold_)
@@ -154,13 +156,17 @@ class IntentModule(tf.Module):
         Returns:
           `intent` string `[batch]`, the classifier's `out_of_scope_label` where a text has none;
           `confidence` float32 `[batch]`, the highest probability; `probabilities` float32 `[batch,
-          intents]` and `labels` string `[batch, intents]`, the intent of each.
+          intents]` and `labels` string `[batch, intents]`, the intent of each. Of a classifier of
+          several intents `intent` has those of a text, joined by its `label_separator`, and
+          `confidence` is the lowest probability of these, or 1 less the highest if there are none.
         """
         encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
         values = encodings
         for kernel, bias in self.layers[:-1]:
             values = tf.nn.relu(values @ kernel + bias)
         kernel, bias = self.layers[-1]
+        if self.several:
+            return self._several(texts, values @ kernel + bias)
         logits = _logs(values @ kernel + bias)
         if self.words is not None:
             weight = self.mixture.weight
@@ -179,12 +185,31 @@ class IntentModule(tf.Module):
             two = tf.math.top_k(probabilities, 2).values
             is_far = two[:, 0] - two[:, 1] >= self.min_margin
             intent = tf.where(is_far, intent, self.out_of_scope_label)
-        batch = tf.shape(texts)[0]
+        return self._answers(intent, confidence, probabilities)
+
+    def _several(self, texts: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self.words is not None:
+            weight = self.mixture.weight
+            logits = (1 - weight) * logits + weight * self.words(texts)
+        probabilities = tf.sigmoid(logits / self.mixture.temperature)
+        is_there = probabilities >= self.threshold
+        labels = tf.tile(self.labels[None], [tf.shape(texts)[0], 1])
+        intents = tf.strings.reduce_join(
+            tf.ragged.boolean_mask(labels, is_there), axis=1, separator=self.separator
+        )
+        lowest = tf.reduce_min(tf.where(is_there, probabilities, 1.0), axis=1)
+        none = 1 - tf.reduce_max(probabilities, axis=1)
+        confidence = tf.where(tf.reduce_any(is_there, axis=1), lowest, none)
+        return self._answers(intents, confidence, probabilities)
+
+    def _answers(
+        self, intent: tf.Tensor, confidence: tf.Tensor, probabilities: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         return {
             "intent": intent,
             "confidence": confidence,
             "probabilities": probabilities,
-            "labels": tf.tile(self.labels[None], [batch, 1]),
+            "labels": tf.tile(self.labels[None], [tf.shape(intent)[0], 1]),
         }
 
     def _unit_encodings(self, encoder: Any, texts: tf.Tensor) -> tf.Tensor:
@@ -206,7 +231,10 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
 
 
 def export_serving(
-    classifier: IntentClassifier, folder: str | os.PathLike[str], *, overwrite: bool = False
+    classifier: IntentClassifier | MultiIntentClassifier,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Write a classifier as one SavedModel, which needs tensorflow_text but not convert_tf.
 

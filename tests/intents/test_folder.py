@@ -17,6 +17,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import MultiIntentClassifier, SentenceEncoder
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.hub.writing import export_module
+from convert_tf.intents.answers import answers
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
 from convert_tf.intents.heldout import Mixture
@@ -437,6 +438,25 @@ def test_a_served_model_is_as_large_as_what_it_is_made_of(folders, tmp_path, bit
     head = sum(4 * array.size for layer in classifier.parts_.head.layers for array in layer)
     head += 4 * classifier.parts_.centroids.size
     assert size(tmp_path / "serving") < 1.05 * (size(tmp_path / "module") + head)
+
+
+@pytest.mark.slow
+def test_several_intents_are_served(folders, tmp_path):
+    import tensorflow as tf
+
+    sets = [["greet", label] if label != "greet" else [] for label in LABELS]
+    classifier = MultiIntentClassifier(str(folders / "module_a")).fit(TEXTS, sets)
+    export_serving(classifier, tmp_path / "serving")
+    serve = tf.saved_model.load(str(tmp_path / "serving")).signatures["serving_default"]
+    served = {name: value.numpy() for name, value in serve(texts=tf.constant(TEXTS)).items()}
+    expected = classifier.predict_proba(TEXTS)
+    np.testing.assert_allclose(served["probabilities"], expected, atol=0.02)
+    for row, intent in enumerate(served["intent"]):
+        own = served["labels"][row][served["probabilities"][row] >= classifier.threshold_]
+        assert intent == b"+".join(own)
+    said = [answer.confidence for answer in answers(classifier, TEXTS)]
+    is_clear = (np.abs(expected - classifier.threshold_) > 0.02).all(axis=1)
+    np.testing.assert_allclose(served["confidence"][is_clear], np.array(said)[is_clear], atol=0.02)
 
 
 @pytest.mark.slow

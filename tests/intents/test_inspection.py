@@ -43,7 +43,7 @@ def test_nearness(rows_at_once, monkeypatch):
     vectors = rng.standard_normal((17, 6)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     labels = np.array([0] * 8 + [1] * 6 + [2] * 2 + [3])
-    found = intent_nearness(vectors, labels, 4)
+    found = intent_nearness(vectors, labels[:, None] == np.arange(4))
     np.testing.assert_allclose(found, naive_nearness(vectors, labels, 4), atol=1e-6)
     assert found[16, 3] == -np.inf  # an intent with one example
 
@@ -54,6 +54,21 @@ def test_clean_examples_have_no_suspects(encodings):
     assert {row["intent"] for row in report["intents"]} == {*LABELS}
     assert report["num_duplicates"] == 0
     assert all(row["label"] != row["nearest"] for row in report["suspects"])
+
+
+def test_a_missing_label_of_several_is_the_first_suspect(encodings):
+    texts = [*TEXTS, f"{TEXTS[0]} {TEXTS[4]}", f"{TEXTS[1]} {TEXTS[5]}", "no intent at all"]
+    labels = [*LABELS, "greet+reset", "order", ""]
+    report = inspect_examples(encodings, LabelledTexts(texts, labels), label_separator="+")
+    assert report["suspects"][0]["text"] == texts[-2]
+    assert report["suspects"][0]["nearest"] in ("greet", "reset")
+    assert {row["intent"]: row["examples"] for row in report["intents"]} == {
+        "greet": 5, "reset": 5, "order": 5,
+    }  # fmt: skip
+    assert texts[-3] not in {row["text"] for row in report["suspects"]}
+    twice = LabelledTexts([*texts, texts[-3]], [*labels, "reset"])
+    duplicates = inspect_examples(encodings, twice, label_separator="+")["duplicates"]
+    assert ["greet + reset", "reset"] in [row["labels"] for row in duplicates]
 
 
 def test_a_wrong_label_is_the_first_suspect(encodings):

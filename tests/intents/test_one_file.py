@@ -11,8 +11,10 @@ from support.commands import call_command, own_environment
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
+from convert_tf import MultiIntentClassifier
 from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.intents.answers import answers
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.storage.files import only_writer
@@ -53,6 +55,27 @@ def test_it_answers_as_the_classifier(made):
     assert exact.classes_.tolist() == classifier.classes_.tolist()
     with pytest.raises(ValueError, match="Text 0 is empty"):
         exact.predict([" "])
+
+
+def test_several_intents_in_a_text(made, tmp_path, capsys):
+    folder, _ = made
+    sets = [["greet", label] if label != "greet" else [label] for label in LABELS]
+    classifier = MultiIntentClassifier(str(folder / "module")).fit(TEXTS, sets)
+    output = export_one_file(classifier, tmp_path / "several.onnx", network_bits=32)
+    file = IntentFile(output)
+    expected = classifier.predict_proba(TEXTS)
+    np.testing.assert_allclose(file.predict_proba(TEXTS), expected, atol=0.01)
+    is_clear = (np.abs(expected - classifier.threshold_) > 0.01).all(axis=1)
+    found, wanted = file.predict(TEXTS)[is_clear], classifier.predict(TEXTS)[is_clear]
+    assert found.tolist() == wanted.tolist()
+    (answer,) = answers(file, TEXTS[:1])
+    assert answer.intent == "+".join(file.predict(TEXTS[:1])[0])
+    data = tmp_path / "test.csv"
+    write_csv(data, TEXTS, ["+".join(own) for own in sets])
+    call_command("intent", "evaluate", f"--model={output}", f"--data={data}")
+    assert "micro F1" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="cannot explain"):
+        answers(file, TEXTS[:1], explains=True)
 
 
 def test_a_service_reads_it_with_onnxruntime_and_numpy_alone(made):

@@ -34,11 +34,10 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.data import read_files
-    from convert_tf.intents.multi import MultiIntentClassifier
     from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
 
     classifier = loaded_classifier(values)
-    has_several = isinstance(classifier, MultiIntentClassifier)
+    has_several = hasattr(classifier, "label_separator")
     check_read(values, {"with a model of several intents": ["precision"] if has_several else ()})
     data = read_files(values.data, needs_labels=not has_several)
     report = evaluate_classifier(classifier, data, precision=values.precision)

@@ -32,6 +32,11 @@ def define_flags(define: Define) -> None:
         "duplicate_cosine", 0.95, "From which texts of two intents are near duplicates.",
         lower_bound=0.0, upper_bound=1.0,
     )  # fmt: skip
+    define(
+        "label_separator",
+        None,
+        "Texts may have several intents, or none, with this character between their labels.",
+    )
     define("top_k", 10, "How many of each kind are printed.", lower_bound=1)
 
 
@@ -40,9 +45,12 @@ def run(values: Any) -> None:
     from convert_tf.intents.encodings import IntentEncodings
     from convert_tf.intents.inspection import inspect_examples, inspection_text
 
-    data = read_files(values.data)
+    separator = values.label_separator
+    data = read_files(values.data, needs_labels=separator is None)
     encodings = IntentEncodings(list(values.encoder))
-    report = inspect_examples(encodings, data, duplicate_cosine=values.duplicate_cosine)
+    report = inspect_examples(
+        encodings, data, duplicate_cosine=values.duplicate_cosine, label_separator=separator
+    )
     print(inspection_text(report, shown=values.top_k))
     if values.output is None:
         return

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _OF_ONE_INTENT = (
     "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
     "upper_levels", "out_of_scope_label",
-    "finetune", "precision", "serving_module", "names", "model", "forget_examples",
+    "finetune", "precision", "names", "model", "forget_examples",
 )  # fmt: skip
 
 
@@ -269,6 +269,7 @@ def _train_several(values: Any) -> None:
     )
     classifier.check_options()
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
+    _write_serving(classifier, values)
     classifier.save(values.output, overwrite=values.overwrite)
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents, of which texts may have "
@@ -328,7 +329,7 @@ def _tuned_module(model: str | None, encoder: Any) -> str | None:
     return module if is_own else None
 
 
-def _write_serving(classifier: "IntentClassifier", values: Any) -> None:
+def _write_serving(classifier: Any, values: Any) -> None:
     if values.serving_module:
         from convert_tf.intents.serving import export_serving
 
