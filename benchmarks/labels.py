@@ -9,6 +9,8 @@ labels of --budget messages again and again, and is trained anew: logistic regre
 vectors, without words. Labels are looked up in --train.
 """
 
+import warnings
+
 import numpy as np
 from absl import app, flags
 
@@ -27,6 +29,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 8, "How often labels are added.")
 
 def main(argv: list[str]) -> None:
     del argv
+    warnings.filterwarnings("ignore", "Intents with one example")
     kind = "similarity" if encodes_similarity(_ENCODER.value) else "sentence"
     encode = IntentEncodings(_ENCODER.value, kind=kind)
     label_of = dict(zip(*read_labelled(_TRAIN.value), strict=True))
