@@ -50,7 +50,7 @@ def inspect_examples(
     Raises:
       ValueError: there are fewer than two intents.
     """
-    sets = [(str(label),) for label in data.labels]
+    sets: list[tuple[str, ...]] = [(str(label),) for label in data.labels]
     if label_separator is not None:
         sets = split_labels(data.labels, label_separator)
     names = sorted({label for own in sets for label in own})
