@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest
+from support.model_cases import SMALL, fill_weights
 
 from convert_tf.config.model import ModelConfig
 
@@ -77,28 +78,12 @@ def _memory_of_a_file_is_given_back():
 
 @pytest.fixture(scope="session")
 def small_config() -> ModelConfig:
-    """All parts of the network, each of another width, so that a mix-up changes a shape."""
-    return ModelConfig(
-        vocab_size=20,
-        num_oov_buckets=3,
-        embedding_dim=8,
-        position_table_sizes=(5, 3),
-        max_relative_attention=(2, 5),
-        attention_dim=4,
-        feed_forward_dim=12,
-        reduction_dim=3,
-        side_layers=2,
-        side_hidden_dim=16,
-        encoding_dim=6,
-        max_tokens=12,
-    )
+    return SMALL
 
 
 @pytest.fixture(scope="session")
 def make_encoder():
     """Builds a `DualEncoder` whose weights depend on their paths only, not on any backend's RNG."""
-    from support.model_cases import fill_weights
-
     from convert_tf.models.encoder import DualEncoder
 
     def build(config, **kwargs):
@@ -119,7 +104,7 @@ NOTES = "\n## Data\n\nLetters of *nobody*.\n"  # of the cards of `tiny_modules`
 
 
 @pytest.fixture(scope="session")
-def tiny_modules(tmp_path_factory):
+def tiny_modules():
     """`(model directory, module)` of a `single`- and a `multi`-context encoder; tests read them.
 
     The modules read 20 tokens of a text.
@@ -138,12 +123,12 @@ def tiny_modules(tmp_path_factory):
             module = folder / "modules" / kind / "1"
             export_module(checkpoint, module, max_tokens=20, notes=NOTES)
 
-    folder = made_once(tmp_path_factory, "tiny_modules", make)
+    folder = made_once("tiny_modules", make)
     return {kind: (folder / kind, folder / "modules" / kind / "1") for kind in ("single", "multi")}
 
 
 @pytest.fixture(scope="session")
-def tiny_onnx(tiny_modules, tmp_path_factory):
+def tiny_onnx(tiny_modules):
     """The `single`-context encoder as a file. It opens in milliseconds, a module in seconds."""
     pytest.importorskip("onnxruntime")
     from support.made_once import made_once
@@ -153,4 +138,4 @@ def tiny_onnx(tiny_modules, tmp_path_factory):
 
         export_onnx(tiny_modules["single"][0], folder / "tiny.onnx", network_bits=32)
 
-    return made_once(tmp_path_factory, "tiny_onnx", make) / "tiny.onnx"
+    return made_once("tiny_onnx", make) / "tiny.onnx"

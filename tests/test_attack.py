@@ -1,6 +1,5 @@
 """The attack on the programs: it finds planted faults, and none in what is there."""
 
-import importlib.util
 import json
 import random
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.script_calls import script_module
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 ROUNDS = 60  # in which every kind of damage comes
@@ -18,10 +18,7 @@ ROUNDS = 60  # in which every kind of damage comes
 
 @pytest.fixture(scope="module")
 def fuzzing():
-    spec = importlib.util.spec_from_file_location("fuzzing", BENCHMARKS / "fuzzing.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(BENCHMARKS / "fuzzing.py")
 
 
 def outcomes(fuzzing, path, read):
@@ -162,10 +159,7 @@ except OSError as error:
 
 @pytest.fixture(scope="module")
 def faults():
-    spec = importlib.util.spec_from_file_location("faults", BENCHMARKS / "faults.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(BENCHMARKS / "faults.py")
 
 
 @pytest.fixture

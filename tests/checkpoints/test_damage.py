@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from support.damage import flip_a_bit
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.encoding.backends.module import ModuleBackend
@@ -28,16 +29,9 @@ def run(written, tmp_path):
     return shutil.copytree(written / "run", tmp_path / "run")
 
 
-def flip(path):
-    """One bit, in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_in_a_run_is_found(run, name):
-    flip(run / name)
+    flip_a_bit(run / name)
     with pytest.raises(checkpoint.CheckpointError, match=name):
         checkpoint.load_checkpoint(run)
 
@@ -74,7 +68,7 @@ def test_a_missing_file_is_found(run, name):
 
 
 def test_the_vocabulary_of_a_fine_tuned_encoder_is_checked(run):
-    flip(run / "vocab.txt")
+    flip_a_bit(run / "vocab.txt")
     with pytest.raises(checkpoint.CheckpointError, match=r"vocab\.txt"):
         FewShotTuner(run, ["a text"], precision="float32", seed=0)
 
@@ -165,7 +159,7 @@ def test_a_process_killed_between_two_files_leaves_a_folder_that_is_read(
 def test_a_flipped_bit_in_a_module_is_found(written, tmp_path, name):
     module = shutil.copytree(written / "module", tmp_path / "module")
     (module / "MODEL_CARD.md").write_text("notes of mine")
-    flip(module / name)
+    flip_a_bit(module / name)
     with pytest.raises(ValueError, match=name):
         ModuleBackend(module)
     with pytest.raises(checkpoint.CheckpointError, match=name):

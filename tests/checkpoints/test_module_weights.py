@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.encoder_runs import STANDING_STILL, run
+from support.made_once import made_once
 from support.tiny_checkpoint import write_checkpoint
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import (
     CheckpointError,
@@ -20,12 +22,9 @@ from convert_tf.checkpoints.folder import (
     shown_name,
     training_facts,
 )
-from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer
-from convert_tf.training.encoder.run import train
 from convert_tf.training.run import only_run_in
 
 TEXTS = ["where is my card?", "how do i reset my password please", "", "thanks", "zebra?!"]
@@ -52,11 +51,23 @@ def encoded_by(module, *, earlier=None) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def in_bytes(tmp_path_factory):
-    """A wide enough network that matrices are stored in bytes, and its module."""
-    folder = tmp_path_factory.mktemp("bytes")
-    checkpoint = write_checkpoint(folder / "run", embedding_dim=64, feed_forward_dim=128)
-    return export_module(checkpoint, folder / "module", network_bits=8)
+def in_bytes():
+    """A wide enough network that matrices are stored in bytes, as a module."""
+    return made_module("in_bytes", bits=8, embedding_dim=64, feed_forward_dim=128)
+
+
+@pytest.fixture(scope="module")
+def unrounded():
+    """A module whose table has 16 bits."""
+    return made_module("unrounded", embedding_bits=32)
+
+
+def made_module(name, *, bits=16, **config):
+    def make(folder):
+        run = write_checkpoint(folder / "run", **config)
+        export_module(run, folder / "module", network_bits=bits)
+
+    return made_once(name, make) / "module"
 
 
 def test_the_encoder_of_a_module_encodes_as_it_does(tiny_modules):
@@ -73,14 +84,9 @@ def test_so_does_that_of_a_multi_context_module(tiny_modules):
     np.testing.assert_allclose(context_encodings(folder, earlier=EARLIER), expected, atol=1e-5)
 
 
-def test_so_does_that_of_a_module_in_bytes(in_bytes):
-    expected = encoded_by(tf.saved_model.load(str(in_bytes)))
-    np.testing.assert_allclose(context_encodings(in_bytes), expected, atol=1e-5)
-
-
-def test_a_table_in_16_bits_comes_back(tmp_path):
-    checkpoint = write_checkpoint(tmp_path / "run", embedding_bits=32)
-    folder = export_module(checkpoint, tmp_path / "module")
+@pytest.mark.parametrize("form", ["in_bytes", "unrounded"])
+def test_so_does_that_of_a_module_of_other_bits(form, request):
+    folder = request.getfixturevalue(form)
     expected = encoded_by(tf.saved_model.load(str(folder)))
     np.testing.assert_allclose(context_encodings(folder), expected, atol=1e-5)
 
@@ -121,13 +127,9 @@ def test_a_deeper_model_starts_from_a_module(tiny_modules):
             np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize(("own", "other"), [(32, 8), (8, 32)])
-def test_a_table_of_other_bits_is_refused(tiny_modules, tmp_path, own, other):
-    folder = tiny_modules["single"][1]
-    if other == 32:
-        folder = export_module(
-            write_checkpoint(tmp_path / "run", embedding_bits=32), tmp_path / "module"
-        )
+@pytest.mark.parametrize("own", [32, 8])
+def test_a_table_of_other_bits_is_refused(tiny_modules, unrounded, own):
+    folder = tiny_modules["single"][1] if own == 32 else unrounded
     encoder = DualEncoder(dataclasses.replace(load_config(folder), embedding_bits=own))
     with pytest.raises(CheckpointError, match="other embedding_bits"):
         load_initial_weights(encoder, folder)
@@ -170,20 +172,9 @@ def test_names_of_folders_in_cards(path, shown):
 @pytest.mark.slow
 def test_training_starts_from_a_module(tmp_path):
     corpus = write_corpus(tmp_path, num_train=60)
-    config = EncoderTraining(
-        steps=4, batch_size=8, precision="float32", eval_examples=100, eval_every=4,
-        checkpoint_every=4, optimizer="adam", learning_rate=1e-30, final_learning_rate=0.0,
-    )  # fmt: skip
-    data = {"data": corpus.arrays, "shuffle_buffer": 64}
-    model = model_preset("tiny", num_oov_buckets=NUM_OOV_BUCKETS)
-    first = train(model, dataclasses.replace(config, **data), output=str(tmp_path / "first"))
+    first = run(corpus.arrays, tmp_path / "first", **STANDING_STILL)
     module = export_module(first, tmp_path / "module")
-    tuned = train(
-        None,
-        dataclasses.replace(config, **data),
-        output=str(tmp_path / "tuned"),
-        init_from=str(module),
-    )
+    tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=module, **STANDING_STILL)
     assert (tuned / "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
     weights = [load_checkpoint(folder)[0].get_weights() for folder in (tuned, module)]
     for own, known in zip(*weights, strict=True):

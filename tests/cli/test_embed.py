@@ -1,6 +1,5 @@
 """`convert-tf embed`: lines of a file to an array, row by row."""
 
-import bz2
 import gzip
 import io
 import re
@@ -9,7 +8,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import zstandard
 from support.commands import call_command, run_command
 from support.tiny_checkpoint import random_texts
 
@@ -94,21 +92,6 @@ def test_each_line_is_a_row(embed, content, lengths):
     assert vectors.shape == (len(lengths), 3)
     assert vectors.dtype == np.float32
     np.testing.assert_array_equal(vectors[:, 0], lengths)
-
-
-@pytest.mark.parametrize(
-    ("name", "compress"),
-    [
-        ("t.gz", gzip.compress),
-        ("t.zst", zstandard.ZstdCompressor().compress),
-        ("t.bz2", bz2.compress),
-        ("no_suffix", gzip.compress),
-    ],
-)
-def test_compressed_files(embed, name, compress):
-    content = b"".join(b"x" * (i % 7) + b"\n" for i in range(5000))
-    vectors = embed(compress(content), name=name)
-    np.testing.assert_array_equal(vectors[:, 0], np.arange(5000) % 7)
 
 
 def test_standard_input(embed, monkeypatch, tmp_path):

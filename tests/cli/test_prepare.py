@@ -85,7 +85,7 @@ def test_the_engine_may_come_from_a_file(engines, tmp_path):
         (["--engine=spark"], "should be one of <duckdb|beam>"),
         (["--engine=beam"], "There must be something to read. Received: no files."),
         ([], "There must be something to read. Received: no files."),
-        (["--dev_fraction=2", "--input={tmp}/RC"], "0 <= dev_fraction <= 0.9"),
+        (["--dev_fraction=2", "--input={tmp}/RC"], "dev_fraction must be from 0 to 0.9"),
     ],
 )
 @pytest.mark.usefixtures("engines")

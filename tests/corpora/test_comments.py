@@ -18,9 +18,13 @@ from convert_tf.corpora.comments import (
 RULES = Rules(unescape_html=True)
 
 
+def _parsed(fields, rules=RULES):
+    return parse_comment(fields, rules, changed=Counter())
+
+
 def test_comment_is_normalised():
     fields = comment("c14", "t1_c13", "some body text", link="t3_17866", score=3)
-    parsed = parse_comment(fields, RULES, changed=Counter())
+    parsed = _parsed(fields)
     expected = ("c14", "17866", "c13", "some body text", False, "author of c14", "tests", 3, "")
     assert parsed == expected
 
@@ -40,12 +44,7 @@ def test_comment_is_normalised():
     ],
 )
 def test_parent(comment_id, parent, link, expected):
-    assert (
-        parse_comment(
-            comment(comment_id, parent, "text", link=link), RULES, changed=Counter()
-        ).parent_id
-        == expected
-    )
+    assert _parsed(comment(comment_id, parent, "text", link=link)).parent_id == expected
 
 
 @pytest.mark.parametrize(
@@ -62,29 +61,13 @@ def test_parent(comment_id, parent, link, expected):
 def test_parent_of_older_dumps(parent, expected):
     fields = comment("c1", "", "text", link="t3_5h6yvl")
     fields["parent_id"] = parent
-    assert parse_comment(fields, RULES, changed=Counter()).parent_id == expected
-
-
-@pytest.mark.parametrize("parent", [True, -1, 7.5, 2**64, float("inf")])
-def test_numbers_that_are_no_parents(parent):
-    fields = comment("c1", "", "text") | {"parent_id": parent}
-    with pytest.raises(UnusableLineError, match="wrong_type_parent_id"):
-        parse_comment(fields, RULES, changed=Counter())
+    assert _parsed(fields).parent_id == expected
 
 
 def test_submission_is_the_title():
     fields = {"id": "abc", "title": "A &amp; B", "selftext": "…", "author": "x", "subreddit": "s"}
-    assert parse_submission(fields, RULES, changed=Counter()) == (
-        TITLE_ID,
-        "abc",
-        None,
-        "A & B",
-        False,
-        "x",
-        "s",
-        None,
-        "",
-    )
+    expected = (TITLE_ID, "abc", None, "A & B", False, "x", "s", None, "")
+    assert parse_submission(fields, RULES, changed=Counter()) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,22 +79,17 @@ def test_submission_is_the_title():
         ("id", True, "wrong_type"),
         ("link_id", -1, "wrong_type"),
         *((name, ["x"], "wrong_type") for name in ("id", "link_id", "parent_id", "body")),
+        *(("parent_id", n, "wrong_type") for n in (True, -1, 7.5, 2**64, float("inf"))),
+        *((name, ..., "missing") for name in ("id", "link_id", "parent_id", "body")),
     ],
 )
 def test_missing_and_wrong_fields(name, value, reason):
-    fields = comment("c1", "t3_5h6yvl", "text")
-    fields[name] = value
+    fields = comment("c1", "t3_5h6yvl", "text") | {name: value}
+    if value is ...:
+        del fields[name]
     with pytest.raises(UnusableLineError) as caught:
-        parse_comment(fields, RULES, changed=Counter())
+        _parsed(fields)
     assert caught.value.reason == f"{reason}_{name}"
-
-
-@pytest.mark.parametrize("name", ["id", "link_id", "parent_id", "body"])
-def test_fields_that_are_not_there(name):
-    fields = comment("c1", "t3_5h6yvl", "text")
-    del fields[name]
-    with pytest.raises(UnusableLineError, match=f"missing_{name}"):
-        parse_comment(fields, RULES, changed=Counter())
 
 
 @pytest.mark.parametrize("value", ["", "a b", "a\tb", "t3_", "é", "x" * 65])
@@ -120,21 +98,20 @@ def test_malformed_ids(name, value):
     fields = comment("c1", "t1_c0", "text")
     fields[name] = value
     if (name, value) == ("parent_id", "t3_"):
-        assert parse_comment(fields, RULES, changed=Counter()).parent_id == "t3_"  # found nowhere
+        assert _parsed(fields).parent_id == "t3_"  # found nowhere
         return
     with pytest.raises(UnusableLineError, match=f"malformed_{name}"):
-        parse_comment(fields, RULES, changed=Counter())
+        _parsed(fields)
 
 
 def test_unknown_author_and_subreddit_are_empty():
     fields = comment("c1", "t3_5h6yvl", "text", author=None)
     del fields["subreddit"]
-    parsed = parse_comment(fields, RULES, changed=Counter())
+    parsed = _parsed(fields)
     assert (parsed.author, parsed.subreddit) == ("", "")
-    with pytest.raises(UnusableLineError, match="too_long_author"):
-        parse_comment({**fields, "author": "x" * 201}, RULES, changed=Counter())
-    with pytest.raises(UnusableLineError, match="wrong_type_author"):
-        parse_comment({**fields, "author": 5}, RULES, changed=Counter())
+    for author, reason in (("x" * 201, "too_long"), (5, "wrong_type")):
+        with pytest.raises(UnusableLineError, match=f"{reason}_author"):
+            _parsed({**fields, "author": author})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +125,7 @@ def test_unknown_author_and_subreddit_are_empty():
     ],
 )
 def test_text_is_cleaned_once(body, expected):
-    parsed = parse_comment(comment("c1", "t3_5h6yvl", body), RULES, changed=Counter())
+    parsed = _parsed(comment("c1", "t3_5h6yvl", body))
     assert parsed.body == expected
     parsed.body.encode("utf-8")
 
@@ -240,7 +217,7 @@ ABOUT_REMOVALS = [
 )
 @pytest.mark.parametrize("text", NOTICES)
 def test_notices_of_removal_are_deleted_bodies_and_titles(text, preset):
-    body = parse_comment(comment("c1", "t1_c0", text), preset, changed=Counter()).body
+    body = _parsed(comment("c1", "t1_c0", text), preset).body
     title = parse_submission({"id": "a", "title": text}, preset, changed=Counter()).body
     assert body in ("[deleted]", "[removed]")
     assert title == body
@@ -250,7 +227,7 @@ def test_notices_of_removal_are_deleted_bodies_and_titles(text, preset):
 @pytest.mark.parametrize("text", ABOUT_REMOVALS)
 def test_what_is_said_about_removals_stays(text):
     assert not is_removal_notice(text)
-    assert parse_comment(comment("c1", "t1_c0", text), Rules(), changed=Counter()).body == text
+    assert _parsed(comment("c1", "t1_c0", text), Rules()).body == text
 
 
 def test_answers_elsewhere_may_be_about_removals():
@@ -260,22 +237,14 @@ def test_answers_elsewhere_may_be_about_removals():
     assert is_removal_notice("[ Removed by Reddit ]", is_reddit=False)
 
 
-def test_html_stays_unless_told():
-    parsed = parse_comment(comment("c", "t3_5h6yvl", "a &gt; b"), Rules(), changed=Counter())
-    assert parsed.body == "a &gt; b"
-
-
 def test_length_is_measured_in_characters_after_unescaping():
     body = "&gt;" * 127
-    assert not parse_comment(comment("c", "t1_b", body), RULES, changed=Counter()).is_trimmed
-    assert parse_comment(comment("c", "t1_b", body + "x"), RULES, changed=Counter()).is_trimmed
-    assert not parse_comment(comment("c", "t1_b", "😀" * 127), RULES, changed=Counter()).is_trimmed
-
-
-def test_megabyte_body_is_kept_short():
-    parsed = parse_comment(comment("c", "t1_b", "word " * 200_000), RULES, changed=Counter())
-    assert parsed.is_trimmed
-    assert len(parsed.body) <= 127
+    bodies = {body: False, body + "x": True, "😀" * 127: False, "word " * 200_000: True}
+    for text, is_trimmed in bodies.items():
+        parsed = _parsed(comment("c", "t1_b", text))
+        assert parsed.is_trimmed == is_trimmed
+        assert len(parsed.body) <= 127
+    assert _parsed(comment("c", "t1_b", "a &gt; b"), Rules()).body == "a &gt; b"  # not asked for
 
 
 @pytest.mark.parametrize(
@@ -296,20 +265,25 @@ def test_trim(text, max_length, expected):
     assert trim(text, max_length) == expected
 
 
-@pytest.mark.parametrize("options", [{"min_context_length": 0}, {"min_response_length": 128}])
-def test_impossible_lengths(options):
-    with pytest.raises(ValueError, match="must be at least 1 and at most"):
-        Rules(**options)
-
-
-@pytest.mark.parametrize("length", [1, 12])
-def test_impossible_path_length(length):
-    with pytest.raises(ValueError, match=f"Received: {length}"):
-        Rules(max_path_length=length)
-
-
 @pytest.mark.parametrize("number", [123, 123.0])
 def test_ids_that_are_numbers_are_in_base_36(number):
-    fields = comment("c1", "t1_c0", "hello there") | {"id": number, "link_id": number}
-    parsed = parse_comment(fields, Rules(), changed=Counter())
+    parsed = _parsed(comment("c1", "t1_c0", "hello there") | {"id": number, "link_id": number})
     assert (parsed.id, parsed.thread_id) == ("3f", "3f")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_context_length": 0}, "must be at least 1 and at most"),
+        ({"min_response_length": 128}, "must be at least 1 and at most"),
+        ({"max_response_length": 5}, "must be at least 1 and at most"),
+        ({"max_extra_length": 0}, "Received: "),
+        ({"max_path_length": 1}, "Received: 1"),
+        ({"max_path_length": 12}, "Received: 12"),
+        ({"deduplicate": "yes"}, "Received: "),
+        ({"subreddits": ("a",), "exclude_subreddits": ("A",)}, "Remove them from one list"),
+    ],
+)
+def test_impossible_rules(options, message):
+    with pytest.raises(ValueError, match=message):
+        Rules(**options)

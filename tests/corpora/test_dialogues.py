@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 import json
 import random
 from pathlib import Path
@@ -6,12 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dump_files import COMPRESSORS
 
-from convert_tf.corpora import dumps
 from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.dialogues import read
-from convert_tf.corpora.dumps import BadLines, DumpStats
+from convert_tf.corpora.dumps import DumpStats
 
 REAL_DIALOGUES = Path(__file__).parents[3] / "shared" / "data" / "dialogs"
 
@@ -25,10 +24,9 @@ def _turns(*texts):
     return tuple(Turn(text) for text in texts)
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_turns_are_texts_or_objects(write_dump, suffix):
+def test_turns_are_texts_or_objects(write_dump):
     path = write_dump(
-        f"hotel.jsonl{suffix}",
+        "hotel.jsonl",
         [
             {"turns": ["Is the pool open?", "Until nine."], "source": "desk", "id": "17"},
             {
@@ -62,13 +60,9 @@ def test_turns_are_texts_or_objects(write_dump, suffix):
     assert not stats.skipped
 
 
-def test_id_without_an_id_is_a_hash_of_the_texts(write_dump):
-    path = write_dump("a.jsonl", [{"turns": ["one", "två"]}])
-    expected = hashlib.md5("one\0två".encode()).hexdigest()
-    assert _read(path)[0][0].id == expected
-
-
-def test_ids_do_not_depend_on_file_order_or_speakers(write_dump):
+def test_ids_are_hashes_that_do_not_depend_on_file_order_or_speakers(write_dump):
+    (one,) = _read(write_dump("one.jsonl", [{"turns": ["one", "två"]}]))[0]
+    assert one.id == hashlib.md5("one\0två".encode()).hexdigest()
     dialogues = [{"turns": [f"question {n}", f"answer {n}"]} for n in range(20)]
     ids = {one.turns: one.id for one in _read(write_dump("a.jsonl", dialogues))[0]}
     assert len(set(ids.values())) == 20
@@ -122,32 +116,12 @@ def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
     assert stats.skipped == reasons
 
 
-def test_dialogues_that_a_rule_leaves_out_are_not_bad_lines(write_dump):
-    path = write_dump("a.jsonl", [{"turns": ["a", ""]}, {"turns": 3}])
-    stats = DumpStats(path, bad_lines=BadLines())
-    assert list(read(path, stats)) == []
-    assert stats.bad_lines.first == [f"{path}:2 (wrong_type_turns)"]
-
-
 def test_lone_surrogates_in_names_can_be_written(write_dump):
     line = b'{"turns": ["\\ud800a", "b"], "source": "\\udc00", "id": "\\ud83d\\ude00\\ud83d"}\n'
     conversations, _ = _read(write_dump("a.jsonl", line + b'{"turns": ["\\ud800a", "b"]}'))
     assert conversations[0].id == "\ufffd/😀\ufffd"
     assert conversations[0].source == "\ufffd"
     assert len(conversations[1].id) == 32
-
-
-def test_long_lines_are_dropped(write_dump):
-    path = write_dump("a.jsonl", [{"turns": ["a", "x" * 200]}, {"turns": ["a", "b"]}])
-    conversations, stats = _read(path, max_line_bytes=100)
-    assert len(conversations) == 1
-    assert stats.skipped == {"line_too_long": 1}
-
-
-def test_other_files_through_their_opener(write_dump):
-    path = write_dump("a.jsonl.gz", [{"turns": ["a", "b"]}])
-    conversations, _ = _read("gs://bucket/b.jsonl.gz", open_file=lambda _: dumps.open_local(path))
-    assert [one.source for one in conversations] == ["b"]
 
 
 _ANY = st.recursive(
@@ -160,7 +134,7 @@ _ANY = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(dialogues=st.lists(st.fixed_dictionaries({"turns": _ANY, "id": _ANY, "source": _ANY})))
 def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
     path = tmp_path_factory.mktemp("dialogues") / "any.jsonl"
@@ -174,11 +148,13 @@ def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
     assert used or stats.skipped or not dialogues
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.skipif(not REAL_DIALOGUES.is_dir(), reason="needs the real data beside the project")
 @pytest.mark.parametrize("path", sorted(REAL_DIALOGUES.glob("*.jsonl.zst")), ids=lambda p: p.name)
 def test_real_dialogues(path):
-    conversations, stats = _read(str(path))
+    stats = DumpStats(str(path))
+    conversations = [*itertools.islice(read(str(path), stats), 3000)]
     assert conversations
     assert all(one.source for one in conversations)
     assert stats.objects == stats.lines

@@ -4,7 +4,6 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dump_files import COMPRESSORS
 
 from convert_tf.corpora import opensubtitles
 from convert_tf.corpora.dumps import DumpStats
@@ -97,11 +96,10 @@ def test_brackets_take_linear_time():
     assert clean_line("(" * 2_000_000 + ")") == ""
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_one_file_is_one_conversation(write_dump, suffix):
+def test_one_file_is_one_conversation(write_dump):
     # PolyAI's script: a line of any length is history; only what is empty goes.
     text = "ANNA: Where were you?\n\n[music]\nOut.\n   \n-\nBO: " + "x" * 300 + "\nNo\r\nlast"
-    conversations, stats = _read(write_dump(f"lines-aab{suffix}", text.encode("utf-8")))
+    conversations, stats = _read(write_dump("lines-aab", text.encode("utf-8")))
     assert [one.id for one in conversations] == ["lines-aab"]
     assert conversations[0].source == "opensubtitles"
     assert _texts(conversations[0]) == ["Where were you?", "Out.", "x" * 300, "No", "last"]
@@ -140,10 +138,20 @@ def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
     assert _texts(conversations[-1]) == ["109", "110", "111"]
 
 
-@pytest.mark.parametrize(("number", "ids"), [(4, ["lines"]), (5, ["lines-aaa"])])
-def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, number, ids):
+@pytest.mark.parametrize(
+    ("data", "ids"),
+    [
+        (b"line\n" * 4, ["lines"]),
+        (b"line\n" * 5, ["lines-aaa"]),
+        (b"", []),
+        (b"alone\n", []),
+        (b"[x]\n\n", []),
+    ],
+)
+def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, data, ids):
+    """And one without a reply gives nothing."""
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
-    assert [one.id for one in _read(write_dump("lines", b"line\n" * number))[0]] == ids
+    assert [one.id for one in _read(write_dump("lines", data))[0]] == ids
 
 
 def test_a_piece_of_which_nothing_is_left(write_dump, monkeypatch):
@@ -173,22 +181,6 @@ def test_unusable_lines_are_counted_and_stop_nothing(write_dump):
     assert _texts(conversations[0]) == ["one", "two", "y" * 49]
     assert stats.skipped == {"invalid_utf8": 1, "line_too_long": 1}
     assert stats.lines == 5
-
-
-@pytest.mark.parametrize("data", [b"", b"alone\n", b"[x]\n\n"])
-def test_files_without_a_reply(write_dump, data):
-    assert _read(write_dump("a.txt", data))[0] == []
-
-
-def test_truncated_archives_keep_the_lines_before(tmp_path):
-    lines = [f"line {n * 7919**3}" for n in range(50_000)]
-    whole = COMPRESSORS[".gz"]("\n".join(lines).encode())
-    path = tmp_path / "a.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    conversations, stats = _read(str(path))
-    texts = _texts(conversations[0])
-    assert 1000 < len(texts) < 50_000 and texts == lines[: len(texts)]
-    assert stats.skipped == {"truncated_archive": 1, "unfinished_line": 1}
 
 
 @pytest.mark.slow

@@ -58,23 +58,32 @@ def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
     assert read_pairs == [(f"Hi, is it open; or not? {number}", "Yes") for number in range(9)]
 
 
-def test_a_semicolon_file_whose_texts_hold_commas(table):
-    # As spreadsheets write it where the comma is the decimal sign; one row reads as two by comma.
-    read_pairs, stats = table("Hi, can I pay?;Yes.\nHow much;5\nWhere;Here, there\nWhen;Now\n")
-    assert read_pairs[0] == ("Hi, can I pay?", "Yes.")
-    assert len(read_pairs) == 4 and not stats.skipped
-
-
-def test_a_header_tells_the_delimiter_of_wider_tables(table):
-    # By comma every row but the first would be a pair.
-    text = "question;answer;topic\nWhy, then?;So.;a\nWho, me?;You.;b\nWhen, now?;Yes.;c\n"
-    read_pairs, _ = table(text)
-    assert read_pairs == [("Why, then?", "So."), ("Who, me?", "You."), ("When, now?", "Yes.")]
-
-
-def test_a_tsv_file_is_separated_by_tabs_only(table):
-    with pytest.raises(ValueError, match="first row has 1"):
-        table("a,b\nc,d\n", "faq.tsv")
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        # As spreadsheets write it where the comma is the decimal sign; one row reads as two by it.
+        ("Hi, can I pay?;Yes.\nHow much;5\nWhere;Here, there\nWhen;Now\n",
+         [("Hi, can I pay?", "Yes."), ("How much", "5"), ("Where", "Here, there"),
+          ("When", "Now")]),
+        # By comma every row but the first would be a pair.
+        ("question;answer;topic\nWhy, then?;So.;a\nWho, me?;You.;b\nWhen, now?;Yes.;c\n",
+         [("Why, then?", "So."), ("Who, me?", "You."), ("When, now?", "Yes.")]),
+        ("answer,question\nUntil nine.,Is it open?\n", [("Is it open?", "Until nine.")]),
+        ("id,question,response\n1,Why?,So.\n", [("Why?", "So.")]),  # names of two kinds
+        # `context` is here the paragraph that a question is about.
+        ("context,question,answer\nA paragraph.,Why?,So.\n", [("Why?", "So.")]),
+        ("Why?,So.\nWho?,We.\n", [("Why?", "So."), ("Who?", "We.")]),
+        ('context, response\nWhy? , "Because, well."\n', [("Why?", "Because, well.")]),
+        ("Question | Answer\nWhy? | So.\n", [("Why?", "So.")]),
+        ('"Do you have a garage,\n\n  or a ""car park""?","Yes,\r\nboth."\nWhy?,So.\n',
+         [('Do you have a garage,\n\n  or a "car park"?', "Yes,\r\nboth."), ("Why?", "So.")]),
+        *((text, []) for text in ("", "\n\n", "question,answer\n")),
+    ],
+)  # fmt: skip
+def test_what_tables_hold(table, text, pairs):
+    read_pairs, stats = table(text)
+    assert read_pairs == pairs
+    assert not stats.skipped
 
 
 @pytest.mark.parametrize(("context", "response"), PAIR_NAMES)
@@ -85,51 +94,10 @@ def test_header_names_choose_the_columns(table, context, response):
     assert stats.objects == 1
 
 
-def test_header_in_the_other_order_of_two_columns(table):
-    assert table("answer,question\nUntil nine.,Is it open?\n")[0] == [
-        ("Is it open?", "Until nine.")
-    ]
-
-
-def test_names_of_two_kinds_when_nothing_else_fits(table):
-    assert table("id,question,response\n1,Why?,So.\n")[0] == [("Why?", "So.")]
-
-
-def test_a_pair_of_names_comes_before_a_lone_one(table):
-    # `context` is here the paragraph that a question is about.
-    text = "context,question,answer\nA paragraph.,Why?,So.\n"
-    assert table(text)[0] == [("Why?", "So.")]
-
-
-def test_without_a_header_the_first_row_is_a_pair(table):
-    assert table("Why?,So.\nWho?,We.\n")[0] == [("Why?", "So."), ("Who?", "We.")]
-
-
-def test_more_columns_without_a_header_name_them_and_the_remedy(table):
-    with pytest.raises(ValueError) as error:
-        table("17,pool,Until nine.\n")
-    for part in ("faq.csv", "has 3", "'17', 'pool', 'Until nine.'", "'context' and 'response'"):
-        assert part in str(error.value)
-
-
 def test_empty_columns_at_the_end_are_none(table):
     read_pairs, stats = table("Why?,So.,,\nWho?,We.,,\nWhen?,Now\nA,B,C,\n")
     assert read_pairs == [("Why?", "So."), ("Who?", "We."), ("When?", "Now")]
     assert stats.skipped == {"too_many_columns": 1}
-
-
-def test_quoted_fields_hold_delimiters_quotes_and_line_breaks(table):
-    text = '"Do you have a garage,\n\n  or a ""car park""?","Yes,\r\nboth."\nWhy?,So.\n'
-    read_pairs, stats = table(text)
-    assert read_pairs == [
-        ('Do you have a garage,\n\n  or a "car park"?', "Yes,\r\nboth."),
-        ("Why?", "So."),
-    ]
-    assert (stats.lines, stats.objects) == (5, 2)
-
-
-def test_spaces_around_fields(table):
-    assert table('context, response\nWhy? , "Because, well."\n')[0] == [("Why?", "Because, well.")]
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
@@ -241,14 +209,13 @@ def test_fields_that_are_too_long(table):
     assert stats.skipped == {"field_too_long": 1}
 
 
-@pytest.mark.parametrize("suffix", [".zst", ".gz", ".bz2"])
-def test_truncated_archives_keep_the_rows_before(tmp_path, suffix):
+def test_truncated_archives_keep_the_rows_before(tmp_path):
     rows = "".join(
         f"{codecs.encode(str(n * 7919**3).encode(), 'hex').decode()} é?,{n}\n"
         for n in range(60_000)
     )
-    whole = COMPRESSORS[suffix](rows.encode("utf-8"))
-    path = tmp_path / f"faq.csv{suffix}"
+    whole = COMPRESSORS[".gz"](rows.encode("utf-8"))
+    path = tmp_path / "faq.csv.gz"
     path.write_bytes(whole[: len(whole) * 9 // 10])
     read_pairs, stats = _read(str(path))
     assert 1000 < len(read_pairs) < 60_000
@@ -263,11 +230,6 @@ def test_the_id_is_that_of_the_question(write_dump):
     assert one[0].id == two[1].id != one[1].id
     assert (one[0].source, two[0].source) == ("one", "two")
     assert one[0].turns == (Turn("Is it open?"), Turn("Yes."))
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "question,answer\n"])
-def test_tables_without_rows(table, text):
-    assert table(text)[0] == []
 
 
 @pytest.mark.slow
@@ -287,7 +249,7 @@ _CELL = st.text(
 ).filter(lambda text: text.strip())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8),
     delimiter=st.sampled_from(",;\t"),
@@ -306,7 +268,7 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
     assert not stats.skipped
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(data=st.binary(max_size=300) | st.text('ab",;\t\n\r\0é', max_size=300).map(str.encode))
 def test_no_bytes_are_worse_than_a_clear_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("tables") / "any.csv"
@@ -322,6 +284,7 @@ def test_no_bytes_are_worse_than_a_clear_error(tmp_path_factory, data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("17,pool,Until nine.\n", "has 3.*'17', 'pool', 'Until nine.'.*'context' and 'response'"),
         ("Text,Label\nhi,greet\n", "columns 'Text' and 'Label': labelled texts.*intent train"),
         ("sentence1,sentence2\na,b\n", "labelled texts and not pairs"),
         ("question,answer,Answer\na,b,c\n", "has 2 columns 'answer'. Rename"),
@@ -332,6 +295,11 @@ def test_columns_that_are_no_pairs_are_refused(table, text, message):
         table(text)
 
 
+def test_a_tsv_file_is_separated_by_tabs_only(table):
+    with pytest.raises(ValueError, match="first row has 1"):
+        table("a,b\nc,d\n", "faq.tsv")
+
+
 def test_a_first_row_that_is_no_known_header_is_said(table):
     read_pairs, stats = table("Frage,Antwort\nWhy?,So.\n")
     assert read_pairs[0] == ("Frage", "Antwort")
@@ -339,7 +307,3 @@ def test_a_first_row_that_is_no_known_header_is_said(table):
         "the first row names no columns that are known and is read as a pair" in stats.warnings[0]
     )
     assert not table("question,answer\nWhy?,So.\n")[1].warnings
-
-
-def test_bars_between_columns(table):
-    assert table("Question | Answer\nWhy? | So.\n")[0] == [("Why?", "So.")]

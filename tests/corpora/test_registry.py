@@ -36,13 +36,6 @@ def test_every_corpus_is_read_in_the_same_way(write_dump, name):
     assert list(corpus.read(path, DumpStats(path))) == conversations
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_descriptions_fit_a_line_of_help(name):
-    assert CORPORA[name].name == name
-    assert 20 < len(CORPORA[name].description) < 90
-    assert "\n" not in CORPORA[name].description
-
-
 @pytest.mark.parametrize(
     ("name", "shortest", "longest"),
     [

@@ -194,34 +194,6 @@ def test_a_bot_is_no_context_but_stays_in_the_history():
     assert counts.dropped == {"response_by_bot": 1, "context_by_bot": 1}
 
 
-def test_limits_of_each_role():
-    # 300 characters may be a context, not a response, and are trimmed as an extra context.
-    long = "word " * 60
-    turns = [_turn("a", "", long), _turn("b", "a", "a short answer"), _turn("c", "b", long)]
-    turns.append(_turn("d", "b", "another short one"))
-    counts = ThreadCounts()
-    rules = Rules(max_context_length=300, max_extra_length=12)
-    examples = {one.response_id: one for one in create_examples(turns, rules, counts=counts)}
-    assert set(examples) == {"b", "d"}
-    assert examples["b"].context == long
-    assert examples["d"].extra_contexts == ("word word ",)
-    assert counts.dropped == {"response_too_long": 1}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_extra_length": 0},
-        {"deduplicate": "yes"},
-        {"subreddits": ("a",), "exclude_subreddits": ("A",)},
-        {"max_response_length": 5},
-    ],
-)
-def test_impossible_rules(wrong):
-    with pytest.raises(ValueError, match=r"Received: |Remove them from one list"):
-        Rules(**wrong)
-
-
 @pytest.mark.parametrize(
     ("rules", "is_read"),
     [
@@ -307,3 +279,17 @@ def test_a_conversation_is_a_chain_with_ten_extra_contexts():
     assert {(one.source, one.thread_id, one.response_author) for one in examples} == {
         ("chats", "c", "x")
     }
+
+
+def test_limits_of_each_role():
+    # 300 characters may be a context, not a response, and are trimmed as an extra context.
+    long = "word " * 60
+    turns = [_turn("a", "", long), _turn("b", "a", "a short answer"), _turn("c", "b", long)]
+    turns.append(_turn("d", "b", "another short one"))
+    counts = ThreadCounts()
+    rules = Rules(max_context_length=300, max_extra_length=12)
+    examples = {one.response_id: one for one in create_examples(turns, rules, counts=counts)}
+    assert set(examples) == {"b", "d"}
+    assert examples["b"].context == long
+    assert examples["d"].extra_contexts == ("word word ",)
+    assert counts.dropped == {"response_too_long": 1}

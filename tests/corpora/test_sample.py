@@ -10,7 +10,7 @@ from support.record_files import read_examples
 from convert_tf.corpora.comments import Rules, parse_comment, parse_submission
 from convert_tf.corpora.dumps import DumpStats, read_objects
 from convert_tf.corpora.local import prepare
-from convert_tf.corpora.sample import SampleThreads, write_sample
+from convert_tf.corpora.sample import write_sample
 from convert_tf.corpora.sample_topics import load_topics
 from convert_tf.data.shards import list_shards
 
@@ -147,8 +147,3 @@ def test_command_errors_have_no_traceback(tmp_path, arguments, message):
     assert done.returncode == 1
     assert done.stderr.startswith("convert-tf sample: ") and message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_more_threads_than_questions():
-    with pytest.raises(ValueError, match="Received: 1000000"):
-        next(SampleThreads(0).generate(1_000_000))

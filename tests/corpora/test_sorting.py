@@ -1,11 +1,10 @@
 import errno
 import json
 import random
-import subprocess
-import sys
 
 import duckdb
 import pytest
+from support.processes import printed_by
 
 from convert_tf.corpora import sorting as grouping
 from convert_tf.corpora.sorting import ExternalSorter
@@ -43,11 +42,6 @@ def test_rows_of_any_length(tmp_path, length):
     assert [key for key, _ in rows] == ["a"] * 2000 + ["b"]
     assert sorted(payload for _, payload in rows[:-1]) == [f"{n:04d}" * 50 for n in range(2000)]
     assert rows[-1][1] == "x" * length
-
-
-def test_nothing_to_sort(tmp_path):
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        assert list(sorter.sorted_rows()) == []
 
 
 def test_memory_limit_must_be_understood(tmp_path):
@@ -114,6 +108,4 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def test_sorts_more_rows_than_its_memory_limit(tmp_path):
     # 490 MB of rows within 300 MB for DuckDB; ru_maxrss is in kB on Linux.
-    command = [sys.executable, "-c", _SORT_MORE_THAN_MEMORY, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 420_000
+    assert int(printed_by(_SORT_MORE_THAN_MEMORY, tmp_path)) < 420_000

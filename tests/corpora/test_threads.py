@@ -4,7 +4,7 @@ import random
 import pytest
 
 from convert_tf.corpora.comments import TITLE_ID, Comment, Rules
-from convert_tf.corpora.threads import ThreadCounts, create_examples, reply_path, split_of
+from convert_tf.corpora.threads import ThreadCounts, create_examples, split_of
 
 RULES = Rules()
 
@@ -106,19 +106,6 @@ def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
     assert examples["c"].extra_contexts == (body, "the body of a")
 
 
-def test_limits_are_options():
-    turns = [_turn("a", TITLE_ID), _turn("b", "a", "1234")]
-    assert set(_examples(turns, Rules(min_context_length=4, min_response_length=4))[0]) == {"b"}
-    assert set(_examples(turns, Rules(min_context_length=5, min_response_length=5))[0]) == set()
-
-
-def test_deleted_title_is_no_context():
-    for body in ("[deleted]", "[removed]"):
-        examples, counts = _examples([_title(body), _turn("a", TITLE_ID), _turn("b", "a")])
-        assert set(examples) == {"b"}
-        assert counts.dropped == {"context_deleted": 1}
-
-
 def test_orphans_are_roots():
     turns = [_title(), _turn("a", "lost"), _turn("b", "a"), _turn("c", TITLE_ID)]
     examples, counts = _examples(turns)
@@ -138,16 +125,6 @@ def test_reply_cycles_are_counted_and_left_out(length):
     _check_sum(counts)
 
 
-def test_chain_of_ten_thousand():
-    turns = [_turn("0", TITLE_ID)] + [_turn(str(n), str(n - 1)) for n in range(1, 10_000)]
-    random.Random(0).shuffle(turns)
-    examples, counts = _examples(turns)
-    assert len(examples) == counts.examples == 9_999
-    assert examples["9999"].extra_contexts == tuple(
-        f"the body of {n}" for n in range(9997, 9988, -1)
-    )
-
-
 def test_copies_of_an_id_are_resolved_whatever_their_order():
     copies = [
         _turn("b", "a", "[deleted]"),
@@ -160,14 +137,6 @@ def test_copies_of_an_id_are_resolved_whatever_their_order():
         assert examples["b"].response == "the first version"
         assert counts.duplicates == 2
         _check_sum(counts)
-
-
-def test_reply_path_is_most_recent_first():
-    turns = {turn.id: turn for turn in (_title(), _turn("a", TITLE_ID), _turn("b", "a"))}
-    path = reply_path(turns, "b", max_length=11)
-    assert [turn.id for turn in path] == ["b", "a", TITLE_ID]
-    assert [turn.id for turn in reply_path(turns, "b", max_length=1)] == ["b"]
-    assert [turn.id for turn in reply_path(turns, "b", max_length=2)] == ["b", "a", TITLE_ID]
 
 
 def _naive_examples(turns, max_comments):
@@ -251,11 +220,11 @@ def test_dev_is_the_upper_end_of_the_train_side():
     assert splits.count("dev") == pytest.approx(1000, abs=150)
 
 
-def test_a_thread_of_100_000_comments():
+def test_a_thread_of_40_000_comments():
     turns = [_turn("c0", TITLE_ID)]
-    turns += [_turn(f"c{n}", f"c{n - 1}") for n in range(1, 50_000)]
-    turns += [_turn(f"w{n}", "c0") for n in range(50_000)]
+    turns += [_turn(f"c{n}", f"c{n - 1}") for n in range(1, 20_000)]
+    turns += [_turn(f"w{n}", "c0") for n in range(20_000)]
     random.Random(0).shuffle(turns)
     counts = ThreadCounts()
     number = sum(1 for _ in create_examples(turns, RULES, counts=counts))
-    assert number == counts.examples == 99_999
+    assert number == counts.examples == 39_999

@@ -58,28 +58,6 @@ def test_search_finds_what_a_naive_loop_finds(monkeypatch, count, k, skip, margi
     assert (mined == -1).any() == (margin is not None)
 
 
-def test_each_option_and_each_equal_text_changes_what_is_found():
-    contexts, responses = encodings(40, 5, 1), encodings(40, 5, 2)
-
-    def mined(**changes):
-        options = {
-            "context_groups": np.arange(40), "response_groups": np.arange(40), "negatives": 3,
-            "skip_top": 0, "margin": None,
-        }  # fmt: skip
-        return hard_negatives(contexts, responses, **{**options, **changes})
-
-    first = mined()
-    assert (mined(negatives=2) == first[:, :2]).all()
-    assert (mined(skip_top=1)[:, :2] == first[:, 1:]).all()
-    assert not (mined(margin=0.0) == first).all()
-    # The last context becomes equal to one that has the best response found for it.
-    groups = np.arange(40)
-    groups[39] = first[39, 0]
-    assert (mined(context_groups=groups)[39, :2] == first[39, 1:]).all()
-    # Its own response becomes equal to that one.
-    assert (mined(response_groups=groups)[39, :2] == first[39, 1:]).all()
-
-
 def test_fewer_responses_than_are_wanted():
     groups = np.array([0, 1, 1])
     found = hard_negatives(

@@ -138,18 +138,6 @@ def test_full_disk_leaves_no_file(tmp_path, monkeypatch, writer):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("disk", [_FullDiskWriter, _FullAtCloseWriter])
-def test_full_disk_leaves_no_file_of_a_single_writer(tmp_path, monkeypatch, disk):
-    monkeypatch.setattr(tf.io, "TFRecordWriter", disk)
-    with (
-        pytest.raises(OSError, match="No space left"),
-        ExampleWriter(str(tmp_path), "train", num_shards=1) as writer,
-    ):
-        writer.write(0, _example("a"))
-        writer.write(0, _example("b"))
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("shard", [0, 3])
 def test_shards_come_in_order(tmp_path, shard):
     with (

@@ -27,7 +27,6 @@ from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
 from convert_tf.storage.files import FileWriteError
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.text.loading import load_tokenizer
 
 NAMES = ("context", "response", "extra_context")
@@ -164,15 +163,6 @@ def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
             continue
         with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
             tokenize_records(corpus.records, output, vocabulary=str(path))
-
-
-def test_order_is_the_seeds(folders):
-    def first(**options):
-        return [batch["token_ids"].tobytes() for batch in _batches(folders[1], 3, **options)]
-
-    assert first() == first()
-    assert first() != first(seed=1)
-    assert first() != first(shuffle_buffer=50)
 
 
 def test_evaluation_batches_are_the_pairs_in_order(corpus, folders):
@@ -320,16 +310,6 @@ def test_large_vocabularies_have_32_bits(corpus, tmp_path):
     assert max(batch["token_ids"].max() for batch in batches) == 70_052
     assert any(((b["token_ids"] > 65_535) & (b["token_ids"] < 70_052)).any() for b in batches)
     _assert_equal(batches, _batches(records, 5))
-
-
-def test_growing_array_is_what_numpy_saves(tmp_path):
-    for number in (0, 1, 12_345):
-        array = GrowingArray(tmp_path / "a.npy", "int64")
-        for part in np.array_split(np.arange(number), 3):
-            array.append(part)
-        array.close()
-        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.arange(number))
-        np.testing.assert_array_equal(np.load(tmp_path / "a.npy", mmap_mode="r"), np.arange(number))
 
 
 def test_fewer_tokens_than_stored_may_be_read_and_not_more(corpus, tmp_path):

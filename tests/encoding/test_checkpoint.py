@@ -1,16 +1,13 @@
 """SentenceEncoder on the folder of a run: its encodings are the checkpoint's."""
 
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.processes import results_on_jax
+from support.processes import printed_by, results_on_jax
 from support.texts import random_texts
 
 from convert_tf import EncoderClient, SentenceEncoder
@@ -20,7 +17,6 @@ from convert_tf.export.model import export_model
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.text.loading import load_tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [*random_texts(40, seed=3), "", "yes", "yes", "Größe ☃", " ".join(["train"] * 80)]
 HISTORY = ["", *random_texts(len(TEXTS) - 2, seed=4), "no"]
 
@@ -151,13 +147,7 @@ def test_a_run_in_a_fresh_process(tiny_modules, encoders, tmp_path):
         "encoder = SentenceEncoder(sys.argv[1], compute_dtype='float32')\n"
         "np.save(sys.argv[2], encoder.encode(['how are you', 'yes']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tiny_modules["single"][0]), str(tmp_path / "out.npy")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    printed_by(code, tiny_modules["single"][0], tmp_path / "out.npy")
     expected = encoders["single"].encode(["how are you", "yes"])
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-4)
 

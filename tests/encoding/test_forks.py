@@ -2,19 +2,17 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from support.commands import ROOT, own_environment
 from support.forked import said_in_fork
+from support.made_once import made_once
+from support.processes import printed_by
 from support.tiny_checkpoint import random_texts
 
 from convert_tf import EncoderClient, IntentClassifier, Ranker, SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
-from convert_tf.cli.main import main
 from convert_tf.config.head import HeadConfig
 from convert_tf.export.hub.writing import export_module
 
@@ -23,11 +21,14 @@ LABELS = ["a", "b"] * 4
 
 
 @pytest.fixture(scope="module")
-def rankers(tiny_modules, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranker")
-    model, vocabulary = initial_ranker(tiny_modules["single"][0], HeadConfig(head="bi"))
-    save_checkpoint(folder / "run", model, vocabulary=vocabulary, training={})
-    return folder / "run", export_module(folder / "run", folder / "module")
+def rankers(tiny_modules):
+    def make(folder):
+        model, vocabulary = initial_ranker(tiny_modules["single"][0], HeadConfig(head="bi"))
+        save_checkpoint(folder / "run", model, vocabulary=vocabulary, training={})
+        export_module(folder / "run", folder / "module")
+
+    folder = made_once("bi_ranker", make)
+    return folder / "run", folder / "module"
 
 
 def calls(kind, path):
@@ -68,11 +69,8 @@ def test_what_was_opened_before_a_fork_says_so_in_the_child(tiny_modules, ranker
         assert "after the fork" in said and "spawn" in said and ".onnx" in said
 
 
-def test_an_onnx_file_answers_after_a_fork(tiny_modules, tmp_path):
-    pytest.importorskip("onnxruntime")
-    path = tmp_path / "tiny.onnx"
-    assert main(["export", "--encoder", str(tiny_modules["single"][0]), "--output", str(path)])\
-        == 0  # fmt: skip
+def test_an_onnx_file_answers_after_a_fork(tiny_onnx):
+    path = tiny_onnx
     encoder, client = SentenceEncoder(path), EncoderClient(path)
     classifier = IntentClassifier(encoder, epochs=2).fit(TEXTS, LABELS)
     texts = ["how are you", *TEXTS, "one text of many words " * 9]
@@ -99,13 +97,9 @@ def test_a_model_that_is_opened_after_the_fork_answers(tiny_modules):
         "print(said_in_fork(work, seconds=100))\n"
     )
     module = tiny_modules["single"][1]
-    environment = own_environment()
-    environment["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'tests'}"
-    done = subprocess.run(
-        [sys.executable, "-c", program, module], env=environment, capture_output=True, text=True
-    )
+    printed = printed_by(program, module)
     expected = SentenceEncoder(module).encode(["a"])
-    np.testing.assert_allclose(json.loads(done.stdout), expected, atol=0.05)
+    np.testing.assert_allclose(json.loads(printed), expected, atol=0.05)
 
 
 def test_a_service_that_was_loaded_before_a_fork_says_so(tiny_modules):

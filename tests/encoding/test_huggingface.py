@@ -26,8 +26,8 @@ TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 90, "what is this",
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    return exported_folder(tmp_path_factory)
+def exported():
+    return exported_folder()
 
 
 @pytest.fixture

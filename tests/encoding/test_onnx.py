@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ pytest.importorskip("onnxruntime")
 
 from convert_tf.export.onnx.writing import export_onnx  # noqa: E402 (needs onnx)
 
-ROOT = Path(__file__).resolve().parents[2]
 MAX_TOKENS = 20
 TEXTS = [
     "how do i reset my password?",

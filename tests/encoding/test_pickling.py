@@ -5,8 +5,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import joblib
@@ -16,12 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from support.processes import printed_by
 from support.tiny_checkpoint import random_texts
 
 from convert_tf import EncoderClient, IntentClassifier, SentenceEncoder
 from convert_tf.encoding.backends import pickling
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = random_texts(24)
 LABELS = ["a" if index % 2 else "b" for index in range(24)]
 
@@ -92,14 +90,7 @@ def test_a_fitted_classifier_in_another_process(models, tmp_path):
         "import joblib, json, sys\n"
         "print(json.dumps(joblib.load(sys.argv[1]).predict_proba(sys.argv[2:]).tolist()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", statements, tmp_path / "classifier.joblib", *TEXTS[:3]],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = np.array(json.loads(done.stdout))
+    found = json.loads(printed_by(statements, tmp_path / "classifier.joblib", *TEXTS[:3]))
     np.testing.assert_allclose(found, classifier.predict_proba(TEXTS[:3]), atol=1e-6)
 
 

@@ -1,10 +1,7 @@
 """SentenceEncoder and EncoderClient: what they do with texts, on a stub; and with real modules."""
 
 import itertools
-import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -14,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.processes import printed_by
 from support.texts import random_texts
 
 from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.encoding import text_batches
 from convert_tf.encoding.cache import EncodingCache
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def vector(*texts):
@@ -640,10 +636,4 @@ def test_the_client_is_light_until_a_model_is_opened():
         "convert_tf.SentenceEncoder, convert_tf.EncoderClient\n"
         "print({'tensorflow', 'keras', 'onnxruntime'} & {*sys.modules})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", statements],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "set()", done.stderr
+    assert printed_by(statements).strip() == "set()"

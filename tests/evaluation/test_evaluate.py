@@ -3,14 +3,13 @@
 import csv
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from support.commands import call_command, run_command
+from support.processes import printed_by
 from support.record_files import read_pairs
 from support.tiny_checkpoint import write_checkpoint, write_records
 
@@ -23,8 +22,6 @@ from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare
 from convert_tf.evaluation.tasks import evaluate, make_task
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -465,14 +462,11 @@ def test_baselines_on_files_need_no_tensorflow(given):
         "status = main(['evaluate', *sys.argv[1:]])\n"
         "print([m for m in sys.modules if m in ('tensorflow', 'keras')]); sys.exit(status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"--candidates={given}", "--baselines=tfidf,bm25",
-         f"--train_data={given}"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert "BM25" in done.stdout
+    printed = printed_by(
+        code, f"--candidates={given}", "--baselines=tfidf,bm25", f"--train_data={given}"
+    )
+    assert printed.splitlines()[-1] == "[]"
+    assert "BM25" in printed
 
 
 def test_multi_context_checkpoints(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from convert_tf.evaluation.compare import (
     given_examples,
     in_batch_examples,
 )
-from convert_tf.metrics import best_rank, positive_ranks, ranking_metrics
+from convert_tf.metrics import best_rank, positive_ranks
 
 
 class Talk(NamedTuple):
@@ -55,20 +55,6 @@ def talks(number, *, seed=0):
     ]
 
 
-def test_best_rank_by_hand():
-    #        the right one, 0.5, is behind 0.9 and tied with a wrong one: third of four
-    assert best_rank(np.array([0.9, 0.5, 0.5, 0.1]), [1]) == 3
-    assert best_rank(np.array([0.9, 0.5, 0.5, 0.1]), [0]) == 1
-    # the better of two right ones counts, and the other one is no wrong one
-    assert best_rank(np.array([0.9, 0.5, 0.5, 0.1]), [1, 2]) == 2
-    assert best_rank(np.array([0.9, 0.5, 0.5, 0.1]), [3, 1]) == 3
-    # all right: the first place; all scores negative; one candidate
-    assert best_rank(np.array([0.1, 0.1]), [0, 1]) == 1
-    assert best_rank(np.array([-3.0, -1.0, -2.0]), [2]) == 2
-    assert best_rank(np.array([-3.0]), [0]) == 1
-    assert best_rank(np.zeros(7), [4]) == 7
-
-
 def test_best_rank_equals_a_naive_one_with_many_ties():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -88,12 +74,6 @@ def test_best_rank_refuses_what_it_cannot_rank():
         best_rank(np.array([0.0]), [])
     with pytest.raises(ValueError, match=r"shape \(1, 1\)"):
         best_rank(np.zeros((1, 1)), [0])
-
-
-def test_names_without_a_common_length():
-    assert ranking_metrics(np.array([1, 2]), block_size=None, ks=(1,)) == {
-        "R@1": 0.5, "MRR": 0.75, "examples": 2,
-    }  # fmt: skip
 
 
 def test_blocks_hold_each_response_for_each_context():

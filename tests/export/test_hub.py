@@ -315,33 +315,6 @@ def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypa
     assert sorted(run.rglob("*")) == files
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_link_is_followed(checkpoint, tmp_path, monkeypatch, exists):
-    monkeypatch.setattr(writing, "save_portable", save_little)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    target, link = tmp_path / "elsewhere" / "1", tmp_path / "out" / "latest"
-    link.symlink_to(target)
-    if exists:
-        target.mkdir()
-    assert export_module(checkpoint, link, overwrite=exists) == link
-    assert (target / "saved_model.pb").is_file()
-    assert link.is_symlink()
-    assert [p.name for p in link.parent.iterdir()] == ["latest"]
-    assert [p.name for p in target.parent.iterdir()] == ["1"]
-
-
-def test_a_file_is_not_replaced(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "save_portable", save_little)
-    output = tmp_path / "out" / "1"
-    output.parent.mkdir()
-    output.write_text("keep")
-    with pytest.raises(ExportError, match="a file"):
-        export_module(checkpoint, output, overwrite=True)
-    assert output.read_text() == "keep"
-    assert [p.name for p in output.parent.iterdir()] == ["1"]
-
-
 @pytest.mark.parametrize("failing", ["save", "rename"])
 def test_a_full_disk_leaves_what_was_there(checkpoint, tmp_path, monkeypatch, failing):
     output = tmp_path / "out" / "1"

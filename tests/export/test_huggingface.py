@@ -24,8 +24,8 @@ PROMPTS = {
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    return exported_folder(tmp_path_factory)
+def exported():
+    return exported_folder()
 
 
 @pytest.fixture(scope="module")

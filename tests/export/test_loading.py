@@ -1,12 +1,11 @@
 """Where modules are loaded: under strategies, in graphs, in other models, again and again."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.made_once import made_once
+from support.processes import printed_by
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints.folder import load_checkpoint
@@ -17,11 +16,14 @@ TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
 
 
 @pytest.fixture(scope="module", params=[8, pytest.param(32, marks=pytest.mark.slow)])
-def folder(request, tmp_path_factory):
+def folder(request):
     """A module wide enough that matrices are stored in bytes; and one with nothing to unpack."""
-    place = tmp_path_factory.mktemp("loading")
-    checkpoint = write_checkpoint(place / "run", embedding_dim=64, feed_forward_dim=128)
-    return export_module(checkpoint, place / "module" / "1", network_bits=request.param)
+
+    def make(folder):
+        run = write_checkpoint(folder / "run", embedding_dim=64, feed_forward_dim=128)
+        export_module(run, folder / "module" / "1", network_bits=request.param)
+
+    return made_once(("loading", request.param), make) / "module" / "1"
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +142,7 @@ assert counts[-1] == counts[1], counts
 
 @pytest.mark.slow
 def test_a_process_that_loads_it_again_keeps_nothing(folder, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", RELOADING, str(folder)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    printed_by(RELOADING, folder)
 
 
 def test_saved_before_its_first_call(folder, expected, tmp_path):

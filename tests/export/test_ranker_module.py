@@ -14,7 +14,7 @@ from support.processes import answer_of_probe
 from support.tiny_checkpoint import WORDS, random_texts, write_checkpoint
 
 from convert_tf import Ranker
-from convert_tf.checkpoints.folder import CheckpointError, load_config, save_checkpoint
+from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.ranker import initial_ranker, load_ranker
 from convert_tf.config.head import HeadConfig
@@ -28,7 +28,6 @@ from convert_tf.text.loading import load_tokenizer
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"max_context_tokens": 10, "max_candidate_tokens": 8, "scale": 4.0}
 HEADS = {
     "poly": ("convert", HeadConfig(head="poly", poly_codes=5, learn_scale=True, **LIMITS)),
@@ -56,7 +55,6 @@ def own_candidates():
 
 
 MATRIX = own_candidates()
-ROW_LENGTHS = (MATRIX != "").sum(axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -353,19 +351,6 @@ def test_files_and_card(folders, checkpoints):
         export_module(checkpoints["poly"], folders["poly"])
     with pytest.raises(CheckpointError, match="Pass the run of a dual encoder"):
         export_module(folders["poly"], folders["poly"].parent / "other")
-
-
-def test_what_needs_a_dual_encoder_says_so(checkpoints):
-    with pytest.raises(CheckpointError, match="is the run of a ranker"):
-        load_config(checkpoints["bert_cross"])
-
-
-def test_weights_that_16_bits_cannot_hold_are_refused(checkpoints, tmp_path):
-    ranker, vocabulary = load_ranker(checkpoints["cross"])
-    ranker.trunk.special_vectors.assign(np.full(ranker.trunk.special_vectors.shape, 1e6))
-    save_checkpoint(tmp_path / "broken", ranker, vocabulary=vocabulary, training={})
-    with pytest.raises(CheckpointError, match="special_vectors"):
-        export_module(tmp_path / "broken", tmp_path / "module")
 
 
 def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):

@@ -31,15 +31,6 @@ def test_parity_with_loop(bits):
     np.testing.assert_allclose(np.asarray(layer(ids)), expected, atol=3e-6)
 
 
-def test_positions_repeat_after_the_product_of_the_sizes_and_not_before():
-    layer = _built()
-    same = np.full((1, 31), 4, "int32")
-    vectors = np.asarray(layer(same))[0]
-    np.testing.assert_allclose(vectors[15:30], vectors[:15], atol=1e-6)
-    distances = np.abs(vectors[:15, None] - vectors[None, :15]).max(-1)
-    assert (distances[~np.eye(15, dtype=bool)] > 1e-3).all()
-
-
 def test_given_positions_are_used():
     layer = _built()
     ids = _ids(4)

@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from support import naive
@@ -67,15 +65,6 @@ def test_parity_with_loop_in_packed_rows(segment_lengths):
         start += length
 
 
-def test_padding_is_neither_read_nor_summed():
-    layer = _built()
-    x = _x(1, 6)
-    other = x.copy()
-    other[:, 4:] = 1e3
-    np.testing.assert_array_equal(_reduce(layer, x, [[4]]), _reduce(layer, other, [[4]]))
-    np.testing.assert_allclose(_reduce(layer, x, [[4]]), _reduce(layer, x[:, :4], [[4]]), atol=1e-6)
-
-
 def test_padded_queries_are_left_out_whatever_they_may_read():
     layer = _built()
     x = _x(1, 6)
@@ -84,33 +73,6 @@ def test_padded_queries_are_left_out_whatever_they_may_read():
     keys_only = np.array([[[True] * 4 + [False] * 2] * 6])  # padding, too, may read the text
     reduced = np.asarray(layer(x, segment_ids, lengths, keys_only))
     np.testing.assert_allclose(reduced, _reduce(layer, x[:, :4], [[4]]), atol=1e-6)
-
-
-def test_equal_tokens_reduce_to_their_value_times_the_root_of_their_number():
-    """Any attention weights average to the one value v; the sum over N queries / √N is √N·v."""
-    layer = _built()
-    value = np.arange(1.0, 6.0, dtype="float32")
-    for length in (1, 4, 9):
-        reduced = _reduce(layer, np.tile(value, (1, length, 1)), [[length]])[0, 0]
-        np.testing.assert_allclose(reduced, np.tile(math.sqrt(length) * value, 2), rtol=1e-5)
-
-
-def test_no_factor_before_the_softmax():
-    """PolyAI's graph has no 1/√d here: with kernels of 1 and one-hot x, scores are d or 0."""
-    layer = SqrtNReduction(1, 4, name="reduction")
-    layer.build((None, None, 2))
-    layer.query_key_kernel.assign([[0.5] * 8, [0.0] * 8])
-    # Token 0 = e₀, token 1 = e₁: only A₀₀'s score is 4 · 0.5² = 1, the others 0.
-    reduced = _reduce_two(layer)
-    e = math.e
-    weight_0 = (e / (1 + e) + 0.5) / math.sqrt(2)
-    np.testing.assert_allclose(reduced, [weight_0, math.sqrt(2) - weight_0], atol=1e-6)
-
-
-def _reduce_two(layer) -> np.ndarray:
-    lengths = np.array([[2]], "int32")
-    segment_ids, _, mask = segments_of(lengths, 2)
-    return np.asarray(layer(np.eye(2, dtype="float32")[None], segment_ids, lengths, mask))[0, 0]
 
 
 def test_layer_habits():

@@ -1,15 +1,12 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.huggingface_folder import write_folder
 from support.model_cases import fill_weights, one_per_row
+from support.processes import printed_by
 
-import convert_tf
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
@@ -152,14 +149,6 @@ def test_padding_and_batch_mates_change_nothing(trunk):
         np.testing.assert_allclose(joint[i][:length], expected[:length], atol=1e-5)
 
 
-def test_candidate_of_a_pair_has_the_second_segment(trunk):
-    """A pair is not the text of both: only the segments differ."""
-    joint = _arrays(trunk.joint_sequence(np.array([[1, 2]]), np.array([[3]])))[0]
-    rows, segments, mask = surround(np.array([[1, 2]]), np.array([[3]]), config=SMALL)
-    flat = np.asarray(trunk(rows, segments * 0, mask))
-    assert np.abs(joint - flat).max() > 1e-2
-
-
 def test_every_option_is_tried():
     assert set(OTHER_VALUES) == set(SMALL.to_dict())
 
@@ -222,12 +211,6 @@ def test_dropout_is_in_training_only():
     assert np.abs(np.asarray(dropping.sequence(ids, training=True)[0]) - still[0]).max() > 1e-2
 
 
-def test_projections_are_the_identity(trunk):
-    vectors = np.ones((2, 8), "float32")
-    assert trunk.project_context(vectors) is vectors
-    assert trunk.project_candidate(vectors) is vectors
-
-
 def _save(folder: Path, trunk: BertTrunk) -> Path:
     vocabulary = folder.parent / "words.txt"
     vocabulary.write_text("a\n")
@@ -252,21 +235,12 @@ assert ("tensorflow" in sys.modules) == (sys.argv[3] == "tensorflow")
 def test_a_fresh_process_on_either_backend_gives_the_same(trunk, tmp_path, backend):
     folder = _save(tmp_path / "run", trunk)
     assert kind_of(folder) is Kind.BERT
-    done = subprocess.run(
-        [sys.executable, "-c", _FRESH, str(folder), str(tmp_path / "out.npy"), backend],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "vocab.txt"
+    out = tmp_path / "out.npy"
+    printed = printed_by(_FRESH, folder, out, backend, KERAS_BACKEND=backend)
+    assert printed.split()[-1] == "vocab.txt"
     ids = np.array([[1, 2, 9]], "int32")
     expected = np.asarray(trunk.joint_sequence(ids, ids)[0])
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
 
 
 def test_checkpoints_of_published_models_keep_their_casing(tmp_path):

@@ -13,7 +13,7 @@ from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints.loading import load_model
 from convert_tf.config.model import ModelConfig
-from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import in_batch_softmax_losses
 from convert_tf.models.trunk import segments_of
 
@@ -83,25 +83,7 @@ def test_golden_values(small_encoder):
     )
 
 
-@pytest.mark.parametrize("width", [12, 13, 20, 41])
-def test_padding_width_does_not_matter(small_encoder, width):
-    texts = random_texts(small_encoder.config, LENGTHS)
-    np.testing.assert_allclose(
-        _encode(small_encoder, texts, width=width), _encode(small_encoder, texts), atol=1e-6
-    )
-
-
-def test_batch_mates_and_their_order_do_not_matter(small_encoder):
-    texts = random_texts(small_encoder.config, LENGTHS)
-    together = _encode(small_encoder, texts)
-    alone = np.concatenate([_encode(small_encoder, [text]) for text in texts])
-    np.testing.assert_allclose(together, alone, atol=1e-6)
-    order = [3, 0, 4, 1, 2]
-    shuffled = _encode(small_encoder, [texts[i] for i in order])
-    np.testing.assert_allclose(shuffled, together[order], atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_packed_rows_equal_one_text_per_row(small_encoder, seed):
     """Random lengths, empty texts among them, packed into rows of 12 with up to 5 texts."""
     random = np.random.RandomState(seed)
@@ -127,19 +109,6 @@ def test_call_takes_each_side_from_its_slots(small_encoder):
         outputs["response_encoding"],
         np.asarray(small_encoder.encode_response(one_per_row(responses, config.num_ids))),
         atol=1e-6,
-    )
-
-
-def test_order_of_the_tokens_matters(small_encoder):
-    text = random_texts(small_encoder.config, [8])[0]
-    first, second = _encode(small_encoder, [text, text[::-1]])
-    assert np.abs(first - second).max() > 1e-2
-
-
-def test_encodings_have_length_one(small_encoder):
-    texts = random_texts(small_encoder.config, LENGTHS)
-    np.testing.assert_allclose(
-        np.linalg.norm(_encode(small_encoder, texts), axis=1), 1.0, atol=1e-6
     )
 
 
@@ -207,23 +176,6 @@ def test_every_variable_gets_a_gradient(small_encoder):
         assert np.abs(gradient).max() > 0, path
 
 
-def test_a_window_beyond_the_longest_text_is_full_attention(small_config, make_encoder):
-    """Without a bias, windows of 12 and of 48 are the same network for 12 tokens; 3 is another."""
-    texts = random_texts(small_config, LENGTHS)
-    encodings = {}
-    for window in (3, 12, 48):
-        config = ModelConfig(
-            **{
-                **small_config.to_dict(),
-                "max_relative_attention": (window, window),
-                "use_relative_bias": False,
-            }
-        )
-        encodings[window] = _encode(make_encoder(config), texts)
-    np.testing.assert_allclose(encodings[12], encodings[48], atol=1e-6)
-    assert np.abs(encodings[3] - encodings[48]).max() > 1e-3
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_segments_parity_with_loop(seed):
     random = np.random.RandomState(seed)
@@ -251,21 +203,6 @@ def test_sides_share_the_trunk_and_start_alike(small_config):
     encoder.response_side.linear.bias.assign(np.ones(small_config.encoding_dim))
     difference = np.asarray(encoder.encode_context(ids)) - np.asarray(encoder.encode_response(ids))
     assert np.abs(difference).max() > 0.1
-
-
-def test_parameter_count_is_the_papers():
-    """13 M for the network (§4.1 counts it without the tables): blocks 12.98 M + reduction 0.13 M.
-
-    The two side networks of 3·(1024² + 3·1024) + 1024·512 + 512 = 3.68 M each come on top.
-    """
-    counts = count_parameters(DualEncoder(ModelConfig()))
-    assert counts["embedding"] == (31_476 + 1_000 + 47 + 11) * 512
-    kernels = 6 * (2 * 512 * 64 + 2 * 512 * 2048)
-    biases = 6 * (2048 + 512 + 4 * 512) + 2 * 512  # feed-forward, norms; the embedding's norm
-    relative = sum(2 * distance + 1 for distance in (3, 5, 48, 48, 48, 48))
-    reduction = 512 * 2 * 2 * 64
-    side = 3 * (1024 * 1024 + 3 * 1024) + 1024 * 512 + 512
-    assert counts["network"] == kernels + biases + relative + reduction + 2 * side
 
 
 # Rounding to 8 significant bits (bfloat16) or 11 (float16) is a relative error of 2⁻⁹ or 2⁻¹² per
@@ -301,67 +238,6 @@ def test_gradients_are_finite_in_mixed_precision(small_config, make_encoder, pol
     for path, gradient in _loss_gradients(encoder, batch).items():
         assert gradient.dtype == np.float32
         assert np.isfinite(gradient).all(), path
-
-
-_ON_JAX = """
-import sys
-
-import numpy as np
-from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining
-from convert_tf.models.encoder import DualEncoder
-from convert_tf.training.encoder.objective import make_ranking_model
-
-folder = sys.argv[1]
-config = ModelConfig.from_json(open(folder + "/config.json").read())
-encoder = DualEncoder(config)
-encoder.load_weights(folder + "/model.weights.h5")
-saved = dict(np.load(folder + "/batch.npz"))
-before = encoder.predict_on_batch(saved)
-train = EncoderTraining(**TRAIN)
-model = make_ranking_model(encoder, train, precision="float32")
-losses = [model.train_on_batch(saved) for _ in range(3)]
-after = encoder.predict_on_batch(saved)
-assert "tensorflow" not in sys.modules, "TensorFlow was imported"
-import keras
-assert keras.backend.backend() == "jax"
-np.savez(
-    folder + "/jax.npz", losses=losses,
-    **{k: v for k, v in before.items()}, **{"after_" + k: v for k, v in after.items()},
-)
-"""
-_TRAIN_ON_JAX = {
-    "steps": 10,
-    "batch_size": 3,
-    "optimizer": "adam",
-    "learning_rate": 0.01,
-    "scale_anneal_steps": 5,
-}
-
-
-@pytest.mark.slow
-def test_jax_gives_the_same_outputs_and_trains_alike(small_config, make_encoder, tmp_path):
-    """From one weights file; three steps with clipping, annealing and range updates in between."""
-    from convert_tf.config.train import EncoderTraining
-    from convert_tf.training.encoder.objective import make_ranking_model
-
-    encoder = make_encoder(small_config)
-    texts = random_texts(small_config, [3, 0, 5, 12, 7, 2])
-    batch = packed_batch(texts[:3], texts[3:], small_config.num_ids, row_tokens=12)
-    (tmp_path / "config.json").write_text(small_config.to_json())
-    encoder.save_weights(tmp_path / "model.weights.h5")
-    np.savez(tmp_path / "batch.npz", **batch)
-    on_jax = results_on_jax(f"TRAIN = {_TRAIN_ON_JAX!r}\n{_ON_JAX}", tmp_path)
-
-    outputs = outputs_of(encoder, batch)
-    for name, value in outputs.items():
-        np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
-    model = make_ranking_model(encoder, EncoderTraining(**_TRAIN_ON_JAX), precision="float32")
-    losses = [model.train_on_batch(batch) for _ in range(3)]
-    np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)
-    for name, value in outputs_of(encoder, batch).items():
-        np.testing.assert_allclose(on_jax["after_" + name], value, atol=1e-3)
-        assert np.abs(value - outputs[name]).max() > 0.01  # the steps did something
 
 
 _FIT = """

@@ -122,55 +122,6 @@ def test_cross_parity_with_loop():
     np.testing.assert_allclose(np.asarray(head(*_batch(texts))), expected, atol=1e-5)
 
 
-def test_attention_from_dot_products_is_attention():
-    """The identity Σ w_m (v_m·c) = (Σ w_m v_m)·c, against attention that forms its vector."""
-    random = np.random.RandomState(0)
-    vectors, candidates = random.standard_normal((2, 5, 4)), random.standard_normal((7, 4))
-    mask = np.array([[True] * 5, [True, False, True, False, False]])
-    products = np.einsum("bmd,cd->bmc", vectors, candidates)
-    logits = np.where(mask[:, :, None], products, -np.inf)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    attended = np.einsum("bmc,bmd->bcd", weights, vectors)
-    expected = np.einsum("bcd,cd->bc", attended, candidates)
-    computed = poly_scores(products.astype("float32"), mask)
-    np.testing.assert_allclose(np.asarray(computed), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", POLY_VARIANTS)
-def test_one_code_is_the_bi_encoder_of_its_vector(variant):
-    """A softmax over one vector is 1: the score is that vector's dot product, exactly."""
-    head, texts = _poly(variant, 1), _texts()
-    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
-    vectors, _ = head.context_vectors(*_batch(texts))
-    own = {"first_m": 0, "learnt": 0, "last_m": 0}
-    if variant not in own:  # two vectors, unless the text has but one token
-        texts = _texts([1, 0, 1])
-        vectors, mask = head.context_vectors(*_batch(texts, width=4))
-        vectors = np.asarray(vectors)[np.asarray(mask)][:, None, :]
-    bi = _built(BiHead())
-    expected = bi.score_encoded(vectors[:, :1], np.ones((len(texts), 1), bool), candidates)
-    width = None if variant in own else 4
-    np.testing.assert_array_equal(_scores(head, texts, candidates, width=width), expected)
-
-
-def test_first_code_is_the_bi_encoder_with_the_first_output():
-    texts = _texts()
-    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
-    bi = _scores(_built(BiHead(reduction="first")), texts, candidates)
-    np.testing.assert_allclose(_scores(_poly("first_m", 1), texts, candidates), bi, atol=1e-6)
-
-
-def test_first_m_and_last_m_agree_when_all_tokens_are_among_them():
-    texts = _texts()
-    candidates = np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")
-    expected = _scores(_poly("first_m", 9), texts, candidates)
-    for variant in ("last_m", "last_m_and_first"):
-        np.testing.assert_allclose(
-            _scores(_poly(variant, 9), texts, candidates), expected, atol=1e-6
-        )
-
-
 @pytest.mark.parametrize("m", [2, 16])
 @pytest.mark.parametrize("variant", POLY_VARIANTS)
 def test_padding_batch_mates_and_order_do_not_matter(variant, m):
@@ -289,27 +240,6 @@ def test_heads_keep_their_arguments(head_class):
     revived = head_class.from_config(config)
     assert revived.get_config() == config
     assert revived.reduction_dim == 5
-
-
-# Other values of each argument; the contexts have up to 9 tokens, the candidates 4.
-BASE = {"num_codes": 3, "variant": "first_m", "reduction": "first"}
-OTHERS = {
-    "num_codes": 4,
-    "variant": "last_m",
-    "reduction": "mean",
-    "scale": 2.0,
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_every_argument_changes_scores(name):
-    texts, candidates = _texts(), _texts([4, 4], seed=1)
-
-    def scores(**arguments):
-        head = _built(PolyHead(**arguments))
-        return _scores(head, texts, head.candidate_vector(*_batch(candidates)))
-
-    assert np.abs(scores(**{**BASE, name: OTHERS[name]}) - scores(**BASE)).max() > 1e-3
 
 
 def test_golden_values():

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 from support import naive
 
@@ -27,13 +26,6 @@ def test_parity_with_loop(k, label_smoothing):
     )
 
 
-def test_without_smoothing_it_is_the_papers_objective():
-    """−J / K of equation 1."""
-    scores = _scores(6)
-    j = sum(scores[i, i] - math.log(sum(math.exp(s) for s in scores[i])) for i in range(6))
-    assert float(in_batch_softmax_loss(scores, 0.0)) == pytest.approx(-j / 6, rel=1e-6)
-
-
 def test_smoothing_by_default_is_a_fifth():
     """Equal scores: every response has probability 1/K, so the loss is log K for any smoothing.
 
@@ -43,32 +35,6 @@ def test_smoothing_by_default_is_a_fifth():
     assert float(in_batch_softmax_loss(np.zeros((5, 5), "float32"))) == pytest.approx(math.log(5))
     scores = (math.log(4.0) * np.eye(5)).astype("float32")
     assert float(in_batch_softmax_loss(scores)) == pytest.approx(0.970406, abs=1e-5)
-
-
-def test_minimum_is_where_probabilities_are_the_smoothed_labels():
-    """p = 0.8 on the diagonal and 0.2 / (K − 1) elsewhere is where the gradient vanishes."""
-    k = 4
-    labels = np.full((k, k), 0.2 / (k - 1))
-    np.fill_diagonal(labels, 0.8)
-    scores = tf.Variable(np.log(labels).astype("float32"))
-    with tf.GradientTape() as tape:
-        loss = in_batch_softmax_loss(scores, 0.2)
-    np.testing.assert_allclose(tape.gradient(loss, scores), 0.0, atol=1e-7)
-
-
-def test_order_of_the_pairs_does_not_matter():
-    scores = _scores(7)
-    order = np.random.RandomState(1).permutation(7)
-    assert float(in_batch_softmax_loss(scores[order][:, order])) == pytest.approx(
-        float(in_batch_softmax_loss(scores)), rel=1e-6
-    )
-
-
-def test_rows_are_contexts():
-    """Contexts pick responses, not the other way round: the transpose has another loss."""
-    scores = _scores(4)
-    difference = in_batch_softmax_loss(scores) - in_batch_softmax_loss(scores.T)
-    assert abs(float(difference)) > 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -87,7 +53,4 @@ def test_scale_rises_linearly_and_stays(step, expected):
     """From 1 to 22 over 10,000 steps: 0.0021 a step."""
     scale = annealed_scale(step, start=1.0, end=22.0, anneal_steps=10_000)
     assert float(scale) == pytest.approx(expected, rel=1e-6)
-
-
-def test_scale_without_annealing_is_its_end():
-    assert float(annealed_scale(0, start=1.0, end=20.0, anneal_steps=0)) == 20.0
+    assert float(annealed_scale(step, start=1.0, end=22.0, anneal_steps=0)) == 22.0

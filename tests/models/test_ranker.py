@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from support import naive, naive_heads
 from support.model_cases import fill_weights, one_per_row, random_texts
-from support.processes import results_on_jax
 
 from convert_tf.config.head import POLY_VARIANTS, HeadConfig
 from convert_tf.config.ranker import RankerConfig
@@ -216,19 +215,6 @@ def test_texts_that_do_not_see_each_other_are_as_by_themselves(rankers):
             np.testing.assert_allclose(joint[row, start : start + length], alone, atol=1e-5)
 
 
-def test_a_cross_encoder_sees_what_stands_in_the_other_text(rankers):
-    """Exchanging context and candidate, or another token far away, changes the score."""
-    ranker = rankers(CROSS)
-    config = ranker.config.model
-    first, second = _ids(config, [12]), _ids(config, [12], seed=1)
-    score = np.asarray(ranker.score(first, second))
-    assert np.abs(score - np.asarray(ranker.score(second, first))).max() > 1e-4
-    changed = second.copy()
-    changed[0, -1] = (changed[0, -1] + 1) % config.num_ids
-    outputs = [np.asarray(ranker.trunk.joint_sequence(first, x)[0]) for x in (second, changed)]
-    assert np.abs(outputs[0][0, 1] - outputs[1][0, 1]).max() > 1e-4
-
-
 def test_separate_trunks_encode_apart(small_config):
     ranker = make_ranker(RankerConfig(small_config, _head(separate_trunks=True)))
     ids = _ids(small_config, LENGTHS)
@@ -293,52 +279,6 @@ def test_mixed_precision_is_close_to_float32(rankers, small_config, head, policy
     np.testing.assert_allclose(_score(mixed), _score(exact), atol=tolerance)
     scores = mixed.score(_ids(small_config, [3]), _ids(small_config, [2]))
     assert keras.backend.standardize_dtype(scores.dtype) == "float32"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
-def test_no_two_heads_score_alike(rankers, head):
-    scores = _score(rankers(head))
-    for other in HEADS.values():
-        if other != head:
-            assert np.abs(scores - _score(rankers(other))).max() > 1e-3
-
-
-_ON_JAX = """
-import sys
-import numpy as np
-from convert_tf.config.model import ModelConfig
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.ranker import RankerConfig
-from convert_tf.models.ranker import make_ranker
-
-folder = sys.argv[1]
-saved = dict(np.load(folder + "/ids.npz"))
-model = ModelConfig.from_json(open(folder + "/model.json").read())
-scores = {}
-for i, kind in enumerate(("bi", "poly", "cross")):
-    head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
-    ranker = make_ranker(RankerConfig(model, head))
-    ranker.load_weights(folder + f"/{kind}.weights.h5")
-    scores[kind] = np.asarray(ranker.predict_on_batch(saved))
-assert "tensorflow" not in sys.modules, "TensorFlow was imported"
-np.savez(folder + "/jax.npz", **scores)
-"""
-
-
-@pytest.mark.slow
-def test_jax_and_a_fresh_process_give_the_same_scores(rankers, small_config, tmp_path):
-    contexts = _ids(small_config, LENGTHS)
-    candidates = _ids(small_config, CANDIDATE_LENGTHS, seed=1)
-    np.savez(tmp_path / "ids.npz", context_ids=contexts, candidate_ids=candidates)
-    (tmp_path / "model.json").write_text(small_config.to_json())
-    kinds = {"bi": "bi sqrt_n", "poly": "poly learnt", "cross": "cross sqrt_n"}
-    for kind, name in kinds.items():
-        (tmp_path / f"{kind}.json").write_text(HEADS[name].to_json())
-        rankers(HEADS[name]).save_weights(tmp_path / f"{kind}.weights.h5")
-    on_jax = results_on_jax(_ON_JAX, tmp_path)
-    for kind, name in kinds.items():
-        np.testing.assert_allclose(on_jax[kind], _score(rankers(HEADS[name])), atol=2e-5)
 
 
 def test_a_trunk_without_joint_reading_has_the_encoders_variables_only(small_encoder):

@@ -1,11 +1,9 @@
 """Which precision a run takes."""
 
-import os
-import subprocess
-import sys
 import warnings
 
 import pytest
+from support.processes import printed_by
 
 from convert_tf.numerics import devices
 
@@ -46,14 +44,6 @@ def test_jax_on_a_machine_without_a_gpu():
         "from convert_tf.numerics.devices import choose_precision, has_gpu; "
         "print(has_gpu(), choose_precision('auto'))"
     )
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found, precision = done.stdout.split()
+    printed = printed_by(program, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    found, precision = printed.split()
     assert found == "False" and precision in ("float32", "mixed_bfloat16")

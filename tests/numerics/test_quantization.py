@@ -1,21 +1,15 @@
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
 from support import naive
+from support.processes import printed_by
 
-import convert_tf
 from convert_tf.layers.embedding import SubwordEmbedding
 from convert_tf.numerics.quantization import (
     GrowingRangeQuantizer,
     fake_quantize,
-    nudged_range,
     pack_table,
 )
 
@@ -30,16 +24,6 @@ def _float32(*numbers: float) -> list:
 def _values(low: float, high: float, seed: int = 0) -> np.ndarray:
     random = np.random.RandomState(seed)
     return random.uniform(low, high, (40, 8)).astype("float32")
-
-
-@pytest.mark.parametrize(("low", "high"), RANGES)
-def test_error_is_at_most_half_a_step(low, high):
-    """Inside the range that the codes cover, which nudging shifts by at most half a step."""
-    offset, step = (float(x) for x in nudged_range(*_float32(low, high)))
-    values = _values(max(low, offset), min(high, offset + 255 * step))
-    error = np.abs(np.asarray(fake_quantize(values, *_float32(low, high))) - values)
-    assert error.max() <= step / 2 * (1 + 1e-4)
-    assert error.max() > step / 4  # and it does quantize
 
 
 @pytest.mark.parametrize(("low", "high"), RANGES)
@@ -61,19 +45,6 @@ def test_parity_with_tensorflows_fake_quant_op(low, high, num_bits):
     expected = tf.quantization.fake_quant_with_min_max_vars(values, low, high, num_bits=num_bits)
     ours = np.asarray(fake_quantize(values, *_float32(low, high), num_bits))
     np.testing.assert_allclose(ours, expected, atol=1e-6)
-
-
-def test_parity_with_tfmots_all_values_op():
-    """tfmot widens its range to all values it has seen; given that range, both agree."""
-    from tensorflow_model_optimization.python.core.quantization.keras import quant_ops
-
-    low, high = tf.Variable(0.0), tf.Variable(0.0)
-    values = _values(-0.3, 1.1)
-    for scale in (1.0, 0.5, 2.0):
-        expected = quant_ops.AllValuesQuantize(values * scale, low, high, is_training=True)
-        ours = fake_quantize(values * scale, float(low), float(high))
-        np.testing.assert_allclose(np.asarray(ours), expected, atol=1e-6)
-    assert float(high) == pytest.approx(2 * values.max())
 
 
 def test_quantizer_parity_with_tfmots_quantizer_when_not_training():
@@ -206,12 +177,6 @@ def test_unpacking_gives_what_fake_quantization_gives(low, high):
     np.testing.assert_allclose(unpacked, fake, rtol=1e-6, atol=1e-7)
 
 
-def test_packing_what_was_unpacked_changes_nothing():
-    codes, offset, step = pack_table(_values(-0.4, 0.9), -0.5, 1.0)
-    again, _, _ = pack_table(_unpack(codes, offset, step), -0.5, 1.0)
-    np.testing.assert_array_equal(again, codes)
-
-
 def test_it_is_a_tfmot_quantizer():
     import tensorflow_model_optimization as tfmot
 
@@ -227,17 +192,13 @@ def test_it_is_a_tfmot_quantizer():
 @pytest.mark.slow
 def test_importing_it_leaves_keras_as_it_was():
     """tfmot's import sets TF_USE_LEGACY_KERAS, which would make `tf.keras` another Keras."""
-    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
-    environment["PYTHONPATH"] = str(Path(convert_tf.__file__).parents[1])
     script = (
-        "import os, convert_tf.numerics.quantization, tensorflow as tf, keras\n"
+        "import os; os.environ.pop('TF_USE_LEGACY_KERAS', None)\n"
+        "import convert_tf.numerics.quantization, tensorflow as tf, keras\n"
         "assert 'TF_USE_LEGACY_KERAS' not in os.environ\n"
         "assert tf.keras.layers.Dense is keras.layers.Dense\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    printed_by(script)
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,6 @@ def test_bm25_equals_a_naive_one(naive, k1, b):
     assert not scores[2:].any()
 
 
-def test_a_golden_tf_idf_score():
-    # Documents "cat dog", "cat": idf(cat) = ln(3/3) + 1 = 1, idf(dog) = ln(3/2) + 1 = 1.405465.
-    # The vector of "cat dog" is (1, 1.405465) / 1.724915; with "dog", (0, 1), 0.814802 remains.
-    scores = TfIdfRanker(["cat dog"], ["cat"]).scores([("Cat, dog!",)], ["dog", "cat", "cat DOG"])
-    np.testing.assert_allclose(scores, [[0.814802, 0.579739, 1.0]], atol=1e-6)
-
-
 def rankers():
     rng = np.random.default_rng(0)
     table = {text: rng.standard_normal(6) for text in [*CANDIDATES, *(t[-1] for t in QUERIES[:3])]}
@@ -175,25 +168,6 @@ def test_sim_is_the_cosine():
             )
             assert sim.scores([turns], [candidate])[0, 0] == pytest.approx(expected, abs=1e-6)
     np.testing.assert_array_equal(normalized(np.zeros((1, 3))), np.zeros((1, 3)))
-
-
-def test_map_is_equation_2():
-    ranker = rankers()[4]
-    plain = rankers()[2]
-    rng = np.random.default_rng(0)
-    for _ in [*CANDIDATES, *QUERIES[:3]]:
-        rng.standard_normal(6)
-    w = rng.standard_normal((6, 6))
-    x = normalized(plain.encode_contexts([QUERIES[0]]))[0]
-    y = normalized(plain.encode_candidates([CANDIDATES[0]]))[0]
-    mapped = [sum(w[i, j] * y[j] for j in range(6)) + 0.5 * y[i] for i in range(6)]
-    length = math.sqrt(sum(value**2 for value in mapped))
-    expected = sum(x[i] * mapped[i] for i in range(6)) / length
-    assert ranker.scores(QUERIES[:1], CANDIDATES[:1])[0, 0] == pytest.approx(expected, abs=1e-5)
-    assert ranker.settings == {
-        "alpha": 0.5, "learning_rate": 1.0, "regularizer": 0.0, "dev_accuracy": 0.1, "epochs": 1,
-        "score": "cosine",
-    }  # fmt: skip
 
 
 def naive_mapping_loss(w, alpha, x, y, regularizer):

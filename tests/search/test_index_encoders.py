@@ -2,18 +2,16 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.commands import call_command, run_command
-from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.tiny_checkpoint import random_texts
 
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
 from convert_tf.config.head import HeadConfig
-from convert_tf.export.hub.writing import export_module
 from convert_tf.ranking.ranker import Ranker, open_ranker
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
@@ -23,7 +21,6 @@ from convert_tf.search.writing import write_cache
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = random_texts(60, seed=5)
 CONTEXTS = [("how are you", text) for text in random_texts(3, seed=6)]
 HEADS = {
@@ -35,11 +32,10 @@ HEADS = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tiny_modules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    checkpoint = write_checkpoint(folder / "checkpoint")
-    folders = {"checkpoint": str(checkpoint)}
-    folders["module"] = str(export_module(checkpoint, folder / "module"))
+    checkpoint, module = tiny_modules["single"]
+    folders = {"checkpoint": str(checkpoint), "module": str(module)}
     for name, head in HEADS.items():
         ranker, vocabulary = initial_ranker(checkpoint, head)
         if head.learn_scale:

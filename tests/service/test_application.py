@@ -296,32 +296,6 @@ def test_a_body_without_a_length_is_refused_as_it_comes(client):
     assert reply.status_code == 413
 
 
-def test_concurrent_requests_are_computed_together():
-    encoder, backend = letter_encoder()
-    with running(make_application(Model(encoder, "letters"))) as url:
-        backend.may_go.clear()
-        with (
-            concurrent.futures.ThreadPoolExecutor(20) as pool,
-            httpx.Client(base_url=url, timeout=20) as client,
-        ):
-            texts = [f"text {n}" for n in range(20)]
-
-            def ask(text):
-                return pool.submit(client.post, "/encode", json={"texts": [text]})
-
-            replies = [ask(texts[0])]
-            assert backend.has_begun.wait(10)
-            replies += map(ask, texts[1:])
-            for _ in range(500):
-                if client.get("/health").json()["queued"] == 19:
-                    break
-                time.sleep(0.01)
-            backend.may_go.set()
-            found = [reply.result().json()["vectors"][0] for reply in replies]
-    assert backend.batches[:2] == [1, 19]
-    np.testing.assert_allclose(found, encoder.encode(texts))
-
-
 def test_a_full_queue_is_said():
     encoder, backend = letter_encoder()
     with running(make_application(Model(encoder, "letters"), Limits(queued=2))) as url:

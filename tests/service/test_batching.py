@@ -88,22 +88,6 @@ def test_too_much_is_refused_and_the_rest_is_answered():
     asyncio.run(go())
 
 
-def test_an_error_is_that_of_its_batch_alone():
-    def function(items):
-        if "bad" in items:
-            raise ValueError("bad text")
-        return items
-
-    async def go():
-        async with Batcher({"same": function}) as batcher:
-            with pytest.raises(ValueError, match="bad text"):
-                await batcher("same", ["bad"])
-            assert await batcher("same", ["good"]) == ["good"]
-            assert batcher.is_running
-
-    asyncio.run(go())
-
-
 def test_those_who_share_a_batch_with_an_error_are_answered():
     calls = []
     may_go = threading.Event()

@@ -1,7 +1,6 @@
 """The load test of a service: it finds answers that are another's."""
 
 import asyncio
-import importlib.util
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
+from support.script_calls import script_module
 from support.services import letter_encoder, running
 
 from convert_tf import IntentClassifier
@@ -21,10 +21,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "service_load.py"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("service_load", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(SCRIPT)
 
 
 def said_of(script, model, capsys, *, clients=4):

@@ -1,15 +1,12 @@
 """Every reader of text files, on files of every format that were damaged or exchanged."""
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from support.commands import ROOT
+from support.script_calls import script_module
 
-FUZZER = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz_readers.py"
-SPEC = importlib.util.spec_from_file_location("fuzz_readers", FUZZER)
-fuzz_readers = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(fuzz_readers)
+fuzz_readers = script_module(ROOT / "benchmarks" / "fuzz_readers.py")
 
 
 @pytest.mark.parametrize("name", fuzz_readers.READERS)

@@ -7,7 +7,7 @@ from convert_tf import export_model
 MAX_TOKENS = 20
 
 
-def exported_folder(factory):
+def exported_folder():
     """Return a folder with a run, `hf` of its encoder, and `.onnx` files of 32 and 8 bits."""
 
     def make(folder):
@@ -19,4 +19,4 @@ def exported_folder(factory):
         export_model(run, folder / "encoder.onnx", network_bits=32, **options)
         export_model(run, folder / "encoder8.onnx", network_bits=8, **options)
 
-    return made_once(factory, "huggingface", make)
+    return made_once("huggingface", make)

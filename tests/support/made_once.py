@@ -1,26 +1,47 @@
-"""Folders that are made once for all workers of a test run: checkpoints and exported modules."""
+"""Folders that are made once, for all workers and for later test runs: checkpoints and modules."""
 
 import fcntl
+import functools
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
-import pytest
+from support.commands import ROOT
+
+_CACHE = ROOT / ".pytest_cache" / "made_once"
+_LIBRARIES = ("keras", "numpy", "onnx", "tensorflow", "tensorflow-text")
+_KEPT = 3  # versions of the sources, so that two branches do not delete each other's folders
 
 
-def made_once(factory: pytest.TempPathFactory, key: object, make: Callable[[Path], object]) -> Path:
-    """Return a folder that `make` filled, in this worker or in another one. Tests only read it.
+@functools.cache
+def _folder_of_these_sources() -> Path:
+    """Return the folder of what these sources and libraries make; drop those of older ones."""
+    digest = hashlib.sha256(repr([version(name) for name in _LIBRARIES]).encode())
+    tests = ROOT / "tests"
+    sources = [*(ROOT / "convert_tf").rglob("*.py"), *(tests / "support").glob("*.py")]
+    for path in sorted([*sources, tests / "conftest.py"]):
+        digest.update(path.read_bytes())
+    folder = _CACHE / digest.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    others = sorted((p for p in _CACHE.iterdir() if p != folder), key=lambda p: p.stat().st_mtime)
+    for old in others[: 1 - _KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def made_once(key: object, make: Callable[[Path], object]) -> Path:
+    """Return a folder that `make` filled, in this process or in an earlier one. Tests only read it.
 
     Args:
-      factory: pytest's own, whose folder is next to those of the other workers.
-      key: what decides the content, such as options; its `repr` is hashed.
-      make: is called with an empty folder if no worker has made it yet.
+      key: what decides the content besides the sources, such as options; its `repr` is hashed.
+      make: is called with an empty folder if no test run of the same sources has made it.
     """
-    base = factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made_once"
-    shared.mkdir(exist_ok=True)
+    shared = _folder_of_these_sources()
     folder = shared / hashlib.sha256(repr(key).encode()).hexdigest()[:16]
     with open(f"{folder}.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait until the folder is complete

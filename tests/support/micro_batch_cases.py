@@ -9,28 +9,14 @@ import sys
 import keras
 import numpy as np
 from keras import ops
-from support.model_cases import fill_weights, random_texts
+from support.model_cases import SMALL, fill_weights, random_texts
 
-from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder import objective as trainer
 
-CONFIG = ModelConfig(
-    vocab_size=20,
-    num_oov_buckets=3,
-    embedding_dim=8,
-    position_table_sizes=(5, 3),
-    max_relative_attention=(2, 5),
-    attention_dim=4,
-    feed_forward_dim=12,
-    reduction_dim=3,
-    side_layers=1,
-    side_hidden_dim=16,
-    encoding_dim=6,
-    max_tokens=12,
-)
+CONFIG = dataclasses.replace(SMALL, side_layers=1)
 NUM_PAIRS = 12
 MICRO_BATCHES = 2
 DROPOUT = {"embedding_dropout": 0.3, "attention_dropout": 0.2}

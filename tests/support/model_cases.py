@@ -4,7 +4,24 @@ import zlib
 
 import numpy as np
 
+from convert_tf.config.model import ModelConfig
 from convert_tf.data.packing import pack
+
+# All parts of the network, each of another width, so that a mix-up changes a shape.
+SMALL = ModelConfig(
+    vocab_size=20,
+    num_oov_buckets=3,
+    embedding_dim=8,
+    position_table_sizes=(5, 3),
+    max_relative_attention=(2, 5),
+    attention_dim=4,
+    feed_forward_dim=12,
+    reduction_dim=3,
+    side_layers=2,
+    side_hidden_dim=16,
+    encoding_dim=6,
+    max_tokens=12,
+)
 
 
 def fill_weights(variables) -> None:

@@ -9,9 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.commands import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+# Where programs find convert_tf, and what tests share.
+_PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 PROBES = ROOT / "tests" / "clients"
+
+
+def printed_by(program: str, *arguments: object, **environment: str) -> str:
+    """Run a Python program in a process of its own, and return what it printed.
+
+    Raises:
+      AssertionError: it failed; the message is the end of its errors.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": _PATHS, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
 
 
 def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
@@ -22,7 +40,7 @@ def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": _PATHS,
             "PATH": "",
             "HOME": str(folder),
         },

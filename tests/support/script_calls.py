@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import types
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,21 @@ from absl import flags
 KINDS = ("string", "multi_string", "list", "integer", "float", "bool", "boolean", "enum")
 
 
+def script_module(script: Path) -> types.ModuleType:
+    """Return a script of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"script_{script.stem}", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def call_script(monkeypatch: pytest.MonkeyPatch, script: Path, *arguments: str) -> None:
     """Calls `main` of a script."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, "FLAGS", values)
-    spec = importlib.util.spec_from_file_location(f"script_{script.stem}", script)
-    module = importlib.util.module_from_spec(spec)
     with monkeypatch.context() as context:
         for name in (f"DEFINE_{kind}" for kind in KINDS):
             define = functools.partial(getattr(flags, name), flag_values=values)
             context.setattr(flags, name, define)
-        spec.loader.exec_module(module)
+        module = script_module(script)
     module.main(values(["script", *arguments]))

@@ -1,8 +1,6 @@
 """Lower-casing, cutting into runs and putting together again."""
 
-import os
 import re
-import subprocess
 import sys
 import unicodedata
 
@@ -10,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.processes import printed_by
 
 from convert_tf.text import runs
 from convert_tf.text.plain_text import BETWEEN_TEXTS, restored_texts
@@ -124,8 +123,5 @@ def test_a_turkish_locale_changes_nothing():
         "import tensorflow as tf; from convert_tf.text import runs\n"
         "print(runs.lower(tf.constant(['I WILL İSTANBUL ΟΔΟΣ'])).numpy()[0].hex())"
     )
-    environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", TF_CPP_MIN_LOG_LEVEL="3")
-    printed = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
-    ).stdout
+    printed = printed_by(code, LC_ALL="tr_TR.UTF-8", TF_CPP_MIN_LOG_LEVEL="3")
     assert bytes.fromhex(printed.strip()).decode() == "I WILL İSTANBUL ΟΔΟΣ".lower()

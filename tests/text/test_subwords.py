@@ -108,56 +108,6 @@ def test_does_not_depend_on_order():
         assert learn_subwords(dict(items), config) == expected
 
 
-def test_min_count_is_kept():
-    words = random_corpus(4)
-    sizes = []
-    for min_count in (5, 40):
-        learned = learn_subwords(words, SubwordConfig(min_count=min_count, alphabet_min_count=1))
-        for subword in learned:
-            occurrences = sum(count * word.count(subword) for word, count in words.items())
-            assert occurrences >= min_count or len(subword.strip(WORD_START)) == 1
-        sizes.append(len(learned))
-    assert sizes[0] > sizes[1]
-
-
-def test_max_subword_length_is_kept():
-    words = {WORD_START + "internationalization" * 2: 1000, WORD_START + "in": 5}
-    longest = {
-        length: max(map(len, learn_subwords(words, SubwordConfig(max_subword_length=length))))
-        for length in (6, 20)
-    }
-    assert longest == {6: 6, 20: 20}
-
-
-def test_max_consecutive_digits_is_kept():
-    words = {WORD_START + "123456789": 900, WORD_START + "a2015b": 800, WORD_START + "٣٤٥٦٧": 700}
-    for limit in (2, 4):
-        learned = learn_subwords(words, SubwordConfig(max_consecutive_digits=limit))
-        assert max(map(longest_digits, learned)) == limit
-
-
-def test_iterations_change_the_result():
-    words = random_corpus(5)
-    results = [
-        learn_subwords(words, SubwordConfig(min_count=5, iterations=number)) for number in (1, 4)
-    ]
-    assert results[0] != results[1]
-
-
-def test_alphabet_min_count_is_kept():
-    words = {WORD_START + "aab": 300, WORD_START + "z": 9}
-    for minimum, expected in ((10, {"a", "b"}), (9, {"a", "b", "z"})):
-        learned = learn_subwords(words, SubwordConfig(alphabet_min_count=minimum))
-        assert {subword for subword in learned if len(subword) == 1} == expected
-
-
-def test_every_character_is_also_a_word_start():
-    learned = set(learn_subwords(random_corpus(6), SubwordConfig(alphabet_min_count=1)))
-    characters = {subword for subword in learned if len(subword) == 1}
-    assert characters == set("abc1234é ")
-    assert {WORD_START + character for character in characters} <= learned
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -17,7 +17,7 @@ from convert_tf.text import runs
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START, SubwordConfig, learn_subwords
-from convert_tf.text.tokenizer import SentencePieceTokenizer, SubwordTokenizer
+from convert_tf.text.tokenizer import SentencePieceTokenizer
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
 
 ALPHABET = "abcdehlorwt019 .,!'\n\\é"
@@ -143,19 +143,6 @@ def test_stripping_clients_stay_aligned(tokenizer, texts):
         assert len([token for token in stripped if token]) == len(ids)
 
 
-def test_rows_do_not_depend_on_their_batch(tokenizer):
-    texts = random_texts(50, seed=1)
-    together = tokenizer.token_ids(tf.constant(texts)).to_list()
-    assert together == [tokenizer.token_ids([text]).to_list()[0] for text in texts]
-    assert tokenizer.token_ids(tf.constant([], tf.string)).to_list() == []
-
-
-def test_padding_id_is_never_a_token(tokenizer):
-    ids = tokenizer.token_ids(tf.constant(random_texts(500, seed=2))).values
-    assert ids.dtype == tf.int32
-    assert 0 <= int(tf.reduce_min(ids)) <= int(tf.reduce_max(ids)) < tokenizer.padding_id
-
-
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -171,13 +158,6 @@ def test_long_texts_are_cut_like_short_ones(tokenizer, text, number):
     (tokens,) = tokenizer.tokenize(tf.constant([text])).to_list()
     assert len(tokens) == number
     assert tokenizer.detokenize(tokens) == text.replace(b"\xff", "\ufffd".encode()).decode()
-
-
-def test_tokens_can_be_traced_for_any_batch(tokenizer):
-    graph = tf.function(tokenizer.token_ids, input_signature=[tf.TensorSpec([None], tf.string)])
-    for texts in (random_texts(3), random_texts(7), [""]):
-        traced = graph(tf.constant(texts)).to_list()
-        assert traced == tokenizer.token_ids(tf.constant(texts)).to_list()
 
 
 def test_number_of_buckets_is_kept(vocabulary):
@@ -282,11 +262,6 @@ def test_half_an_emoji_is_the_character_of_replacement(vocabulary, piece_model):
     plain = PlainTokenizer(read_vocabulary(vocabulary))
     assert plain.token_ids(["hi \ud83d"])[0].tolist() == plain.token_ids(["hi \ufffd"])[0].tolist()
     assert [*text_bytes(["hi \ud83d"])] == ["hi \ufffd".encode()]
-
-
-def test_load_tells_the_kinds_apart(vocabulary, piece_model):
-    assert isinstance(load_tokenizer(vocabulary), SubwordTokenizer)
-    assert isinstance(load_tokenizer(piece_model), SentencePieceTokenizer)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\nwords\n", b"\n\x0e\n\x05<unk>\x15", b"\xff\xd8"])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import (
     VocabularyError,
-    check_subwords,
     escape,
     read_vocabulary,
     unescape,
@@ -96,11 +95,6 @@ def test_line_ends_and_marks_of_other_systems_are_read(tmp_path, change):
     assert read_vocabulary(tmp_path / "other.txt") == subwords
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        read_vocabulary(tmp_path / "nothing.txt")
-
-
 def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"
     write_vocabulary(path, ["﹏old"])
@@ -116,8 +110,3 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_vocabulary(path, ["new", "new"])
     assert read_vocabulary(path) == ["﹏old"]
     assert os.listdir(tmp_path) == ["vocab.txt"]
-
-
-def test_check_names_its_source():
-    with pytest.raises(VocabularyError, match="the list is empty"):
-        check_subwords([])

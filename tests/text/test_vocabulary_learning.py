@@ -76,14 +76,6 @@ def test_compressed_files_and_patterns_give_the_same(text_file, tmp_path):
         assert read_vocabulary(tmp_path / "vocab.txt") == expected
 
 
-def test_order_of_sentences_changes_nothing(text_file, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("\n".join(reversed(SENTENCES)), "utf-8")
-    for number, path in enumerate((text_file, str(other))):
-        learn([path], str(tmp_path / f"vocab{number}.txt"), config=CONFIG)
-    assert read_vocabulary(tmp_path / "vocab0.txt") == read_vocabulary(tmp_path / "vocab1.txt")
-
-
 def test_records_give_each_text_of_a_thread_once(tmp_path):
     rows = [
         {"thread_id": "t1", "context": "root", "response": "reply one", "context/0": "older"},
@@ -195,11 +187,6 @@ def test_command_line(text_file, tmp_path):
     assert bad.returncode == 1
     assert bad.stderr.splitlines()[-1].startswith("convert-tf vocabulary: ")
     assert read_vocabulary(output) == subwords
-
-
-def test_folder_without_records_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="train"):
-        learn([str(tmp_path)], str(tmp_path / "v"))
 
 
 def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):

@@ -18,10 +18,14 @@ def _without_graphs(is_wanted: bool):
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast_tests_make_no_graphs(request):
-    """Modules marked `traced` and slow tests make them, as users' runs do."""
+    """Modules marked `traced` and slow tests make them, as users' runs do.
+
+    Slow tests of modules that use `no_graphs` make none, and neither do their fixtures.
+    """
     is_slow = request.config.option.markexpr == "slow"
     is_traced = request.node.get_closest_marker("traced") is not None
-    with _without_graphs(not is_slow and not is_traced):
+    fixtures = [name for mark in request.node.iter_markers("usefixtures") for name in mark.args]
+    with _without_graphs("no_graphs" in fixtures or not (is_slow or is_traced)):
         yield
 
 

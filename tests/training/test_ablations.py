@@ -1,22 +1,15 @@
 """The scripts that compare training runs: what they run, read and print, and that they go on."""
 
 import dataclasses
-import fcntl
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.commands import call_command
 from support.script_calls import call_script
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import write_corpus
 
 from convert_tf.config.model import ModelConfig, model_preset
-from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.token_writer import tokenize_records
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder import run as training
 from convert_tf.training.encoder.sources import open_data
@@ -140,24 +133,6 @@ def test_ablations_of_records_over_seeds(corpus, runs, tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_ids_with_one_bucket_are_those_of_tokenize(corpus, runs, tmp_path, monkeypatch):
-    assert NUM_OOV_BUCKETS > 1
-    _call(
-        monkeypatch, "ablations.py", f"--data={corpus.arrays}", f"--output={tmp_path}",
-        "--variants=D", *SIZE,
-    )  # fmt: skip
-    tokenize_records(
-        corpus.records, str(tmp_path / "own"), vocabulary=corpus.vocabulary, num_oov_buckets=1
-    )
-    made, own = tmp_path / "ids_one_bucket", tmp_path / "own"
-    assert sorted(p.name for p in made.iterdir()) == sorted(p.name for p in own.iterdir())
-    for path in own.iterdir():
-        assert (made / path.name).read_bytes() == path.read_bytes(), path.name
-    ids = np.load(made / "train-context-ids.npy")
-    assert (ids == ArrayFolder(str(made)).vocab_size).any()
-
-
-@pytest.mark.slow
 def test_recipes_have_equal_cpu_time(corpus, runs, tmp_path, monkeypatch, capsys):
     arguments = (f"--data={corpus.arrays}", f"--output={tmp_path}", "--cpu_minutes=2", *SIZE)
     _call(monkeypatch, "recipe.py", *arguments)
@@ -201,35 +176,3 @@ def test_a_failed_run_is_told_with_its_last_lines(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"status 0\. Received: 1 in .*--data must exist") as told:
         train(tmp_path / "run", {"data": "missing", "model": "tiny", "steps": 2}, [])
     assert "train.log" in str(told.value)
-
-
-@pytest.mark.slow
-def test_a_killed_script_goes_on(corpus, tmp_path):
-    """Really killed: its run is told to end, saves its state, and is resumed by the next script."""
-    command = [
-        sys.executable, str(BENCHMARKS / "ablations.py"), f"--data={corpus.arrays}",
-        f"--output={tmp_path}", "--variants=F", "--steps=80", "--examples=100", *SIZE, "--",
-        "--batch_size=16", "--checkpoint_every=4", "--precision=float32",
-    ]  # fmt: skip
-    baseline = tmp_path / "ConveRT-seed0"
-    script = subprocess.Popen(command, cwd=tmp_path)
-    deadline = time.monotonic() + 300
-    while not list(baseline.glob("checkpoints/step-*8")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    script.kill()
-    script.wait()
-    with open(baseline / ".lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until its run has ended
-    assert "told to end: saved step" in (baseline / "train.log").read_text()
-    assert not (tmp_path / "F-seed0").exists()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "resuming at step" in (baseline / "train.log").read_text()
-    rows = [json.loads(line) for line in (baseline / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [0, 40, 80]
-    spent = [row["cpu_seconds"] for row in rows]
-    assert spent == sorted(set(spent))
-    assert "| F: no skips in the side networks | " in done.stdout
-    results = json.loads((tmp_path / "ablations.json").read_text())
-    assert [result["variant"] for result in results] == ["ConveRT", "F"]
-    assert all(result["cpu_ms_per_step"] > 0 for result in results)

@@ -1,31 +1,24 @@
 """On TensorFlow's CPU parts of a step in 16 bits are compiled, for few shapes of its batches."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.encoder_runs import CONFIG as RUN_CONFIG
+from support.encoder_runs import run
+from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import load_checkpoint
-from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import partly_compiled_row_multiple
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.numerics import tensorflow_cpu
-from convert_tf.training.encoder.run import train
 from convert_tf.training.encoder.sources import make_batches
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = pytest.mark.traced
 
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = {
-    "steps": 2, "batch_size": 8, "optimizer": "adam", "learning_rate": 0.01, "scale_start": 20.0,
-    "l2": 0.0, "eval_every": 2, "eval_examples": 100, "checkpoint_every": 1,
-}  # fmt: skip
+CONFIG = {"steps": 2, "batch_size": 8, "eval_every": 2, "checkpoint_every": 1}
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +27,8 @@ def corpus(tmp_path_factory):
 
 
 def final_weights(corpus, output, **fields):
-    config = EncoderTraining(**CONFIG, **fields, data=corpus.arrays)
-    run = train(MODEL, config, output=str(output))
-    encoder, _ = load_checkpoint(saved_checkpoints(run)[0])
+    folder = run(corpus.arrays, output, **CONFIG, **fields)
+    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
     return [np.array(v, "float32") for v in encoder.trainable_variables]
 
 
@@ -57,14 +49,14 @@ def test_a_run_in_16_bits_compiles_parts_and_ends_where_others_do(
     assert traced
     for one, other in zip(exact, own, strict=True):
         # Adam's first steps have the size of the rate, in whichever direction.
-        assert np.abs(one - other).mean() <= 0.5 * CONFIG["learning_rate"]
+        assert np.abs(one - other).mean() <= 0.5 * RUN_CONFIG.learning_rate
 
 
 def rows_of_batches(corpus, *, precision, number=6, **fields):
     examples = {
         split: ArrayFolder(corpus.arrays).open(split, max_tokens=60) for split in ("train", "dev")
     }
-    config = EncoderTraining(**{**CONFIG, **fields}, data=corpus.arrays)
+    config = dataclasses.replace(RUN_CONFIG, **{**CONFIG, **fields}, data=corpus.arrays)
     batches, _ = make_batches(
         examples, examples["train"], config, max_tokens=60, precision=precision
     )
@@ -74,7 +66,7 @@ def rows_of_batches(corpus, *, precision, number=6, **fields):
 @pytest.mark.parametrize(("max_tokens", "expected"), [(60, 64), (70, 70)])
 def test_a_row_holds_the_longest_text(corpus, max_tokens, expected):
     examples = {"train": ArrayFolder(corpus.arrays).open("train", max_tokens=60)}
-    config = EncoderTraining(**CONFIG, data=corpus.arrays, eval_splits=())
+    config = dataclasses.replace(RUN_CONFIG, **CONFIG, data=corpus.arrays, eval_splits=())
     batches, _ = make_batches(examples, examples["train"], config, max_tokens=max_tokens)
     assert next(iter(batches))["token_ids"].shape[1] == expected
 

@@ -1,6 +1,5 @@
 """Data that is damaged, cut or deleted while a run reads it, and disks that fill up."""
 
-import dataclasses
 import errno
 import os
 import shutil
@@ -8,30 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.damage import flip_a_bit
+from support.encoder_runs import run
 from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage import files
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop
-from convert_tf.training.encoder.run import train
 from convert_tf.training.state import newest_checkpoint
 from convert_tf.training.summaries import EventFile
 
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = EncoderTraining(
-    steps=12, batch_size=10, optimizer="adam", learning_rate=0.01, precision="float32",
-    eval_every=6, eval_examples=100, checkpoint_every=2,
-)  # fmt: skip
 SHARD = "train-00002-of-00003.tfrecord"
 IDS = "train-response-ids.npy"
 
@@ -55,12 +45,6 @@ def _cut(path: Path, share: float) -> None:
         file.truncate(int(share * path.stat().st_size))
 
 
-def _flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def _drop_the_last_records(path: Path) -> None:
     """As if the shard had been written anew, from fewer pairs: each record is whole."""
     marks = RecordIndex([str(path)]).locate(np.array([32]), np.array([33]))
@@ -74,7 +58,7 @@ def _drop_the_last_records(path: Path) -> None:
         (Path.unlink, "No such file"),
         (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
         (lambda path: _cut(path, 0.0), "Dataset was empty"),
-        (_flip_a_bit, "corrupted record"),
+        (flip_a_bit, "corrupted record"),
         (_drop_the_last_records, "while it was read. Put the file back"),
     ],
     ids=["deleted", "cut", "empty", "bit", "fewer"],
@@ -128,29 +112,26 @@ def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
         if steps.step == 5:
             _cut(lost, 0.5)
 
-    def run():
+    def go_on():
         # Small groups, so that data are read until the end.
-        data = str(getattr(copy, kind))
-        config = dataclasses.replace(CONFIG, data=data, shuffle_buffer=16)
-        return train(MODEL, config, output=str(tmp_path / "run"),
-                     vocabulary=copy.vocabulary)  # fmt: skip
+        changes = {"steps": 12, "batch_size": 10, "eval_every": 6, "shuffle_buffer": 16}
+        return run(getattr(copy, kind), tmp_path / "run", vocabulary=copy.vocabulary, **changes)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop._Steps, "count", at_step_5)
         with pytest.raises(ValueError, match=lost.name):
-            run()
+            go_on()
     assert "Traceback" not in capfd.readouterr().err
     assert newest_checkpoint(tmp_path / "run").name >= "step-00000004"
     lost.write_bytes(whole)
-    assert newest_checkpoint(run()).name == "step-00000012"
+    assert newest_checkpoint(go_on()).name == "step-00000012"
 
 
 def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    run = tmp_path / "run"
-    data = {"data": corpus.arrays}
+    output = tmp_path / "run"
     replace = files.os.replace
     for name in (loop.METRICS_FILE, loop.CURVE_FILE):
         with monkeypatch.context() as patch:
@@ -162,8 +143,8 @@ def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, m
             with pytest.raises(
                 FileWriteError, match=rf"Cannot write .*{name}.*: No space left on device"
             ):
-                train(MODEL, dataclasses.replace(CONFIG, **data), output=str(run))
-        left = [path.name for path in run.iterdir()]
+                run(corpus.arrays, output)
+        left = [path.name for path in output.iterdir()]
         assert not [each for each in left if each.startswith(".new-") or each == name]
 
 

@@ -1,6 +1,5 @@
 """Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
 
-import dataclasses
 import json
 import shutil
 
@@ -8,9 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from support.encoder_runs import (
+    MODEL,
+    STANDING_STILL,
+    differ,
+    final_weights,
+    run,
+    stopped_copy,
+)
 from support.letter_teachers import DIM, SIDES, letters_teacher, unit, write_vectors
 from support.record_files import read_texts
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
@@ -32,23 +39,12 @@ from convert_tf.models.losses import (
     taught_ranking_losses,
 )
 from convert_tf.training.encoder.objective import ResponseRanking
-from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.teacher import open_sides
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = EncoderTraining(
-    steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
-    precision="float32", eval_every=4, eval_examples=100, checkpoint_every=4,
-)  # fmt: skip
-
-
-def changed(config, **fields):
-    return type(config).from_dict({**config.to_dict(), **fields})
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +63,6 @@ def opened(corpus, folder, split="train"):
     ids = ArrayFolder(corpus.arrays)
     examples = ids.open(split, max_tokens=60)
     return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size)
-
-
-def run(corpus, output, teacher, *, model=MODEL, ranking_teacher="", **fields):
-    return train(
-        model,
-        dataclasses.replace(
-            changed(CONFIG, **fields),
-            data=corpus.arrays,
-            teacher=teacher,
-            ranking_teacher=ranking_teacher,
-            shuffle_buffer=64,
-        ),
-        output=str(output),
-    )
-
-
-def final_weights(folder):
-    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
-    return [np.array(v) for v in encoder.variables]
 
 
 def test_vector_loss_is_one_minus_the_cosine():
@@ -207,24 +184,20 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     assert taught - plain == pytest.approx(2 * float(np.mean(losses)), rel=1e-4)
 
 
-def test_a_ranking_teacher_without_weight_and_a_weight_without_teacher_are_refused(
-    corpus, teacher, tmp_path
+@pytest.mark.parametrize(
+    ("teachers", "fields", "remedy"),
+    [
+        (["ranking_teacher"], {}, "Set --ranking_d"),
+        ([], {"ranking_distillation": 1.0}, "Give --ranking"),
+        (["teacher"], {}, "omit --teacher"),
+        ([], {"distillation": 1.0}, "Give --teacher"),
+    ],
+)
+def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(
+    corpus, teacher, tmp_path, teachers, fields, remedy
 ):
-    for folder, weight, remedy in ((teacher, 0.0, "Set --ranking_d"), ("", 1.0, "Give --ranking")):
-        with pytest.raises(ValueError, match=remedy):
-            run(corpus, tmp_path / "run", "", ranking_teacher=folder, ranking_distillation=weight)
-    with pytest.raises(ValueError, match="go with token ids"):
-        train(
-            MODEL,
-            dataclasses.replace(
-                changed(CONFIG, ranking_distillation=1.0),
-                data=corpus.records,
-                ranking_teacher=teacher,
-                shuffle_buffer=64,
-            ),
-            output=str(tmp_path / "run"),
-            vocabulary=str(ArrayFolder(corpus.arrays).vocabulary),
-        )
+    with pytest.raises(ValueError, match=remedy):
+        run(corpus.arrays, tmp_path / "run", **dict.fromkeys(teachers, teacher), **fields)
 
 
 def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
@@ -233,10 +206,9 @@ def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     with pytest.raises(
         ValueError, match=r"another as a response, .* Pass the folder as --ranking_teacher"
     ):
-        run(corpus, tmp_path / "run", folder, distillation=1.0)
-    output = run(
-        corpus, tmp_path / "run", "", ranking_teacher=folder, ranking_distillation=1.0, steps=2
-    )
+        run(corpus.arrays, tmp_path / "run", teacher=folder, distillation=1.0)
+    options = {"ranking_teacher": folder, "ranking_distillation": 1.0, "steps": 2}
+    output = run(corpus.arrays, tmp_path / "run", **options)
     assert training_facts(output)["ranking_teacher"] == "letters"
 
 
@@ -252,8 +224,8 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
         ValueError,
         match=r"110 of the 210 examples .* has 100\. .* number 101\. Set --train_examples",
     ):
-        run(corpus, tmp_path / "run", output, distillation=1.0)
-    run(corpus, tmp_path / "run", output, start_from_teacher=True)
+        run(corpus.arrays, tmp_path / "run", teacher=output, distillation=1.0)
+    run(corpus.arrays, tmp_path / "run", teacher=output, start_from_teacher=True)
 
 
 def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
@@ -261,17 +233,16 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
         corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
         name="letters", source_shares={"forum": 0.3, "chat": 0.0}, max_examples=140,
     )  # fmt: skip
-    config = changed(CONFIG, distillation=1.0, batch_size=4, steps=1)
-    config = changed(
-        config, data=corpus.arrays, teacher=str(tmp_path / "vectors"), train_examples=140,
-        source_shares=("forum=0.3", "chat=0"), shuffle_buffer=64,
-    )  # fmt: skip
-    train(MODEL, config, output=str(tmp_path / "run"))
+    options = {
+        "distillation": 1.0, "batch_size": 4, "steps": 1, "teacher": str(tmp_path / "vectors"),
+        "train_examples": 140, "source_shares": ("forum=0.3", "chat=0"),
+    }  # fmt: skip
+    run(corpus.arrays, tmp_path / "run", **options)
     for other in ({"source_shares": ()}, {"first_train_example": 1}, {"train_examples": 0}):
         with pytest.raises(
             ValueError, match=r"have no teacher vectors .* the same --source_shares"
         ):
-            train(MODEL, changed(config, **other), output=str(tmp_path / "other"))
+            run(corpus.arrays, tmp_path / "other", **{**options, **other})
 
 
 @pytest.mark.slow
@@ -281,20 +252,20 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
     ids=lambda fields: next(iter(fields)),
 )
 def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
-    plain = final_weights(run(corpus, tmp_path / "plain", ""))
-    taught = final_weights(run(corpus, tmp_path / "taught", teacher, **fields))
-    assert any(not np.array_equal(a, b) for a, b in zip(plain, taught, strict=True))
+    plain = run(corpus.arrays, tmp_path / "plain")
+    taught = run(corpus.arrays, tmp_path / "taught", teacher=teacher, **fields)
+    assert differ(final_weights(plain), final_weights(taught))
 
 
 @pytest.mark.slow
 def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
     """From a trained teacher alone, without any pair's own answer."""
     fields = {"steps": 60, "eval_every": 60, "checkpoint_every": 60}
-    guide = run(corpus, tmp_path / "guide", "", **fields)
+    guide = run(corpus.arrays, tmp_path / "guide", **fields)
     write_vectors(corpus, tmp_path / "vectors", open_sides([str(guide)]))
-    untaught = run(corpus, tmp_path / "untaught", "", **{**fields, "steps": 1})
+    untaught = run(corpus.arrays, tmp_path / "untaught", **{**fields, "steps": 1})
     taught = run(
-        corpus, tmp_path / "taught", "", ranking_teacher=str(tmp_path / "vectors"),
+        corpus.arrays, tmp_path / "taught", ranking_teacher=str(tmp_path / "vectors"),
         ranking=0.0, ranking_distillation=1.0, **fields,
     )  # fmt: skip
     texts = read_texts(corpus.records, "train")
@@ -311,15 +282,12 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
 @pytest.mark.slow
 def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path):
     """The projection is no part of the encoder, and of what a run resumes from it is."""
-    fields = {"distillation": 2.0, "mask_duplicates": True, "checkpoint_every": 2}
-    whole = run(corpus, tmp_path / "whole", teacher, **fields)
+    fields = {"teacher": teacher, "distillation": 2.0, "mask_duplicates": True}
+    whole = run(corpus.arrays, tmp_path / "whole", **fields)
     state = np.load(saved_checkpoints(whole)[0] / "training_state.npz")
     assert state["objective_0"].shape == (MODEL.reduced_dim, DIM)
-    shutil.copytree(whole, tmp_path / "resumed")
-    shutil.rmtree(saved_checkpoints(tmp_path / "resumed")[0])
-    run(corpus, tmp_path / "resumed", teacher, **fields)
-    for a, b in zip(final_weights(whole), final_weights(tmp_path / "resumed"), strict=True):
-        np.testing.assert_array_equal(a, b)
+    resumed = run(corpus.arrays, stopped_copy(whole, tmp_path / "resumed"), **fields)
+    assert not differ(final_weights(whole), final_weights(resumed))
 
 
 def test_equal_responses_are_marked_and_change_the_loss(corpus):
@@ -349,35 +317,11 @@ def test_equal_responses_are_marked_and_change_the_loss(corpus):
     assert losses[2] == pytest.approx(0.0, abs=1e-5)  # one candidate: nothing to get wrong
 
 
-@pytest.mark.slow
-def test_masking_changes_nothing_where_all_responses_differ(corpus, tmp_path):
-    plain = final_weights(run(corpus, tmp_path / "plain", ""))
-    same = final_weights(run(corpus, tmp_path / "same", "", mask_duplicates=True))
-    for a, b in zip(plain, same, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(corpus, teacher, tmp_path):
-    with pytest.raises(ValueError, match="omit --teacher"):
-        run(corpus, tmp_path / "a", teacher)
-    with pytest.raises(ValueError, match="Give --teacher"):
-        run(corpus, tmp_path / "b", "", distillation=1.0)
-
-
 def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, tmp_path):
-    first = run(corpus, tmp_path / "first", "")
+    first = run(corpus.arrays, tmp_path / "first", steps=1)
     with pytest.raises(ValueError, match="not from both"):
-        train(
-            MODEL,
-            dataclasses.replace(
-                changed(CONFIG, start_from_teacher=True),
-                data=corpus.arrays,
-                teacher=teacher,
-                shuffle_buffer=64,
-            ),
-            output=str(tmp_path / "second"),
-            init_from=str(first),
-        )
+        run(corpus.arrays, tmp_path / "second", teacher=teacher, start_from_teacher=True,
+            init_from=first)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -386,21 +330,10 @@ def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, t
         return np.load(folder / "teacher_projection.npy")
 
     def gone_on_from(initial, name):
-        return train(
-            MODEL,
-            dataclasses.replace(
-                changed(
-                    CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0, seed=1
-                ),
-                data=corpus.arrays,
-                teacher=teacher,
-                shuffle_buffer=64,
-            ),
-            output=str(tmp_path / name),
-            init_from=str(initial),
-        )
+        return run(corpus.arrays, tmp_path / name, teacher=teacher, distillation=1.0, seed=1,
+                   init_from=initial, **STANDING_STILL)  # fmt: skip
 
-    first = run(corpus, tmp_path / "first", teacher, distillation=1.0)
+    first = run(corpus.arrays, tmp_path / "first", teacher=teacher, distillation=1.0)
     kept = gone_on_from(first, "kept")
     np.testing.assert_array_equal(projection_of(kept), projection_of(first))
     (kept / "sha256.json").unlink()
@@ -415,20 +348,12 @@ def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, t
 
 @pytest.mark.slow
 def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, teacher, tmp_path):
-    untaught = run(corpus, tmp_path / "untaught", "")
+    untaught = run(corpus.arrays, tmp_path / "untaught")
     first = 30
-    taught = train(
-        MODEL,
-        dataclasses.replace(
-            changed(CONFIG, distillation=1.0, learning_rate=1e-30, final_learning_rate=0.0),
-            data=corpus.arrays,
-            teacher=teacher,
-            shuffle_buffer=64,
-            first_train_example=first,
-        ),
-        output=str(tmp_path / "taught"),
-        init_from=str(untaught),
-    )
+    taught = run(
+        corpus.arrays, tmp_path / "taught", init_from=untaught, teacher=teacher, distillation=1.0,
+        first_train_example=first, **STANDING_STILL,
+    )  # fmt: skip
     encoder, _ = load_checkpoint(untaught)
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     number = examples.num_examples - first
@@ -444,19 +369,15 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_records_and_other_token_ids_are_refused(corpus, teacher, tmp_path):
+@pytest.mark.parametrize("kind", ["teacher", "ranking_teacher"])
+def test_records_have_no_teacher(corpus, teacher, tmp_path, kind):
+    weight = {"teacher": "distillation", "ranking_teacher": "ranking_distillation"}[kind]
     with pytest.raises(ValueError, match="go with token ids"):
-        train(
-            MODEL,
-            dataclasses.replace(
-                changed(CONFIG, distillation=1.0),
-                data=corpus.records,
-                teacher=teacher,
-                shuffle_buffer=64,
-            ),
-            output=str(tmp_path / "run"),
-            vocabulary=corpus.vocabulary,
-        )
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary,
+            **{kind: teacher, weight: 1.0})  # fmt: skip
+
+
+def test_other_token_ids_are_refused(corpus, teacher):
     with pytest.raises(ValueError, match="belong to other texts"):
         opened(corpus, teacher, split="dev")
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support import naive
 from support.commands import call_command
+from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
 from support.model_cases import fill_weights, one_per_row, random_texts
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, save_checkpoint
-from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
@@ -29,19 +29,13 @@ from convert_tf.data.packing import (
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
-from convert_tf.training.encoder.run import train
 from convert_tf.training.mining import mine
-from convert_tf.training.state import saved_checkpoints
+
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
 
 NUM_TRAIN = 90
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = EncoderTraining(
-    steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
-    precision="float32", eval_every=4, eval_examples=100, checkpoint_every=2, mask_duplicates=True,
-)  # fmt: skip
+RUN = {"mask_duplicates": True, "negatives_per_pair": 2}
 
 
 @pytest.fixture(scope="module")
@@ -325,17 +319,6 @@ def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus,
                for a, b in zip(whole, other, strict=True))  # fmt: skip
 
 
-def run(data, output, *, model=MODEL, vocabulary=None, steps=4, **fields):
-    return train(
-        model,
-        dataclasses.replace(
-            dataclasses.replace(CONFIG, steps=steps), data=data, shuffle_buffer=64, **fields
-        ),
-        output=str(output),
-        vocabulary=vocabulary,
-    )
-
-
 @pytest.mark.slow
 def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
     corpus, negatives, tmp_path, monkeypatch
@@ -349,14 +332,10 @@ def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
         return drawn
 
     monkeypatch.setattr(HardNegatives, "draw", recorded)
-    whole = run(corpus.arrays, tmp_path / "whole", hard_negatives=negatives, negatives_per_pair=2)
-    resumed = shutil.copytree(whole, tmp_path / "resumed")
-    shutil.rmtree(saved_checkpoints(resumed)[0])
-    run(corpus.arrays, resumed, hard_negatives=negatives, negatives_per_pair=2)
-    a, b = ([np.asarray(v) for v in load_checkpoint(saved_checkpoints(f)[0])[0].variables]
-            for f in (whole, resumed))  # fmt: skip
-    for x, y in zip(a, b, strict=True):
-        np.testing.assert_array_equal(x, y)
+    options = {**RUN, "hard_negatives": negatives}
+    whole = run(corpus.arrays, tmp_path / "whole", **options)
+    resumed = run(corpus.arrays, stopped_copy(whole, tmp_path / "resumed"), **options)
+    assert not differ(final_weights(whole), final_weights(resumed))
     assert set(shapes) == {(16, 2)}
 
 

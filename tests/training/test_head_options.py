@@ -14,7 +14,6 @@ from convert_tf.config.train import EncoderTraining
 from convert_tf.training.ranker import run as ranker_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-ROOT = Path(__file__).resolve().parents[2]
 POLY = {"head": "poly", "poly_variant": "first_m", "poly_codes": 4}
 
 # Another value for each field, and what else must be set for the field to be read.
@@ -98,10 +97,7 @@ def _observe(folder, output, monkeypatch, values: dict) -> dict:
     head = {name: values.pop(name) for name in HeadConfig.defaults() if name in values}
     data = {name: str(folder / f"{split}.jsonl") for name, split in _DATA.items()}
     ranker_training.train_ranker(
-        HeadConfig(**head),
-        {**data, **values},
-        init_from=str(folder / "trunk"),
-        output=str(output),
+        HeadConfig(**head), {**data, **values}, init_from=str(folder / "trunk"), output=str(output)
     )
     return seen
 
@@ -127,6 +123,7 @@ def test_every_option_changes_something(folder, base, tmp_path, monkeypatch, nam
     assert _observe(folder, tmp_path, monkeypatch, {**needs, name: value}) != base(needs)
 
 
+@pytest.mark.slow
 def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
     assert _observe(folder, tmp_path, monkeypatch, {}) == base({})
 
@@ -158,11 +155,6 @@ def test_a_cross_encoder_has_no_negatives_in_its_batch():
         ranker_recipe("cross")
 
 
-def test_json_round_trip():
-    config = HeadConfig(head="poly", poly_codes=7, scale=2.5)
-    assert HeadConfig.from_json(config.to_json()) == config
-
-
 @pytest.mark.parametrize(
     ("values", "ignored"),
     [
@@ -180,16 +172,6 @@ def test_options_that_nothing_reads_are_found(values, ignored):
     assert list(config(**values).unread(list(values))) == ignored
 
 
-def test_other_train_options_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="has no field scale_end"):
-        ranker_training.train_ranker(
-            HeadConfig(),
-            {"scale_end": 3.0},
-            init_from="x",
-            output=str(tmp_path),
-        )
-
-
 def _call(monkeypatch, *arguments) -> dict:
     called = {}
 
@@ -202,36 +184,15 @@ def _call(monkeypatch, *arguments) -> dict:
 
 
 def test_flags_reach_the_run(folder, monkeypatch):
-    called = _call(
-        monkeypatch,
-        "--head=poly",
-        "--poly_codes=16",
-        "--poly_variant=first_m",
-        "--negatives_from=given",
-        "--negatives=3",
-        "--freeze=all_but_top_k",
-        "--trainable_blocks=2",
-        "--init_from=runs/x",
-        "--data=a.jsonl",
-        "--dev_data=b.jsonl",
-        "--learning_rate=0.001",
-        "--epochs=2",
-    )
-    assert called["head"] == HeadConfig(
-        head="poly",
-        poly_codes=16,
-        poly_variant="first_m",
-    )
-    assert called["train"] == {
-        "data": "a.jsonl",
-        "dev_data": "b.jsonl",
-        "negatives_from": "given",
-        "negatives": 3,
-        "freeze": "all_but_top_k",
-        "trainable_blocks": 2,
-        "learning_rate": 0.001,
-        "epochs": 2.0,
-    }
+    head = {"head": "poly", "poly_codes": 16, "poly_variant": "first_m"}
+    train = {
+        "data": "a.jsonl", "dev_data": "b.jsonl", "negatives_from": "given", "negatives": 3,
+        "freeze": "all_but_top_k", "trainable_blocks": 2, "learning_rate": 0.001, "epochs": 2.0,
+    }  # fmt: skip
+    flags = [f"--{name}={value}" for name, value in {**head, **train}.items()]
+    called = _call(monkeypatch, *flags, "--init_from=runs/x")
+    assert called["head"] == HeadConfig(**head)
+    assert called["train"] == train
     assert called["init_from"] == "runs/x"
 
 
@@ -263,16 +224,3 @@ def test_a_cross_encoders_negatives_come_from_its_data(folder, monkeypatch):
 def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
     with pytest.raises(SystemExit, match=said):
         _call(monkeypatch, *arguments)
-
-
-def test_defaults_are_train_options():
-    for head in ("bi", "poly", "cross"):
-        negatives = {"negatives_from": "given"}
-        config = ranker_recipe(head, **negatives)
-        assert config.optimizer == "adamax"
-        assert config.learning_rate == config.final_learning_rate == 5e-5
-        config = ranker_recipe(head, **negatives, learning_rate=1e-5)
-        assert config.learning_rate == config.final_learning_rate == 1e-5
-        given = {"learning_rate": 1e-5, "final_learning_rate": 1e-6}
-        assert ranker_recipe(head, **negatives, **given).final_learning_rate == 1e-6
-        assert config.warmup_steps == (1_000 if head == "cross" else 100)

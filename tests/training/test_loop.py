@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support.commands import ROOT
+from support.damage import flip_a_bit
 from support.processes import results_on_jax
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -183,9 +184,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(finished, tmp_path):
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     newest, before = saved_checkpoints(folder)
-    content = bytearray((newest / checkpoint.WEIGHTS_FILE).read_bytes())
-    content[len(content) // 2] ^= 1
-    (newest / checkpoint.WEIGHTS_FILE).write_bytes(content)
+    flip_a_bit(newest / checkpoint.WEIGHTS_FILE)
     assert newest_checkpoint(folder) == before
     assert "step-00000008 is damaged: model.weights.h5 not as written" in capsys.readouterr().err
     carried_out(folder)

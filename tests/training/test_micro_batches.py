@@ -20,7 +20,7 @@ pytestmark = pytest.mark.traced
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("is_multi_context", [False, True])
+@pytest.mark.parametrize("is_multi_context", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_loss_and_gradients_are_those_of_the_whole_batch(is_multi_context):
     cases.check_parity_with_the_whole_batch(is_multi_context)
 
@@ -85,11 +85,6 @@ def test_mixed_precision_keeps_its_gradients():
 def test_a_micro_batch_must_divide_the_batch(micro_batch):
     with pytest.raises(ValueError, match=rf"micro_batch must .*{micro_batch}"):
         EncoderTraining(batch_size=8, micro_batch=micro_batch)
-
-
-def test_parts_of_a_batch_are_counted():
-    counts = [EncoderTraining(batch_size=8, micro_batch=m).num_micro_batches for m in (0, 8, 2)]
-    assert counts == [1, 1, 4]
 
 
 def test_heads_have_no_micro_batches(tmp_path):

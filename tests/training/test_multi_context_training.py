@@ -1,18 +1,17 @@
 """Multi-context runs on records and on token ids, from flags to what they leave behind."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import encoder_runs
+from support.encoder_runs import differ, final_weights, rows_of, stopped_copy
 from support.record_files import read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from convert_tf.checkpoints import folder as checkpoint
-from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.record_examples import RecordFolder, parse_texts, read_turns
 from convert_tf.data.shards import list_shards
@@ -20,18 +19,16 @@ from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
-from convert_tf.training.encoder.run import train
-from convert_tf.training.loop import METRICS_FILE
 
-# fmt: off
-MODEL = model_preset("tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32,
-                     encoding_dim=16, multi_context=True, num_oov_buckets=NUM_OOV_BUCKETS)
-CONFIG = EncoderTraining(
-    steps=4, batch_size=30, micro_batch=10, optimizer="adam", learning_rate=0.01,
-    scale_start=20.0, l2=0.0, embedding_dropout=0.1, precision="float32",
-    eval_every=4, eval_examples=150, checkpoint_every=2,
-)
-# fmt: on
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
+MODEL = dataclasses.replace(encoder_runs.MODEL, multi_context=True)
+SINGLE = encoder_runs.MODEL
+CHANGES = {
+    "batch_size": 30, "micro_batch": 10, "embedding_dropout": 0.1, "eval_examples": 150,
+    "shuffle_buffer": 32,
+}  # fmt: skip
 DEV = {
     "R100@1",
     "MRR",
@@ -49,35 +46,16 @@ def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80, num_dev=150)
 
 
-def run(
-    data, output, *, vocabulary=None, model=MODEL, config=CONFIG, init_from=None, **options
-):  # fmt: skip
-    data = dict(data=str(data), shuffle_buffer=32, **options)
-    return train(
-        model,
-        dataclasses.replace(config, **data),
-        output=str(output),
-        vocabulary=vocabulary,
-        init_from=init_from,
-    )
-
-
-def weights(folder):
-    return [np.array(v) for v in checkpoint.load_checkpoint(folder)[0].variables]
+def run(data, output, *, model=MODEL, **options):
+    return encoder_runs.run(data, output, model=model, **{**CHANGES, **options})
 
 
 @pytest.mark.slow
 def test_both_kinds_train_the_same_weights_also_resumed(corpus, tmp_path):
     from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
-    half = run(corpus.arrays, tmp_path / "ids")
-    for file in (half / "checkpoints" / "step-00000004").iterdir():
-        file.unlink()
-    (half / "checkpoints" / "step-00000004").rmdir()  # as if it had been killed after step 2
-    resumed = run(corpus.arrays, half)
-    final = "checkpoints/step-00000004"
-    for a, b in zip(weights(from_records / final), weights(resumed / final), strict=True):
-        np.testing.assert_array_equal(a, b)
-    rows = [json.loads(line) for line in (from_records / METRICS_FILE).read_text().splitlines()]
+    half = stopped_copy(run(corpus.arrays, tmp_path / "ids"), tmp_path / "half")
+    assert not differ(final_weights(from_records), final_weights(run(corpus.arrays, half)))
+    rows = rows_of(from_records)
     assert [set(row["dev"]) for row in rows] == [DEV, DEV]
     assert rows[-1]["dev"]["with_history/examples"] == 100
     for name in ("ranking_loss", "extra_context_ranking_loss", "both_batch_accuracy"):
@@ -112,9 +90,7 @@ def test_numbers_stand_before_the_earlier_turns(corpus, tmp_path):
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=5)
     expected = tokenizer.token_ids(tf.constant([numbered]))[:, :60].flat_values.numpy()
     np.testing.assert_array_equal(ids.flat[ids.row_splits[2] :], expected)
-
-
-def test_a_history_of_nothing_gets_no_number(corpus):
+    # A history of nothing gets no number.
     texts = read_texts(corpus.records, "dev", ["extra_context"])["extra_context"]
     records = next(iter(tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).batch(1000)))
     numbered = parse_texts(records, ["extra_context"], turn_prefixes=True)[0].numpy()
@@ -155,25 +131,15 @@ def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"all earlier turns are one text.*on the records"):
         run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
     assert not (tmp_path / "run").exists()
-    single = dataclasses.replace(MODEL, multi_context=False)
     with pytest.raises(ValueError, match="Omit --turn_prefixes"):
-        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, model=single,
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, model=SINGLE,
             turn_prefixes=True)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_single_context_run_does_not_become_a_multi_context_one(corpus, tmp_path):
-    single = dataclasses.replace(MODEL, multi_context=False)
-    folder = run(corpus.arrays, tmp_path / "run", model=single)
-    with pytest.raises(checkpoint.CheckpointError, match=r"multi_context: False → True"):
-        run(corpus.arrays, folder)
 
 
 @pytest.mark.slow
 def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     """Contexts and responses are encoded as before; a run and a module are gone on from alike."""
-    single = dataclasses.replace(MODEL, multi_context=False)
-    start = run(corpus.arrays, tmp_path / "single", model=single)
+    start = run(corpus.arrays, tmp_path / "single", model=SINGLE)
     similarity_map = np.eye(32, 7, dtype=np.float32)
     encoder, vocabulary = checkpoint.load_checkpoint(start)
     checkpoint.save_checkpoint(
@@ -183,33 +149,32 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
         training={**checkpoint.training_facts(start), "similarity": {"teacher": "one", "texts": 3}},
         similarity_map=similarity_map,
     )
-    config = dataclasses.replace(CONFIG, history_only=True)
-    folder = run(corpus.arrays, tmp_path / "multi", config=config, init_from=start)
+    options = {"history_only": True, "init_from": start}
+    folder = run(corpus.arrays, tmp_path / "multi", **options)
     before, after = ({v.path: np.array(v) for v in checkpoint.load_checkpoint(f)[0].variables}
                      for f in (start, folder))  # fmt: skip
     for path, value in before.items():
         np.testing.assert_array_equal(after[path], value, err_msg=path)
     np.testing.assert_array_equal(checkpoint.load_similarity_map(folder), similarity_map)
     assert checkpoint.training_facts(folder)["similarity"]["texts"] == 3
-    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
-    assert len({row["dev"]["context/R100@1"] for row in rows}) == 1
+    assert len({row["dev"]["context/R100@1"] for row in rows_of(folder)}) == 1
     module = tmp_path / "module" / "1"
     export_model(folder, module, network_bits=32)
-    again = run(corpus.arrays, tmp_path / "again", config=config, init_from=module)
+    again = run(corpus.arrays, tmp_path / "again", **{**options, "init_from": module})
     found = {v.path: np.array(v) for v in checkpoint.load_checkpoint(again)[0].variables}
     for path, value in before.items():
         if "embedding" not in path:  # a module rounds its table
             np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
     with pytest.raises(ValueError, match=r"blocks for 4. Set --init_from to a model with 4 blocks"):
         deeper = dataclasses.replace(MODEL, max_relative_attention=(3,) * 4)
-        run(corpus.arrays, tmp_path / "deeper", model=deeper, config=config, init_from=start)
+        run(corpus.arrays, tmp_path / "deeper", model=deeper, **options)
     assert not (tmp_path / "deeper").exists()
-    longer = dataclasses.replace(config, steps=6)
-    run(corpus.arrays, folder, config=longer)  # what it keeps is in its own folder
+    longer = {"steps": 6, "history_only": True}
+    run(corpus.arrays, folder, **longer)  # what it keeps is in its own folder
     np.testing.assert_array_equal(checkpoint.load_similarity_map(folder), similarity_map)
     assert checkpoint.training_facts(folder)["similarity"]["texts"] == 3
     with pytest.raises(checkpoint.CheckpointError, match=r"--history_only as before"):
-        run(corpus.arrays, folder, config=dataclasses.replace(longer, history_only=False))
+        run(corpus.arrays, folder, **{**longer, "history_only": False})
     for output in (folder, again):
         last, _ = checkpoint.load_checkpoint(output / "checkpoints" / "step-00000004")
         values = {v.path: np.array(v) for v in last.variables}
@@ -218,18 +183,17 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
 
 
 def test_history_alone_is_trained_by_multi_context_models(corpus, tmp_path):
-    single = dataclasses.replace(MODEL, multi_context=False)
     start = tmp_path / "single"
-    config = dataclasses.replace(CONFIG, history_only=True)
     vocab_size = len(read_vocabulary(corpus.vocabulary))
     checkpoint.save_checkpoint(
-        start, DualEncoder(dataclasses.replace(single, vocab_size=vocab_size)),
+        start, DualEncoder(dataclasses.replace(SINGLE, vocab_size=vocab_size)),
         vocabulary=corpus.vocabulary, training={},
     )  # fmt: skip
     with pytest.raises(
         ValueError, match=r"history_only trains .* a model with multi_context=False"
     ):
-        run(corpus.arrays, tmp_path / "run", model=single, config=config, init_from=start)
+        run(corpus.arrays, tmp_path / "run", model=SINGLE, history_only=True,
+            init_from=start)  # fmt: skip
 
 
 def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_path):

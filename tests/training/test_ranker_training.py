@@ -5,22 +5,18 @@ import gzip
 import itertools
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from support import naive
-from support.commands import ROOT, own_environment
 from support.huggingface_folder import write_folder
-from support.model_cases import fill_weights
-from support.processes import results_on_jax
+from support.processes import printed_by, results_on_jax
+from support.ranker_steps import KINDS, eight_pairs, results_of_steps
 from support.tiny_checkpoint import random_texts, write_checkpoint, write_records
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
-import convert_tf
 from convert_tf import Ranker
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
@@ -61,11 +57,6 @@ from convert_tf.training.ranker.sources import (
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
-KINDS = {
-    "bi": HeadConfig(scale=5.0),
-    "poly": HeadConfig(head="poly", poly_codes=3, scale=5.0),
-    "cross": HeadConfig(head="cross"),
-}
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
@@ -116,27 +107,12 @@ def test_plateau_factor_is_part_of_the_step():
     optimizer.decay(0.4)
     optimizer.apply([keras.ops.convert_to_tensor([1.0])])
     np.testing.assert_allclose(np.asarray(variable), [0.5 - 0.4 * 0.5], rtol=1e-6)
-
-
-def test_the_schedule_is_kept_under_the_factor():
     schedule = keras.optimizers.schedules.CosineDecay(0.0, 10, warmup_target=1.0, warmup_steps=4)
     optimizer = decaying_on_plateau(keras.optimizers.Adamax)(learning_rate=schedule)
     optimizer.build([keras.Variable(np.zeros(1, "float32"))])
     optimizer.iterations.assign(2)
-    assert float(np.asarray(optimizer._get_current_learning_rate())) == pytest.approx(0.5)
     optimizer.decay(0.4)
     assert float(np.asarray(optimizer._get_current_learning_rate())) == pytest.approx(0.2)
-
-
-def _eight_pairs(config) -> dict:
-    random = np.random.RandomState(0)
-    ids = random.randint(0, config.num_ids, size=(2, 8, 6)).astype("int32")
-    return {
-        "context_ids": ids[0],
-        "candidate_ids": ids[1],
-        "labels": np.arange(8, dtype="int32"),
-        "candidate_mask": np.ones((8, 8), bool),
-    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,7 +120,7 @@ def test_overfits_eight_pairs(small_config, kind):
     """Each context among the eight responses, for a cross-encoder as lists of its own."""
     keras.utils.set_random_seed(0)
     ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
-    batch = _eight_pairs(small_config)
+    batch = eight_pairs()
     if kind == "cross":
         batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
     config = RankerTraining(
@@ -178,7 +154,7 @@ def test_frozen_parts_stay(small_config, how, blocks, trained):
     model = make_ranker_training(ranker, config, precision="float32")
     model.run_eagerly = True
     before = {v.path: np.array(v) for v in ranker.variables}
-    model.train_on_batch(_eight_pairs(small_config))
+    model.train_on_batch(eight_pairs())
     moved = {
         v.path for v in ranker.variables
         if v.dtype == "float32" and "range" not in v.path
@@ -259,17 +235,8 @@ def test_a_vocabulary_that_knows_hardly_a_token_is_said(trunk, files, tmp_path):
     assert json.loads((tmp_path / "run" / "training.json").read_text())["unknown_tokens"] == 1.0
 
 
-_LOAD = """
-import sys
-import numpy as np
-from convert_tf import Ranker
-ranker = Ranker(sys.argv[1])
-np.save(sys.argv[2], ranker.scores([("how are you",), ()], ["the cat", "bank card lost", ""]))
-"""
-
-
 @pytest.mark.parametrize("kind", RUNS)
-def test_a_run_and_its_checkpoint_in_a_fresh_process(trunk, files, tmp_path, kind):
+def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     run = _run(trunk, files, tmp_path / "run", RUNS[kind])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]  # three steps an epoch, halved
@@ -286,23 +253,9 @@ def test_a_run_and_its_checkpoint_in_a_fresh_process(trunk, files, tmp_path, kin
     contexts, candidates = [("how are you",), ()], ["the cat", "bank card lost", ""]
     scores = ranker.scores(contexts, candidates)
     assert np.isfinite(scores).all()
-    if kind != "poly":
-        return
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD, str(run), str(tmp_path / "scores.npy")],
-        env={
-            "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-            "CUDA_VISIBLE_DEVICES": "-1",
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), scores, atol=1e-5)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
     head = dataclasses.replace(RUNS["poly"], poly_variant="learnt")
     whole = _run(trunk, files, tmp_path / "whole", head, steps=4, eval_every=2, checkpoint_every=2)
@@ -318,6 +271,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
         _run(trunk, files, broken, dataclasses.replace(head, poly_codes=4), steps=6)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_path):
     """Steps of length 10 break the model: no evaluation is better than the first."""
     run = _run(trunk, files, tmp_path / "run", RUNS["bi"], learning_rate=10.0,
@@ -419,14 +373,7 @@ def test_mined_negatives_are_the_best_wrong_ones(trunk, files):
         assert not np.isin(mined[i], examples.right(i)).any()
 
 
-def test_a_run_with_mined_negatives(trunk, files, tmp_path):
-    run = _run(
-        trunk, files, tmp_path / "run", RUNS["cross"], steps=1, eval_every=1, negatives=2,
-        negatives_from="mined", mined_with=str(trunk),
-    )  # fmt: skip
-    assert checkpoint.training_facts(run)["train"]["negatives_from"] == "mined"
-
-
+@pytest.mark.usefixtures("no_graphs")
 def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
     """A dual encoder's encodings; a ranker's trunk and head; the trunk alone for another head."""
     ranker, _ = initial_ranker(trunk, HeadConfig(head="poly"))
@@ -462,6 +409,7 @@ def test_the_scale_is_that_of_the_checkpoint(tmp_path):
     assert ranker.head.scale == 7.0
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_damaged_checkpoints_are_named(trunk, files, tmp_path):
     with pytest.raises(CheckpointError, match="Pass the run of a ranker"):
         load_ranker(trunk)
@@ -484,6 +432,8 @@ def test_the_papers_defaults():
         assert (config.optimizer, config.learning_rate) == ("adamax", 5e-5)
         assert (config.batch_size, config.warmup_steps) == (batch_size, warmup)
         assert config.final_learning_rate == config.learning_rate
+        own = ranker_recipe(head, negatives_from=negatives, learning_rate=1e-5)
+        assert own.final_learning_rate == 1e-5
         published = ranker_recipe(head, weights="published_bert", negatives_from=negatives)
         assert (published.optimizer, published.weight_decay) == ("adamw", 0.01)
         assert (config.freeze, published.freeze) == ("nothing", "embeddings")
@@ -512,15 +462,10 @@ def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
 
 def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
     write_folder(tmp_path / "bert")
+    data = {"data": str(files / "train.jsonl.gz"), "dev_data": str(files / "dev.jsonl.gz")}
     run = train_ranker(
         HeadConfig(head="poly"),
-        {
-            "batch_size": 8,
-            "steps": 2,
-            "precision": "float32",
-            "data": str(files / "train.jsonl.gz"),
-            "dev_data": str(files / "dev.jsonl.gz"),
-        },
+        {"batch_size": 8, "steps": 2, "precision": "float32", **data},
         init_from=str(tmp_path / "bert"),
         output=str(tmp_path / "run"),
     )
@@ -537,57 +482,17 @@ def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
 _ON_JAX = """
 import sys
 import numpy as np
-from convert_tf.config.model import ModelConfig, model_preset
-from convert_tf.config.head import HeadConfig, RankerTraining
-from convert_tf.training.ranker.objective import make_ranker_training
-from convert_tf.config.ranker import RankerConfig
-from convert_tf.models.ranker import make_ranker
-
-folder = sys.argv[1]
-batch = dict(np.load(folder + "/batch.npz"))
-model_config = ModelConfig.from_json(open(folder + "/model.json").read())
-train = RankerTraining.from_json(open(folder + "/train.json").read())
-results = {}
-for kind in ("poly", "cross"):
-    head = HeadConfig.from_json(open(folder + f"/{kind}.json").read())
-    ranker = make_ranker(RankerConfig(model_config, head))
-    ranker.load_weights(folder + f"/{kind}.weights.h5")
-    model = make_ranker_training(ranker, train, precision="float32")
-    losses = [model.train_on_batch(batch)]
-    model.optimizer.decay(0.5)
-    losses += [model.train_on_batch(batch) for _ in range(2)]
-    results[kind] = np.array(losses)
-    results[kind + "_scores"] = np.asarray(
-        ranker.score(batch["context_ids"], batch["candidate_ids"]))
+from support.ranker_steps import results_of_steps
+np.savez(sys.argv[1] + "/jax.npz", **results_of_steps())
 assert "tensorflow" not in sys.modules, "TensorFlow was imported"
-np.savez(folder + "/jax.npz", **results)
 """
 
 
-def test_jax_trains_alike(small_config, tmp_path):
-    """Three steps with a decay in between, from one weights file, without TensorFlow."""
-    train = RankerTraining(steps=9, batch_size=8, learning_rate=0.02, warmup_steps=0)
-    batch = _eight_pairs(small_config)
-    batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
-    np.savez(tmp_path / "batch.npz", **batch)
-    (tmp_path / "model.json").write_text(small_config.to_json())
-    (tmp_path / "train.json").write_text(train.to_json())
-    expected = {}
-    for kind in ("poly", "cross"):
-        (tmp_path / f"{kind}.json").write_text(KINDS[kind].to_json())
-        ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
-        fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
-        ranker.save_weights(tmp_path / f"{kind}.weights.h5")
-        model = make_ranker_training(ranker, train, precision="float32")
-        losses = [model.train_on_batch(batch)]
-        model.optimizer.decay(0.5)
-        losses += [model.train_on_batch(batch) for _ in range(2)]
-        scores = np.asarray(ranker.score(batch["context_ids"], batch["candidate_ids"]))
-        expected[kind] = np.array(losses), scores
+def test_jax_trains_alike(tmp_path):
     on_jax = results_on_jax(_ON_JAX, tmp_path)
-    for kind, (losses, scores) in expected.items():
-        np.testing.assert_allclose(on_jax[kind], losses, rtol=1e-3)
-        np.testing.assert_allclose(on_jax[f"{kind}_scores"], scores, atol=2e-2)
+    for name, expected in results_of_steps().items():
+        tolerance = {"atol": 2e-2} if name.endswith("scores") else {"rtol": 1e-3}
+        np.testing.assert_allclose(on_jax[name], expected, **tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -641,14 +546,11 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
         "from convert_tf.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "train", "--head=poly", "--poly_codes=2",
-         f"--init_from={tmp_path}/encoder", f"--data={corpus.arrays}", f"--output={tmp_path}/run",
-         "--negatives_from=mined", f"--mined_with={tmp_path}/encoder", "--negatives=3",
-         "--steps=2", "--eval_every=2", "--checkpoint_every=2", "--batch_size=8"],
-        env={**own_environment(), "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True,
+    printed = printed_by(
+        program, "train", "--head=poly", "--poly_codes=2", f"--init_from={tmp_path}/encoder",
+        f"--data={corpus.arrays}", f"--output={tmp_path}/run", "--negatives_from=mined",
+        f"--mined_with={tmp_path}/encoder", "--negatives=3", "--steps=2", "--eval_every=2",
+        "--checkpoint_every=2", "--batch_size=8", KERAS_BACKEND="jax",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "poly on 60 examples" in done.stdout
+    assert "poly on 60 examples" in printed
     assert kind_of(tmp_path / "run") is Kind.RANKER

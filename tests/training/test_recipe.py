@@ -214,6 +214,7 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     assert {*found["mit"][50:]} == kept
 
 
+@pytest.mark.slow
 def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     rows = [
         {"text": f"{text} {i % 5}", "source": "bot", "label": f"l{i // 5}"}

@@ -7,8 +7,11 @@ import shutil
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from support.encoder_runs import CONFIG as RUN_CONFIG
+from support.encoder_runs import MODEL, run
+from support.letter_teachers import letters_teacher, write_vectors
 from support.record_files import read_texts
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
+from support.token_corpus import write_corpus, write_utterances
 
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import (
@@ -18,32 +21,20 @@ from convert_tf.checkpoints.folder import (
     training_facts,
 )
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.encoder.run import RunData, make_run, train
+from convert_tf.training.encoder.run import RunData, make_run
 from convert_tf.training.processes import Processes
 from convert_tf.training.teaching import similarity
 from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
-from convert_tf.training.teaching.vectors import write_teacher_vectors
 
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = EncoderTraining(
-    steps=2, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
-    precision="float32", eval_every=2, eval_examples=100, checkpoint_every=2, distillation=1.0,
-)  # fmt: skip
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
 
-
-def letters_teacher(texts):
-    """Normalised counts of letters."""
-    counts = np.array([[0.1 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+CONFIG = {"steps": 2, "eval_every": 2}
+LAST = {**CONFIG, "eval_splits": ()}  # the last weights are those that stay
 
 
 @pytest.fixture(scope="module")
@@ -54,27 +45,21 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def teacher(corpus, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
-    write_teacher_vectors(corpus.arrays, folder, teacher=letters_teacher, name="letters")
+    write_vectors(corpus, folder, letters_teacher)
     return folder
 
 
 @pytest.fixture(scope="module")
 def distilled(corpus, teacher, tmp_path_factory):
     """The folder of a run with a teacher."""
-    config = dataclasses.replace(CONFIG, data=corpus.arrays, teacher=teacher)
-    return train(MODEL, config, output=str(tmp_path_factory.mktemp("runs") / "run"))
+    output = tmp_path_factory.mktemp("runs") / "run"
+    return run(corpus.arrays, output, **CONFIG, teacher=teacher, distillation=1.0)
 
 
 @pytest.fixture(scope="module")
-def plain(distilled, corpus, tmp_path_factory):
+def plain(corpus, tmp_path_factory):
     """The folder of a run without one."""
-    config = EncoderTraining.from_dict({**CONFIG.to_dict(), "distillation": 0.0})
-    data = {"data": corpus.arrays, "shuffle_buffer": 64}
-    return train(
-        MODEL,
-        dataclasses.replace(config, **data),
-        output=str(tmp_path_factory.mktemp("runs") / "plain"),
-    )
+    return run(corpus.arrays, tmp_path_factory.mktemp("runs") / "plain", **CONFIG)
 
 
 def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
@@ -144,44 +129,34 @@ def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
     assert sizes[0] > sizes[-1]
 
 
-def test_a_run_without_a_teacher_has_none(plain):
-    assert load_similarity_map(plain) is None
-
-
 def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, teacher, tmp_path):
     """As it is, when it is gone on with, too; what was measured of it is not true of another r."""
     start = tmp_path / "start"
     fit_similarity(distilled, corpus.arrays, teacher, start)
-    data = {"data": corpus.arrays, "shuffle_buffer": 64, "eval_splits": ()}  # the last weights
     for steps in (2, 4):
-        config = EncoderTraining.from_dict(
-            {**CONFIG.to_dict(), "distillation": 0.0, "steps": steps}
-        )
-        run = train(
-            None,
-            dataclasses.replace(config, **data),
-            output=str(tmp_path / "run"),
-            init_from=str(start),
-        )
-        np.testing.assert_array_equal(load_similarity_map(run), load_similarity_map(start))
-    encodings = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, run)]
+        changes = {**LAST, "steps": steps}
+        own = run(corpus.arrays, tmp_path / "run", model=None, init_from=start, **changes)
+        np.testing.assert_array_equal(load_similarity_map(own), load_similarity_map(start))
+    encodings = [SentenceEncoder(each).encode(["where is my card?"]) for each in (start, own)]
     assert not np.allclose(*encodings, atol=1e-3)
     assert "similarity" in training_facts(start)
-    assert "similarity" not in training_facts(run)
+    assert "similarity" not in training_facts(own)
 
 
 def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     distilled, corpus, teacher, tmp_path
 ):
-    config = dataclasses.replace(CONFIG, data=corpus.arrays, teacher=teacher, shuffle_buffer=64)
+    config = dataclasses.replace(
+        RUN_CONFIG, **CONFIG, data=corpus.arrays, teacher=teacher, distillation=1.0
+    )
     for number in (1, 2):
         folder = tmp_path / str(number)
         data = RunData(MODEL, config, folder, vocabulary=None, init_from=str(distilled))
-        run = make_run(data, config, folder, precision="float32", processes=Processes(number, 0))
-        run.start(None)
-        table = run.model.encoder.trunk.embedding.table
+        own = make_run(data, config, folder, precision="float32", processes=Processes(number, 0))
+        own.start(None)
+        table = own.model.encoder.trunk.embedding.table
         table.assign(table + 0.1)
-        written = run.to_save()
+        written = own.to_save()
         assert written.keys() == {"teacher_projection", "similarity_map"}
         is_kept = np.array_equal(written["similarity_map"], load_similarity_map(distilled))
         assert is_kept == (number == 2)
@@ -190,26 +165,15 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
 @pytest.mark.slow
 def test_a_map_that_was_fitted_to_a_run_stays_when_it_goes_on(corpus, teacher, tmp_path):
     """Of the module of such a run, too."""
-    data = {"data": corpus.arrays, "shuffle_buffer": 64, "eval_splits": ()}  # the last weights
-    config = {**CONFIG.to_dict(), "distillation": 0.0}
-    run = train(
-        MODEL,
-        dataclasses.replace(EncoderTraining.from_dict(config), **data),
-        output=str(tmp_path / "run"),
-    )
-    fit_similarity(run, corpus.arrays, teacher)
-    fitted = load_similarity_map(run)
-    longer = EncoderTraining.from_dict({**config, "steps": 3})
-    train(MODEL, dataclasses.replace(longer, **data), output=str(run))
-    assert training_facts(run)["train"]["steps"] == 3
-    np.testing.assert_array_equal(load_similarity_map(run), fitted)
-    module = export_model(run, tmp_path / "module", network_bits=32)
-    again = train(
-        None,
-        dataclasses.replace(longer, **data),
-        output=str(tmp_path / "again"),
-        init_from=str(module),
-    )
+    first = run(corpus.arrays, tmp_path / "run", **LAST)
+    fit_similarity(first, corpus.arrays, teacher)
+    fitted = load_similarity_map(first)
+    longer = {**LAST, "steps": 3}
+    run(corpus.arrays, first, **longer)
+    assert training_facts(first)["train"]["steps"] == 3
+    np.testing.assert_array_equal(load_similarity_map(first), fitted)
+    module = export_model(first, tmp_path / "module", network_bits=32)
+    again = run(corpus.arrays, tmp_path / "again", model=None, init_from=module, **longer)
     np.testing.assert_allclose(load_similarity_map(again), fitted, rtol=1e-6)
 
 
@@ -224,10 +188,7 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     """Of the examples that have vectors; figures are of the others, some of them at random."""
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
-    write_teacher_vectors(
-        corpus.arrays, vectors, teacher=letters_teacher, name="letters",
-        source_shares=shares,
-    )  # fmt: skip
+    write_vectors(corpus, vectors, letters_teacher, source_shares=shares)
     numbers = (
         ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300).numbers
     )
@@ -293,7 +254,7 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
     )
     ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
     vectors = str(tmp_path / "vectors")
-    write_teacher_vectors(ids, vectors, teacher=letters_teacher, name="letters")
+    write_vectors(corpus._replace(arrays=ids), vectors, letters_teacher)
     fit_similarity(module, ids, vectors, tmp_path / "similar")
     again = export_model(tmp_path / "similar", tmp_path / "again", network_bits=8)
     old, new = (SentenceEncoder(each, compute_dtype="float32") for each in (module, again))
@@ -308,6 +269,7 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
 
 
 def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
+    assert load_similarity_map(plain) is None
     folder = shutil.copytree(plain, tmp_path / "run")
     before = load_checkpoint(folder)[0].get_weights()
     fit_similarity(folder, corpus.arrays, teacher, max_examples=100)

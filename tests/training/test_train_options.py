@@ -10,6 +10,7 @@ import string
 
 import numpy as np
 import pytest
+from support.model_cases import SMALL
 from support.texts import random_texts
 
 from convert_tf.config.model import ModelConfig
@@ -19,19 +20,7 @@ from convert_tf.data.schema import Example
 from convert_tf.text.vocabulary import write_vocabulary
 from convert_tf.training.encoder import run as training
 
-SMALL_MODEL = ModelConfig(
-    num_oov_buckets=3,
-    embedding_dim=8,
-    position_table_sizes=(5, 3),
-    max_relative_attention=(3,),
-    attention_dim=4,
-    feed_forward_dim=12,
-    reduction_dim=3,
-    side_layers=1,
-    side_hidden_dim=16,
-    encoding_dim=6,
-    max_tokens=60,
-)
+SMALL_MODEL = dataclasses.replace(SMALL, max_relative_attention=(3,), side_layers=1, max_tokens=60)
 BASE = {
     "steps": 40,
     "batch_size": 8,
@@ -70,27 +59,18 @@ OTHER_DATA_VALUES = {
     "shuffle_buffer": (1, {}),
     "turn_prefixes": (True, {"multi_context": True}),
 }
-IN_TEST_LOOP = {"eval_every", "checkpoint_every", "keep_checkpoints"}
-IN_TEST_TRAINING_KINDS = {"source_shares"}
-IN_TEST_HARD_NEGATIVES = {"hard_negatives", "negatives_per_pair"}
-IN_TEST_DISTILLATION = {
-    "teacher", "ranking_teacher", "ranking_distillation", "distillation", "start_from_teacher",
-    "mask_duplicates",
+# Options whose effect other files of this folder show.
+ELSEWHERE = {
+    "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
+    "negatives_per_pair", "teacher", "ranking_teacher", "ranking_distillation", "distillation",
+    "start_from_teacher", "mask_duplicates", "utterances", "utterance_teacher",
+    "utterances_per_pair", "intent_contrast", "history_only",
 }  # fmt: skip
-IN_TEST_UTTERANCES = {
-    "utterances", "utterance_teacher", "utterances_per_pair", "intent_contrast",
-}  # fmt: skip
-IN_TEST_MULTI_CONTEXT_TRAINING = {"history_only"}
 
 
 def test_every_field_is_tried():
-    def names(config_class) -> set[str]:
-        return {field.name for field in dataclasses.fields(config_class)}
-
-    here = {*OTHER_TRAIN_VALUES, *OTHER_DATA_VALUES}
-    elsewhere = IN_TEST_HARD_NEGATIVES | IN_TEST_DISTILLATION | IN_TEST_TRAINING_KINDS
-    elsewhere |= IN_TEST_LOOP | IN_TEST_UTTERANCES | IN_TEST_MULTI_CONTEXT_TRAINING
-    assert here | elsewhere == names(EncoderTraining)
+    fields = {field.name for field in dataclasses.fields(EncoderTraining)}
+    assert {*OTHER_TRAIN_VALUES, *OTHER_DATA_VALUES} | ELSEWHERE == fields
 
 
 @pytest.fixture(scope="module")
@@ -195,11 +175,6 @@ def _with(needs: dict) -> ModelConfig:
     return dataclasses.replace(SMALL_MODEL, **needs)
 
 
-def test_turns_are_numbered_only_where_they_are_read(folder, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"turn_prefixes .* a model with multi_context=False"):
-        _observe(folder, tmp_path, monkeypatch, data={"turn_prefixes": True})
-
-
 def test_history_alone_is_trained_only_where_there_are_networks_of_it(
     folder, tmp_path, monkeypatch
 ):
@@ -209,17 +184,7 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(
         EncoderTraining(history_only=True, distillation=1.0)
 
 
-def test_several_contexts_change_something(base):
-    seen = base({}, {"multi_context": True})
-    assert seen["losses"] != base({})["losses"]
-    assert len(seen["losses"][0]) == len(base({})["losses"][0]) + 4  # two more objectives
-
-
-def test_max_tokens_changes_something(folder, base, tmp_path, monkeypatch):
-    model = dataclasses.replace(SMALL_MODEL, max_tokens=5)
-    assert _observe(folder, tmp_path, monkeypatch, model=model) != base({})
-
-
+@pytest.mark.slow
 def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
     """Two runs with one seed do the same, so that the differences above mean something."""
     assert _observe(folder, tmp_path, monkeypatch) == base({})

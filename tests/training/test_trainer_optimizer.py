@@ -34,13 +34,6 @@ def test_learning_rate_parity_with_its_formula(warmup_steps):
         assert float(schedule(step)) == pytest.approx(_naive_learning_rate(step, config), abs=1e-6)
 
 
-def test_learning_rate_goes_from_1_to_a_thousandth():
-    schedule = learning_rate_schedule(EncoderTraining(steps=1000))
-    assert float(schedule(0)) == pytest.approx(1.0)
-    assert float(schedule(500)) == pytest.approx((1.0 + 0.001) / 2)
-    assert float(schedule(1000)) == pytest.approx(0.001)
-
-
 def _optimizer(precision: str = "float32", *, clip: float = 1.0, optimizer: str = "adadelta"):
     """Of a table and another variable, both of 2 × 3 zeros."""
     table, other = (keras.Variable(np.zeros((2, 3), "float32"), name=n) for n in ("table", "other"))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.commands import ROOT
+from support.encoder_runs import (
+    CONFIG,
+    MODEL,
+    STANDING_STILL,
+    differ,
+    final_weights,
+    rows_of,
+    run,
+    stopped_copy,
+)
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints import folder as checkpoint
@@ -20,77 +30,51 @@ from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.training.encoder import sources as training_data
-from convert_tf.training.encoder.run import train
-from convert_tf.training.loop import METRICS_FILE
 
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    max_relative_attention=(3,), num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = EncoderTraining(
-    steps=6, batch_size=30, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
-    embedding_dropout=0.1, attention_dropout=0.1, precision="float32", eval_every=6,
-    eval_examples=100, checkpoint_every=3,
-)  # fmt: skip
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
+# Six batches are more than two epochs.
+SIX = {"steps": 6, "batch_size": 30, "checkpoint_every": 3, "eval_every": 6, "shuffle_buffer": 32,
+       "embedding_dropout": 0.1, "attention_dropout": 0.1}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """80 examples, of which six batches of 30 are more than two epochs."""
     return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
-
-
-def run(data, output, *, vocabulary=None, model=MODEL, config=CONFIG, shares=(), **kwargs):
-    data = {"data": str(data), "shuffle_buffer": 32, "source_shares": shares}
-    return train(
-        model,
-        dataclasses.replace(config, **data),
-        output=str(output),
-        vocabulary=vocabulary,
-        **kwargs,
-    )
-
-
-def weights(folder):
-    return [np.array(v) for v in checkpoint.load_checkpoint(folder)[0].variables]
 
 
 @pytest.mark.slow
 def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(corpus, tmp_path):
-    from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
-    from_ids = run(corpus.arrays, tmp_path / "ids")
-    mixed = shutil.copytree(from_records, tmp_path / "mixed")
-    shutil.rmtree(mixed / "checkpoints" / "step-00000006")
-    run(corpus.arrays, mixed)
-    final = "checkpoints/step-00000006"
+    vocabulary = corpus.vocabulary
+    from_records = run(corpus.records, tmp_path / "records", vocabulary=vocabulary, **SIX)
+    from_ids = run(corpus.arrays, tmp_path / "ids", **SIX)
+    mixed = run(corpus.arrays, stopped_copy(from_records, tmp_path / "mixed"), **SIX)
     for other in (from_ids, mixed):
-        for a, b in zip(weights(from_records / final), weights(other / final), strict=True):
-            np.testing.assert_array_equal(a, b)
-    rows = [(folder / METRICS_FILE).read_text().splitlines() for folder in (from_records, from_ids)]
-    dev = [[json.loads(line)["dev"] for line in lines] for lines in rows]
+        assert not differ(final_weights(from_records), final_weights(other))
+    dev = [[row["dev"] for row in rows_of(folder)] for folder in (from_records, from_ids)]
     assert dev[0] == dev[1]
-    vocabulary = vocabulary_path(from_ids, checkpoint.load_config(from_ids))
-    assert vocabulary.read_bytes() == Path(corpus.vocabulary).read_bytes()
+    own = vocabulary_path(from_ids, checkpoint.load_config(from_ids))
+    assert own.read_bytes() == Path(vocabulary).read_bytes()
 
 
 @pytest.mark.slow
 def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
-    config = dataclasses.replace(CONFIG, batch_size=10)
-    final = "checkpoints/step-00000006"
-    whole = run(corpus.arrays, tmp_path / "whole", config=config) / final
-    thinned = run(corpus.arrays, tmp_path / "thinned", config=config, shares=("forum=0.25",))
-    taken = weights(thinned / final)
-    assert any(not np.array_equal(a, b) for a, b in zip(weights(whole), taken, strict=True))
-    stopped = shutil.copytree(thinned, tmp_path / "stopped")
-    shutil.rmtree(stopped / "checkpoints" / "step-00000006")
-    run(corpus.arrays, stopped, config=config, shares=("forum=0.25",))
-    for a, b in zip(taken, weights(stopped / final), strict=True):
-        np.testing.assert_array_equal(a, b)
+    changes = {**SIX, "batch_size": 10}
+    shares = {**changes, "source_shares": ("forum=0.25",)}
+    whole = run(corpus.arrays, tmp_path / "whole", **changes)
+    thinned = run(corpus.arrays, tmp_path / "thinned", **shares)
+    assert differ(final_weights(whole), final_weights(thinned))
+    stopped = run(corpus.arrays, stopped_copy(thinned, tmp_path / "stopped"), **shares)
+    assert not differ(final_weights(thinned), final_weights(stopped))
+
+
+def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"told apart in token ids.*tokenize"):
-        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, shares=("forum=0",))
+        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary,
+            source_shares=("forum=0",))  # fmt: skip
     with pytest.raises(ValueError, match=r"at least 30 examples, .* leave 20\. Raise"):
-        run(corpus.arrays, tmp_path / "run", shares=("forum=0", "chat=0.0"))
+        run(corpus.arrays, tmp_path / "run", batch_size=30, source_shares=("forum=0", "chat=0.0"))
     for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
         with pytest.raises(ValueError, match=r"numbers from 0 to 1, like forum=0\.5"):
             EncoderTraining(source_shares=(wrong,))
@@ -124,23 +108,28 @@ def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"Pass --num_oov_buckets=5"):
         run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))
     with pytest.raises(ValueError, match=r"max_tokens is 64.*cut to 60"):
-        longer = {**MODEL.to_dict(), "max_tokens": 64}
-        run(corpus.arrays, tmp_path / "run", model=type(MODEL).from_dict(longer))
+        run(corpus.arrays, tmp_path / "run", model=dataclasses.replace(MODEL, max_tokens=64))
     with pytest.raises(ValueError, match=r"needs a model and a vocabulary"):
         run(corpus.arrays, tmp_path / "run", model=None)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_fine_tuning_on_token_ids_keeps_the_vocabulary(corpus, tmp_path):
+def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weights(
+    corpus, tmp_path
+):
     first = run(corpus.arrays, tmp_path / "first", vocabulary=corpus.vocabulary)
-    tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=str(first))
+    tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=first, **STANDING_STILL)
     assert checkpoint.load_config(tuned) == checkpoint.load_config(first)
+    start, end = (checkpoint.load_checkpoint(each)[0] for each in (first, tuned))
+    for a, b in zip(start.trainable_variables, end.trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+    assert checkpoint.training_facts(tuned)["initial_weights"] == str(first)
     copy = shutil.copytree(first, tmp_path / "copy")
     with open(copy / "vocab.txt", "ab") as file:
         file.write("﹏ab\n".encode())
     with pytest.raises(ValueError, match=r"vocabulary that made them"):
-        run(corpus.arrays, tmp_path / "other", model=None, init_from=str(copy))
+        run(corpus.arrays, tmp_path / "other", model=None, init_from=copy)
 
 
 @pytest.mark.parametrize("damage", ["id", "record"])
@@ -157,18 +146,12 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
         ids = np.load(path)
         ids[-1] = 999
         np.save(path, ids)
-    config = EncoderTraining.from_dict({**CONFIG.to_dict(), "batch_size": 4, "steps": 100})
     # Small groups: the first batches are whole.
-    data = {"data": str(copy), "shuffle_buffer": 16}
+    changes = {"batch_size": 4, "steps": 100, "shuffle_buffer": 16}
     with pytest.raises(
         ValueError, match=r"(Cannot read the train records|The token ids are damaged)"
     ):
-        train(
-            MODEL,
-            dataclasses.replace(config, **data),
-            output=str(tmp_path / "run"),
-            vocabulary=corpus.vocabulary,
-        )
+        run(copy, tmp_path / "run", vocabulary=corpus.vocabulary, **changes)
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -177,7 +160,7 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
 @pytest.mark.parametrize("kind", ["records", "arrays"])
 def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
     monkeypatch.setattr(training_data, "compiles_shapes", lambda: True)
-    config = dataclasses.replace(CONFIG, data=getattr(corpus, kind))
+    config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), **SIX)
     folder, model = training_data.open_data(config.data, corpus.vocabulary, MODEL, None)
     examples = training_data.open_splits(folder, model, config)
     batches, eval_sets = training_data.make_batches(
@@ -229,8 +212,7 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     assert "resuming with another micro_batch: 0 → 10" in again.stdout
     assert "resuming at step 2" in again.stdout
     assert "no summaries are written" in again.stdout
-    rows = (tmp_path / "run" / METRICS_FILE).read_text().splitlines()
-    assert [json.loads(row)["step"] for row in rows] == [0, 2, 4]
+    assert [row["step"] for row in rows_of(tmp_path / "run")] == [0, 2, 4]
     assert len(list((tmp_path / "run" / "logs").iterdir())) == 1
     # What it leaves is a model like any other.
     checkpoint.load_checkpoint(tmp_path / "run")

@@ -1,17 +1,16 @@
 """Training on single texts beside pairs: their vectors, their intents, and several teachers."""
 
-import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
+from support.letter_teachers import letters_teacher
 from support.texts import random_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
-from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.token_arrays import ArrayFolder
@@ -22,27 +21,15 @@ from convert_tf.models.losses import intent_losses
 from convert_tf.training.encoder import distillation
 from convert_tf.training.encoder.distillation import DistillationData
 from convert_tf.training.encoder.objective import ResponseRanking
-from convert_tf.training.encoder.run import train
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.teacher import JoinedTeachers, joined_name
 from convert_tf.training.teaching.texts import StoredTexts
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
-MODEL = model_preset(
-    "tiny", embedding_dim=16, feed_forward_dim=32, side_hidden_dim=32, encoding_dim=16,
-    num_oov_buckets=NUM_OOV_BUCKETS,
-)  # fmt: skip
-CONFIG = {
-    "steps": 2, "batch_size": 8, "optimizer": "adam", "learning_rate": 0.01, "scale_start": 20.0,
-    "l2": 0.0, "precision": "float32", "eval_every": 2, "eval_examples": 100,
-    "checkpoint_every": 1,
-}  # fmt: skip
+# Runs of a few steps, for which tracing takes longer than computing.
+pytestmark = pytest.mark.usefixtures("no_graphs")
 
-
-def letters_teacher(texts):
-    """Normalised counts of letters: equal texts have equal vectors."""
-    counts = np.array([[1.0 + text.count(chr(97 + i)) for i in range(12)] for text in texts])
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+CONFIG = {"steps": 2, "batch_size": 8, "checkpoint_every": 1, "shuffle_buffer": 16}
 
 
 @pytest.fixture(scope="module")
@@ -65,43 +52,24 @@ def folders(corpus, tmp_path_factory):
     return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
 
 
-def run(corpus, output, *, data=None, init_from=None, **fields):
-    config = EncoderTraining(**{**CONFIG, **fields})
-    data = dict(data=corpus.arrays, shuffle_buffer=16, **(data or {}))
-    return train(
-        MODEL, dataclasses.replace(config, **data), output=str(output), init_from=init_from
-    )
-
-
-def final_weights(folder):
-    encoder, _ = load_checkpoint(saved_checkpoints(folder)[0])
-    return [np.array(v) for v in encoder.variables]
-
-
-def differ(one, other):
-    return any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 @pytest.fixture(scope="module")
 def distilled(corpus, folders, tmp_path_factory):
     """The weights of a run that learns the vectors of pairs alone."""
     output = tmp_path_factory.mktemp("runs") / "distilled"
-    return final_weights(
-        run(corpus, output, data={"teacher": folders["teacher"]}, distillation=1.0)
-    )
+    teacher = {"teacher": folders["teacher"], "distillation": 1.0}
+    return final_weights(run(corpus.arrays, output, **CONFIG, **teacher))
 
 
 def _with_texts(folders, **data):
     own = {"teacher": folders["teacher"], "utterance_teacher": folders["vectors"]}
-    return {"utterances": folders["utterances"], **own, **data}
+    return {**CONFIG, "utterances": folders["utterances"], **own, **data}
 
 
 @pytest.mark.slow
 def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_path):
-    one = run(corpus, tmp_path / "one", data=_with_texts(folders), distillation=1.0)
-    several = run(
-        corpus, tmp_path / "two", data=_with_texts(folders, utterances_per_pair=2), distillation=1.0
-    )
+    options = _with_texts(folders, distillation=1.0)
+    one = run(corpus.arrays, tmp_path / "one", **options)
+    several = run(corpus.arrays, tmp_path / "two", utterances_per_pair=2, **options)
     assert differ(final_weights(one), distilled)
     assert differ(final_weights(several), final_weights(one))
 
@@ -109,12 +77,10 @@ def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_
 @pytest.mark.slow
 def test_single_texts_have_vectors_where_pairs_have_none(corpus, folders, tmp_path):
     """The map to the vectors starts as fitted to texts of all sources, and has a similarity map."""
-    data = _with_texts(folders)
-    del data["teacher"]
-    plain = run(corpus, tmp_path / "plain")
-    taught = run(
-        corpus, tmp_path / "taught", data=data, init_from=plain, distillation=1.0, ranking=0.0
-    )
+    options = _with_texts(folders, distillation=1.0, ranking=0.0)
+    del options["teacher"]
+    plain = run(corpus.arrays, tmp_path / "plain", **CONFIG)
+    taught = run(corpus.arrays, tmp_path / "taught", init_from=plain, **options)
     assert differ(final_weights(taught), final_weights(plain))
     assert load_similarity_map(taught).shape == (MODEL.reduced_dim, 12)
     assert json.loads((taught / "training.json").read_text())["teacher"] == "letters"
@@ -132,8 +98,8 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
     folder = ArrayFolder(corpus.arrays)
     pairs = folder.open("train", max_tokens=60)
     config = EncoderTraining(
-        **CONFIG, distillation=1.0, data=corpus.arrays, utterances=ids,
-        utterance_teacher=str(tmp_path / "v"),
+        **CONFIG, distillation=1.0, data=corpus.arrays, utterances=ids, eval_examples=100,
+        utterance_teacher=str(tmp_path / "v"), eval_every=2,
     )  # fmt: skip
     monkeypatch.setattr(distillation, "_FITTED_EXAMPLES", 20)
     distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config)
@@ -153,29 +119,24 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
 
 @pytest.mark.slow
 def test_the_contrast_of_intents_is_learnt(corpus, folders, tmp_path):
-    data = {"utterances": folders["utterances"], "utterances_per_pair": 4}
-    plain = final_weights(run(corpus, tmp_path / "plain"))
-    taught = final_weights(run(corpus, tmp_path / "taught", data=data, intent_contrast=1.0))
-    assert differ(plain, taught)
+    data = {"utterances": folders["utterances"], "utterances_per_pair": 4, "intent_contrast": 1.0}
+    plain = run(corpus.arrays, tmp_path / "plain", **CONFIG)
+    taught = run(corpus.arrays, tmp_path / "taught", **CONFIG, **data)
+    assert differ(final_weights(plain), final_weights(taught))
 
 
 @pytest.mark.slow
 def test_a_resumed_run_sees_the_same_texts(corpus, folders, tmp_path):
-    fields = {"distillation": 1.0, "intent_contrast": 0.5}
-    data = _with_texts(folders, utterances_per_pair=2)
-    whole = run(corpus, tmp_path / "whole", data=data, **fields)
-    shutil.copytree(whole, tmp_path / "resumed")
-    shutil.rmtree(saved_checkpoints(tmp_path / "resumed")[0])
-    run(corpus, tmp_path / "resumed", data=data, **fields)
-    assert not differ(final_weights(whole), final_weights(tmp_path / "resumed"))
+    options = _with_texts(folders, utterances_per_pair=2, distillation=1.0, intent_contrast=0.5)
+    whole = run(corpus.arrays, tmp_path / "whole", **options)
+    resumed = run(corpus.arrays, stopped_copy(whole, tmp_path / "resumed"), **options)
+    assert not differ(final_weights(whole), final_weights(resumed))
 
 
 @pytest.mark.slow
 def test_without_the_ranking_loss_side_networks_stay(corpus, folders, tmp_path):
-    output = run(
-        corpus, tmp_path / "vectors", data={"teacher": folders["teacher"]}, distillation=1.0,
-        ranking=0.0, learning_rate=0.01,
-    )  # fmt: skip
+    taught = {"teacher": folders["teacher"], "distillation": 1.0, "ranking": 0.0}
+    output = run(corpus.arrays, tmp_path / "vectors", **CONFIG, **taught)
     states = [load_checkpoint(folder)[0] for folder in saved_checkpoints(output)]
     assert len(states) == 2
     for side in ("context_side", "response_side"):
@@ -282,7 +243,7 @@ def test_texts_that_nothing_is_learnt_of_are_refused(corpus, folders, tmp_path, 
     names = {"utterances": "utterances", "teacher": "teacher", "utterance_teacher": "vectors"}
     data = {name: folders[names[name]] for name in data}
     with pytest.raises(ValueError, match="options of single texts do not fit together"):
-        run(corpus, tmp_path / "run", data=data, **fields)
+        run(corpus.arrays, tmp_path / "run", **CONFIG, **data, **fields)
 
 
 def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, folders, tmp_path):
@@ -293,12 +254,12 @@ def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, folders, tmp
     other = write_utterances(
         tmp_path / "ids", [str(tmp_path / "a.jsonl")], str(tmp_path / "vocab.txt")
     )
-    data = {"utterances": other, "utterances_per_pair": 2}
+    data = {"utterances": other, "utterances_per_pair": 2, "intent_contrast": 1.0}
     with pytest.raises(ValueError, match="differs from"):
-        run(corpus, tmp_path / "run", data=data, intent_contrast=1.0)
+        run(corpus.arrays, tmp_path / "run", **CONFIG, **data)
     write_teacher_vectors(
         folders["utterances"], str(tmp_path / "v"), teacher=letters_teacher, name="others"
     )
-    data = _with_texts(folders, utterance_teacher=str(tmp_path / "v"))
+    options = _with_texts(folders, utterance_teacher=str(tmp_path / "v"), distillation=1.0)
     with pytest.raises(ValueError, match=r"'letters' \(12\) and 'others'"):
-        run(corpus, tmp_path / "run", data=data, distillation=1.0)
+        run(corpus.arrays, tmp_path / "run", **options)
