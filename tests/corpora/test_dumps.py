@@ -174,6 +174,13 @@ def test_overlong_line_is_dropped_alone(write_dump, suffix, is_last):
     assert stats.skipped == {"line_too_long": 1}
 
 
+def test_line_limit_is_inclusive(write_dump):
+    path = write_dump("RC", b'{"a": 1}\n{"a": 12}\n{"a": 13}')
+    read, stats = _read(path, max_line_bytes=8)
+    assert read == [{"a": 1}]
+    assert stats.skipped == {"line_too_long": 2}
+
+
 @pytest.mark.slow
 def test_memory_is_flat_whatever_the_file_holds(tmp_path):
     # 768 MB of one line in a file of a few kB, then a line that can be used.

@@ -79,6 +79,13 @@ def test_equals_the_published_algorithm(seed, config):
     assert learn_subwords(words, config) == naive_learn(words, config)
 
 
+def test_alphabet_min_count_is_kept():
+    words = {WORD_START + "aab": 300, WORD_START + "z": 9}
+    for minimum, expected in ((10, {"a", "b"}), (9, {"a", "b", "z"})):
+        learned = learn_subwords(words, SubwordConfig(alphabet_min_count=minimum))
+        assert {subword for subword in learned if len(subword) == 1} == expected
+
+
 def test_words_that_begin_with_unknown_characters_equal_the_published_algorithm():
     words = random_corpus(1) | {WORD_START + "\U00012000ab": 7, WORD_START + "a\U00012001b": 6}
     words[WORD_START + "\U00012002"] = 3
