@@ -13,7 +13,7 @@ RELEASE ?= release
 ATTACKED ?= /tmp/convert_tf_attack
 ATTACK ?=
 
-.PHONY: demo web docs test test-slow test-clients test-web attack release lint setup clean
+.PHONY: demo web docs test test-slow test-cluster test-clients test-web attack release lint setup clean
 
 setup: $(READY)
 
@@ -78,6 +78,12 @@ test-slow: $(READY)
 	$(PYTEST) -m slow $(ROUND_1)
 	$(PYTEST) -m slow $(ROUND_2)
 	$(PYTEST) -m slow $(addprefix --ignore=,$(ROUND_1) $(ROUND_2))
+
+# Spark in this process, then a master and two workers as processes, one of which is killed. It needs
+# Java 17 and downloads PySpark, 450 MB. With both, it is part of test-slow.
+test-cluster: $(READY)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	$(PYTEST) -rs -m slow tests/corpora/test_spark_cluster.py
 
 # Real programs of others, with their own old TensorFlow: for every change of the exporter. It
 # downloads 5 GB, once, and says which Python it has not found.

@@ -15,7 +15,7 @@ EXTRAS = {
     "data": ["duckdb>=1.1", "matplotlib>=3.8", "sentencepiece>=0.2", "zstandard>=0.22"],
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "serve": ["fastapi>=0.115", "uvicorn>=0.32"],
-    "beam": ["apache-beam>=2.73", "zstandard>=0.22"],
+    "spark": ["google-crc32c>=1.5", "pyspark>=4.0", "zstandard>=0.22"],
     "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
@@ -34,9 +34,10 @@ EXTRAS["test"] = [
     "httpx>=0.27",
     "hypothesis>=6.100",
     "openai>=1.50",
+    "google-crc32c>=1.5",  # of the extra spark; make test-cluster installs PySpark, 450 MB
     *(
         package
-        for name in ("data", "plots", "serve", "beam", "faiss", "huggingface", "jax")
+        for name in ("data", "plots", "serve", "faiss", "huggingface", "jax")
         for package in EXTRAS[name]
     ),
 ]

@@ -60,11 +60,13 @@ LIBRARIES = {
     "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
-    "apache_beam": "corpora.beam",
     "duckdb": "corpora.sorting",
     "faiss": "search.faiss",
     "fastapi": "service",
+    "google_crc32c": "data.serialized",
+    "py4j": "corpora.spark.cluster",
     "pydantic": "service",
+    "pyspark": "corpora.spark.cluster",
     "starlette": "service",
     "uvicorn": "cli.serve",
     "cycler": "figures",
@@ -422,8 +424,7 @@ def test_the_light_runtime_loads_without_tensorflow():
 
 
 def test_workers_of_a_cluster_read_without_tensorflow():
-    pytest.importorskip("apache_beam")
-    assert _loaded_after("import convert_tf.corpora.beam.steps") == set()
+    assert _loaded_after("import convert_tf.corpora.spark.tasks") == set()
 
 
 def test_the_network_runs_without_tensorflow():

@@ -81,7 +81,7 @@ def test_extras_that_errors_name_exist():
     named = set()
     for path in (ROOT / "convert_tf").rglob("*.py"):
         named |= set(re.findall(r"needs\(\s*\"([\w-]*)\"", path.read_text(encoding="utf-8")))
-    assert {"", "data", "plots", "faiss", "beam"} <= named <= {*extras}
+    assert {"", "data", "plots", "faiss", "spark"} <= named <= {*extras}
 
 
 def test_the_base_installation_has_no_library_of_an_extra():

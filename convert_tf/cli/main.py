@@ -30,6 +30,7 @@ from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 # In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
 COMMANDS = {
     "sample": "write a small conversation dump to try the other commands",
+    "split-dump": "split a large dump into files that a cluster reads in parallel",
     "prepare": "turn conversation dumps, pairs or dialogues into training data",
     "vocabulary": "learn a vocabulary from training data or text",
     "tokenize": "turn training data into token ids, for training without TensorFlow",
@@ -127,7 +128,8 @@ def _main(arguments: list[str], program: str) -> int:
     define("verbosity", 0, "1 also prints the traceback of an error.")
     interrupted = "interrupted"
     try:
-        command = importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
+        module = name.replace(" ", ".").replace("-", "_")
+        command = importlib.import_module(f"convert_tf.cli.{module}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
         command.define_flags(define)
         flag_arguments = arguments[len(name.split()) :]
@@ -206,9 +208,8 @@ def _listing(names: Sequence[str], program: str) -> str:
 
 def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> None:
     values.set_gnu_getopt(True)
-    passes_on = hasattr(command, "passes_on") and command.passes_on(arguments)
     try:
-        _, *rest = values(["", *arguments], known_only=passes_on)
+        _, *rest = values(["", *arguments])
     except flags.UnrecognizedFlagError as error:
         if error.flagname in _FORMER and "encoder" in values:
             raise UsageError(f"--{error.flagname} is now called --encoder") from error
@@ -221,15 +222,12 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     ]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
     resolve_names(values)
-    if passes_on:
-        command.run(values, rest)
-    elif rest:
+    if rest:
         raise UsageError(
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "
             "as '*.txt' in quotes."
         )
-    else:
-        command.run(values)
+    command.run(values)
 
 
 def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full: bool) -> str:

@@ -3,9 +3,8 @@ r"""Conversation dumps and other corpora to training data.
 ```
 convert-tf prepare --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' --output data/
 convert-tf prepare --pairs faq.csv --dialogues 'chats/*.jsonl.zst' --output data/
-convert-tf prepare --engine=beam --input 'gs://dumps/RC_*.zst' --output gs://data/reddit \
-    --runner DataflowRunner --project my-project --region europe-west1 \
-    --temp_location gs://data/tmp --sdk_container_image my-image
+convert-tf prepare --engine=spark --master spark://HOST:7077 --input '/shared/RC_*.zst' \
+    --output /shared/data
 ```
 
 reads dump files of Reddit comments (and of submissions, whose titles become the root turns),
@@ -14,16 +13,14 @@ rebuilds the threads, reads the conversations of other corpora, and writes `data
 why the others were dropped. `--tokenize` writes token ids too, to `data/ids/`, which a machine
 without TensorFlow can train from.
 
-`--engine=beam` does it on a cluster and writes the same files; it needs the extra `[beam]`, and
-takes Beam's own options, too. Without `--runner` it runs in this process and holds everything in
-memory.
+`--engine=spark` does it on a Spark cluster and writes the same files. It needs the extra `[spark]`
+and Java. All machines must see input and output under the same path.
 """
 
 import errno
 import functools
-import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -31,10 +28,8 @@ from absl import flags
 from convert_tf.cli.flags import (
     NEEDED,
     Define,
-    UsageError,
     check_read,
     define_fields,
-    define_flag,
     given_fields,
     same,
 )
@@ -43,11 +38,11 @@ from convert_tf.corpora.dumps import find_files
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS
-from convert_tf.extras import needs
 
 _READ = ("input", "submissions", *CORPORA)
-# What DuckDB's engine reads and Beam's does not.
-_ON_ONE_MACHINE = ("long", "more_pairs", "single_texts", "tokenize", "memory_limit", "temp_dir")
+# What only one engine reads.
+_ON_ONE_MACHINE = ("memory_limit", "temp_dir")
+_ON_A_CLUSTER = ("master",)
 # Flags that set several fields.
 _TOGETHER = {
     "min_length": ("min_context_length", "min_response_length"),
@@ -63,7 +58,13 @@ def define_flags(define: Define) -> None:
         define(name, [], corpus.description, repeats=True)
     define("output", NEEDED, "The data folder to write.")
     define("overwrite", False, "Replace records that are in --output already.")
-    _define_engine(define)
+    define(
+        "engine",
+        "duckdb",
+        "duckdb: on this machine, with sorting on disk. spark: on a cluster, with Apache Spark.",
+        choices=["duckdb", "spark"],
+    )
+    define("master", "local[*]", "Spark's cluster, such as spark://HOST:7077 or yarn.")
     define("dev_fraction", options.dev_fraction, "Part of all data in the dev split.")
     for split, number in options.num_shards.items():
         define(f"num_shards_{split}", number, f"Files of the {split} split.")
@@ -90,24 +91,6 @@ def define_flags(define: Define) -> None:
     )
 
 
-def _define_engine(define: Define) -> None:
-    define(
-        "engine",
-        "duckdb",
-        "duckdb: on this machine, with sorting on disk. beam: with Apache Beam, on a cluster.",
-        choices=["duckdb", "beam"],
-    )
-
-
-def passes_on(arguments: Sequence[str]) -> bool:
-    """Whether `run` gets what is no flag, as options of Beam's."""
-    values = flags.FlagValues()
-    values.set_gnu_getopt(True)
-    _define_engine(functools.partial(define_flag, values))
-    values(["", *arguments], known_only=True)
-    return values.engine == "beam"
-
-
 def _given_rules(values: flags.FlagValues) -> dict[str, Any]:
     """The fields of `Rules` that the preset and the flags set, flags last."""
     given: dict[str, Any] = dict(PRESETS[values.preset])
@@ -128,64 +111,24 @@ def _options(values: flags.FlagValues) -> PrepareOptions:
     )
 
 
-def check_values(beam_arguments: Sequence[str]) -> None:
-    """Refuses what belongs to no option, which Beam ignores.
-
-    Raises:
-      UsageError: there is such a value, as of a pattern that was not quoted.
-    """
-    for before, one in itertools.pairwise(["", *beam_arguments]):
-        if not one.startswith("-") and (not before.startswith("-") or "=" in before):
-            raise UsageError(f"Unexpected argument {one!r}: quote patterns, as --input 'RC_*'.")
-
-
-def run(values: Any, beam_arguments: Sequence[str] = ()) -> None:
+def run(values: Any) -> None:
     started = time.monotonic()
-    patterns = {name: values[name].value for name in _READ}
-    if values.engine == "beam":
-        check_read(values, {"with --engine=beam": _ON_ONE_MACHINE})
-        check_values(beam_arguments)
-        finished = _on_a_cluster(values, patterns, beam_arguments)
+    files = {name: find_files(values[name].value) for name in _READ}
+    prepare: Callable[..., Mapping[str, Any]]
+    if values.engine == "spark":
+        check_read(values, {"with --engine=spark": _ON_ONE_MACHINE})
+        _check_something(files)
+        from convert_tf.corpora.spark.driver import prepare as prepare_on_a_cluster
+
+        prepare = functools.partial(prepare_on_a_cluster, master=values.master)
     else:
-        finished = _on_this_machine(values, patterns)
-    if not finished:
-        print(f"submitted; {values.output} will be complete when it holds report.json")
-        return
-    from convert_tf.corpora.report import table
+        check_read(values, {"without --engine=spark": _ON_A_CLUSTER})
+        _check_something(files)
+        from convert_tf.corpora.local import prepare as prepare_on_this_machine
 
-    print(table(finished))
-    print(f"wrote {values.output} in {time.monotonic() - started:.0f} s")
-
-
-def _on_a_cluster(
-    values: Any, patterns: dict[str, list[str]], beam_arguments: Sequence[str]
-) -> Mapping[str, Any]:
-    with needs("beam", "Preparing data on a cluster"):
-        from convert_tf.corpora.beam.runner import prepare_with_beam
-
-    _check_something(patterns)
+        prepare = prepare_on_this_machine
     try:
-        return prepare_with_beam(
-            patterns.pop("input"),
-            values.output,
-            submissions=patterns.pop("submissions"),
-            corpora=patterns,
-            options=_options(values),
-            vocabulary=values.vocab,
-            overwrite=values.overwrite,
-            beam_arguments=beam_arguments,
-        )
-    except RuntimeError as error:  # what Beam makes of most others
-        raise OSError(str(error)) from error
-
-
-def _on_this_machine(values: Any, patterns: dict[str, list[str]]) -> Mapping[str, Any]:
-    from convert_tf.corpora.local import prepare
-
-    files = {name: find_files(some) for name, some in patterns.items()}
-    _check_something(files)
-    try:
-        return prepare(
+        finished = prepare(
             files.pop("input"),
             values.output,
             submissions=files.pop("submissions"),
@@ -203,6 +146,10 @@ def _on_this_machine(values: Any, patterns: dict[str, list[str]]) -> Mapping[str
             f"the disk is full{where}; {values.output} was not changed. Free space, or pass "
             "--temp_dir on another disk."
         ) from error
+    from convert_tf.corpora.report import table
+
+    print(table(finished))
+    print(f"wrote {values.output} in {time.monotonic() - started:.0f} s")
 
 
 def _check_something(files: Mapping[str, Sequence[str]]) -> None:

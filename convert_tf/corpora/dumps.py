@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from convert_tf.storage.json_text import json_of_texts
 from convert_tf.storage.streams import (
@@ -55,10 +55,14 @@ class BadLines:
         if len(self.first) < NUM_FIRST_BAD:
             self.first.append(f"{path}:{line} ({reason})")
         if self.limit is not None and self.count > self.limit:
-            raise TooManyBadLinesError(
-                f"More than {self.limit:,} lines cannot be used; the first are "
-                f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
-            )
+            self.refuse(self.limit)
+
+    def refuse(self, limit: int) -> NoReturn:
+        """Raises the error of more than `limit` unusable lines."""
+        raise TooManyBadLinesError(
+            f"More than {limit:,} lines cannot be used; the first are "
+            f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
+        )
 
 
 @dataclass

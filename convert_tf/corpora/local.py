@@ -9,36 +9,30 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from convert_tf.corpora import dumps, report, threads
-from convert_tf.corpora.comments import (
-    Comment,
-    Rules,
-    UnusableLineError,
-    parse_comment,
-    parse_post,
-    parse_submission,
-)
-from convert_tf.corpora.conversations import hash_of
+from convert_tf.corpora import dumps, report
+from convert_tf.corpora.comments import Comment, Rules
+from convert_tf.corpora.data_folder import SINGLE_TEXTS, open_data_folder
 from convert_tf.corpora.options import REDDIT, PrepareOptions
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.rows import (
+    EXAMPLES,
+    PAIRS,
+    TEXTS,
+    Row,
+    RowMaker,
+    WrittenExamples,
+    split_and_shard,
+    unique_texts,
+)
 from convert_tf.corpora.sorting import ExternalSorter
 from convert_tf.data import records
-from convert_tf.data.schema import SPLITS, Example
-from convert_tf.data.shards import record_files
-from convert_tf.data.token_writer import tokenize_records
-from convert_tf.storage.folders import OutputFolder
+from convert_tf.data.schema import Example
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 from convert_tf.storage.streams import zst_written
-
-REPORT_FILES = ("report.json", "report.png")
-SINGLE_TEXTS = "single_texts.jsonl.zst"
-TOKEN_IDS = "ids"
 
 
 def prepare(
@@ -78,33 +72,23 @@ def prepare(
         OSError: a file cannot be read or written; `errno.ENOSPC` when the disk is full.
     """
     options = options or PrepareOptions()
-    if tokenize and vocabulary is None:
-        raise ValueError(
-            "--tokenize needs --vocab. Learn a vocabulary from the records first (convert-tf "
-            "vocabulary); then run convert-tf tokenize on them, or this command with --vocab."
-        )
-    folder = OutputFolder(
-        output, data_files=_data_files, temp_dir=options.temp_dir, overwrite=overwrite
+    opened = open_data_folder(
+        output,
+        vocabulary=vocabulary,
+        tokenize=tokenize,
+        overwrite=overwrite,
+        temp_dir=options.temp_dir,
     )
-    with folder.open() as place:
-        written = str(place)
-        job = _Job(options, scratch=folder.scratch, folder=written)
+    with opened as folder:
+        job = _Job(options, scratch=folder.scratch, folder=folder.written)
         with contextlib.closing(job):
             job.read(inputs, submissions)
             job.make_examples(corpora or {})
             job.deduplicate()
             job.write()
             job.write_single_texts()
-        finished = job.report(vocabulary)
-        report.write(written, finished)
-        if tokenize and vocabulary is not None:
-            tokenize_records(written, os.path.join(written, TOKEN_IDS), vocabulary=vocabulary)
-    return finished
-
-
-def _data_files(folder: str) -> list[str]:
-    others = (os.path.join(folder, name) for name in (*REPORT_FILES, SINGLE_TEXTS, TOKEN_IDS))
-    return [*record_files(folder), *(path for path in others if os.path.exists(path))]
+        folder.report = job.report(vocabulary)
+    return folder.report
 
 
 class _Job:
@@ -113,159 +97,76 @@ class _Job:
     def __init__(self, options: PrepareOptions, *, scratch: str, folder: str) -> None:
         self.options = options
         self.folder = folder
-        self.counts: dict[str, threads.ThreadCounts] = {}
+        self.maker = RowMaker(options)
         self.files: dict[str, list[dumps.DumpStats]] = {"comments": [], "submissions": []}
         self.rules: dict[str, Rules] = {}
         self.bad_lines = dumps.BadLines(limit=options.max_bad_lines)
         self.single_texts: Counter[str] = Counter()
-        self.written = report.WrittenExamples(num_train_shards=options.num_shards["train"])
+        self.written = WrittenExamples(num_train_shards=options.num_shards["train"])
         self._stack = contextlib.ExitStack()
         try:
-            self._turns, self._pairs, self._placed, self._texts = (
+            self._turns, *sorters = (
                 self._stack.enter_context(
                     ExternalSorter(scratch, name=name, memory_limit=options.memory_limit)
                 )
-                for name in ("turns", "pairs", "examples", "texts")
+                for name in ("turns", PAIRS, EXAMPLES, TEXTS)
             )
         except BaseException:
             self._stack.close()
             raise
+        self._sorters = dict(zip((PAIRS, EXAMPLES, TEXTS), sorters, strict=True))
 
     def close(self) -> None:
         self._stack.close()
 
     def read(self, inputs: Sequence[str], submissions: Sequence[str]) -> None:
         """Sends the usable lines of Reddit dumps to the sort by thread."""
-        if not inputs and not submissions:
-            return
-        rules = self.rules[REDDIT] = self.options.rules
-        changed = self.counts.setdefault(REDDIT, threads.ThreadCounts()).changed
-        for what, paths, parse in (
-            ("comments", inputs, parse_comment),
-            ("submissions", submissions, parse_submission),
-        ):
+        if inputs or submissions:
+            self.rules[REDDIT] = self.options.rules
+        for what, paths in (("comments", inputs), ("submissions", submissions)):
             with Progress(f"{what} read", total_bytes=_total_bytes(paths)) as progress:
                 for stats, before in self._open(what, paths):
-                    num_turns = 0
-                    for fields in dumps.read_objects(
-                        stats.path, stats, max_line_bytes=self.options.max_line_bytes
-                    ):
+                    for turn in self.maker.turns_of_dump(what, stats):
                         progress.add(bytes_done=before + stats.compressed_bytes)
-                        try:
-                            turn = parse(fields, rules, changed=changed)
-                        except UnusableLineError as error:
-                            stats.skip(error.reason, is_bad=error.is_bad)
-                            continue
                         self._turns.add(turn.thread_id, json.dumps(turn))
-                        num_turns += 1
-                        if rules.reads_posts and what == "submissions":
-                            post = parse_post(fields, rules, changed=changed)
-                            if post:
-                                self._turns.add(post.thread_id, json.dumps(post))
-                    self._check_readable(stats, num_turns)
 
     def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
         """Threads and conversations to examples, in the sort by pair or by place."""
         if self._turns.num_rows:
-            counts = self.counts[REDDIT]
             with Progress("comments in threads", total=self._turns.num_rows) as progress:
                 for _, rows in itertools.groupby(self._turns.sorted_rows(), key=lambda row: row[0]):
                     comments = [Comment(*parsed_json(payload)) for _, payload in rows]
                     progress.add(len(comments))
-                    rules = self._rules_of_thread(self.options.rules, comments)
-                    examples = threads.create_examples(comments, rules, counts=counts)
-                    self._add(examples, rules, comments, REDDIT)
+                    self._add(self.maker.rows_of_thread(comments))
         self._turns.close()
         for name, paths in corpora.items():
-            self._read_corpus(name, paths)
+            self.rules[name] = self.options.rules_of(name)
+            with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
+                for stats, before in self._open(name, paths):
+                    for conversation in self.maker.conversations(name, stats):
+                        progress.add(
+                            len(conversation.turns), bytes_done=before + stats.compressed_bytes
+                        )
+                        self._add(self.maker.rows_of_conversation(name, conversation))
 
-    def _read_corpus(self, name: str, paths: Sequence[str]) -> None:
-        rules = self.rules[name] = self.options.rules_of(name)
-        with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
-            for stats, before in self._open(name, paths):
-                num_turns = 0
-                for conversation in CORPORA[name].read(
-                    stats.path, stats, max_line_bytes=self.options.max_line_bytes
-                ):
-                    progress.add(
-                        len(conversation.turns), bytes_done=before + stats.compressed_bytes
-                    )
-                    source = conversation.source
-                    counts = self.counts.setdefault(source, threads.ThreadCounts())
-                    comments = threads.comments_of(conversation, rules, changed=counts.changed)
-                    own = self._rules_of_thread(rules, comments)
-                    examples = threads.create_examples(
-                        comments, own, counts=counts, source=source, is_conversation=True
-                    )
-                    self._add(examples, own, comments, source)
-                    num_turns += len(conversation.turns)
-                self._check_readable(stats, num_turns)
-
-    def _check_readable(self, stats: dumps.DumpStats, num_turns: int) -> None:
-        if self.options.max_bad_lines is None:
-            stats.check_readable(num_turns)
-
-    def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
-        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
-        return rules.of_split(split)
-
-    def _add(
-        self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
-    ) -> None:
-        """Sends the examples of one thread on, and its texts that are in none of them."""
-        if rules.single_texts:
-            examples = list(examples)
-            for text in threads.unused_texts(comments, examples, rules):
-                row = json.dumps({"source": source, "text": text})
-                self._texts.add(f"{hash_of([text])} {json.dumps(source)}", row)
-        split = ""
-        for example in examples:
-            place = threads.place_of(
-                example, dev_fraction=self.options.dev_fraction, num_shards=self.options.num_shards
-            )
-            split = place.split
-            key = f"{SPLITS.index(split)}-{place.shard:05d}-{place.key}"
-            if rules.deduplicate != "no":
-                thread = json.dumps(example.thread_id)  # ASCII, without tabs
-                pair = threads.pair_key(example, rules)
-                order = int(example.is_additional)  # so that none replaces another thread's
-                self._pairs.add(f"{pair} {order} {thread} {key}", json.dumps(example))
-            else:
-                self._placed.add(key, json.dumps(example))
-        if split:
-            self.written.add_thread(split)
+    def _add(self, rows: Iterable[Row]) -> None:
+        for kind, key, payload in rows:
+            self._sorters[kind].add(key, payload)
 
     def deduplicate(self) -> None:
         """Keeps of equal pairs the one of the smallest thread id."""
-        if self._pairs.num_rows:
-            kept = ""
-            with Progress("pairs compared", total=self._pairs.num_rows) as progress:
-                for keys, payload in self._pairs.sorted_rows():
-                    progress.add()
-                    pair, key = keys.split(" ", 1)[0], keys.rsplit(" ", 1)[1]
-                    if pair != kept:
-                        self._placed.add(key, payload)
-                        kept = pair
-                    else:
-                        example = Example(*parsed_json(payload))
-                        counts = self.counts[example.source]
-                        if example.is_additional:
-                            counts.additional -= 1
-                            continue
-                        counts.examples -= 1
-                        counts.dropped["duplicate_pair"] += 1
-        self._pairs.close()
+        pairs = self._sorters[PAIRS]
+        if pairs.num_rows:
+            with Progress("pairs compared", total=pairs.num_rows) as progress:
+                self._add(self.maker.unique_pairs(progress.counted(pairs.sorted_rows())))
+        pairs.close()
 
     def write(self) -> None:
         """Examples to shards, in the order of their places."""
-        for stats in itertools.chain(*self.files.values()):
-            for warning in stats.warnings:
-                print(f"warning: {warning}", file=sys.stderr)
-        if not self._placed.num_rows:
-            total = report.total_counts(self.counts.values())
-            skipped = [stats.skipped for stats in itertools.chain(*self.files.values())]
-            raise ValueError(report.why_no_example(total.comments, total.dropped, skipped))
-        with Progress("examples written", total=self._placed.num_rows) as progress:
+        report.print_warnings(self.files)
+        if not self._sorters[EXAMPLES].num_rows:
+            raise ValueError(report.why_no_example(self.maker.counts, self.files))
+        with Progress("examples written", total=self._sorters[EXAMPLES].num_rows) as progress:
             records.write_shards(
                 self.folder, self._observed(progress), num_shards=self.options.num_shards
             )
@@ -275,27 +176,21 @@ class _Job:
         if not any(rules.single_texts for rules in self.rules.values()):
             return
         path = os.path.join(self.folder, SINGLE_TEXTS)
-        written = ""
+        texts = self._sorters[TEXTS]
         with (
-            Progress("single texts written", total=self._texts.num_rows) as progress,
+            Progress("single texts written", total=texts.num_rows) as progress,
             zst_written(path) as file,
         ):
-            for key, row in self._texts.sorted_rows():
-                progress.add()
-                text, source = key.split(" ", 1)
-                if text != written:
-                    written = text
-                    file.write(row.encode() + b"\n")
-                    self.single_texts[parsed_json(source)] += 1
+            for source, payload in unique_texts(progress.counted(texts.sorted_rows())):
+                file.write(payload.encode() + b"\n")
+                self.single_texts[source] += 1
 
     def _observed(self, progress: Progress) -> Iterator[tuple[str, int, Example]]:
-        for key, payload in self._placed.sorted_rows():
-            split_index, shard, _ = key.split("-")
-            split = SPLITS[int(split_index)]
+        for key, payload in progress.counted(self._sorters[EXAMPLES].sorted_rows()):
+            split, shard = split_and_shard(key)
             example = Example(*parsed_json(payload))
-            self.written.add(split, int(shard), example)
-            progress.add()
-            yield split, int(shard), example
+            self.written.add(split, shard, example)
+            yield split, shard, example
 
     def report(self, vocabulary: str | None) -> dict[str, Any]:
         """What `report.json` holds."""
@@ -304,11 +199,9 @@ class _Job:
             dev_fraction=self.options.dev_fraction,
             files=self.files,
             bad_lines=self.bad_lines,
-            counts=self.counts,
-            examples=self.written.examples,
-            history=self.written.history,
-            num_threads=self.written.num_threads,
-            lengths=self.written.lengths(vocabulary),
+            maker=self.maker,
+            written=self.written,
+            vocabulary=vocabulary,
             single_texts=self.single_texts,
         )
 

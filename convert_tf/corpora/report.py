@@ -1,18 +1,21 @@
 """What a data folder holds and what was left out: `report.json`, its picture and its table."""
 
 import dataclasses
+import itertools
 import os
+import sys
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from convert_tf.corpora import dumps, threads
 from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.rows import RowMaker, WrittenExamples
 from convert_tf.corpora.vocabulary import count_words
-from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS, Example
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS
 from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
@@ -21,49 +24,9 @@ from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
 
-SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
 _LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
 _ROLES = ("context", "response")
-
-
-class WrittenExamples:
-    """Counts the examples that are written, and keeps a sample of them to measure.
-
-    `examples` counts by source and split, `history` by number of extra contexts, `num_threads` the
-    threads that gave examples, by split.
-
-    The sample is the first ones of each train shard; a shard is in the order of a hash, so it is a
-    random one, and the same in every run.
-
-    Args:
-        num_train_shards: shards of the train split.
-    """
-
-    def __init__(self, *, num_train_shards: int) -> None:
-        self._per_shard = -(-SAMPLE_SIZE // num_train_shards)
-        self._sampled: Counter[int] = Counter()
-        self._sample: dict[str, list[str]] = {role: [] for role in _ROLES}
-        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
-        self.history: Counter[int] = Counter()
-        self.num_threads: Counter[str] = Counter()
-
-    def add_thread(self, split: str) -> None:
-        """Counts a thread that gave examples, before equal pairs are dropped."""
-        self.num_threads[split] += 1
-
-    def add(self, split: str, shard: int, example: Example) -> None:
-        """Counts an example."""
-        self.examples[example.source][split] += 1
-        self.history[len(example.extra_contexts)] += 1
-        if split == "train" and self._sampled[shard] < self._per_shard:
-            self._sampled[shard] += 1
-            self._sample["context"].append(example.context)
-            self._sample["response"].append(example.response)
-
-    def lengths(self, vocabulary: str | None) -> dict[str, Any]:
-        """The sample's lengths, as `subword_lengths` gives them."""
-        return subword_lengths(self._sample, vocabulary)
 
 
 def assemble(
@@ -72,12 +35,10 @@ def assemble(
     dev_fraction: float,
     files: Mapping[str, Sequence[dumps.DumpStats]],
     bad_lines: dumps.BadLines,
-    counts: Mapping[str, threads.ThreadCounts],
-    examples: Mapping[str, Mapping[str, int]],
-    history: Mapping[int, int],
-    num_threads: Mapping[str, int],
-    lengths: Mapping[str, Any],
-    single_texts: Mapping[str, int] | None = None,
+    maker: RowMaker,
+    written: WrittenExamples,
+    vocabulary: str | None,
+    single_texts: Mapping[str, int],
 ) -> dict[str, Any]:
     """What `report.json` holds.
 
@@ -86,25 +47,24 @@ def assemble(
         dev_fraction: part of all data in the dev split.
         files: what was read, by kind.
         bad_lines: the unusable lines of all files.
-        counts: what happened to the turns of each source.
-        examples: how many were written, by source and split.
-        history: how many have so many extra contexts.
-        num_threads: threads that gave examples, before equal pairs were dropped, by split.
-        lengths: what `subword_lengths` gave.
+        maker: holds the counts of turns and threads.
+        written: counts and a sample of the examples.
+        vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
         single_texts: how many texts beside the examples were written, by source.
     """
+    examples = written.examples
     held = {"single_texts": dict(sorted(single_texts.items()))} if single_texts else {}
     return held | {
         "rules": {corpus: dataclasses.asdict(one) for corpus, one in rules.items()},
         "dev_fraction": dev_fraction,
         "files": {what: [file_facts(stats) for stats in all] for what, all in files.items() if all},
         "bad_lines": {"count": bad_lines.count, "first": bad_lines.first},
-        "threads": total_counts(counts.values()).as_dict(),
-        "sources": {source: one.as_dict() for source, one in sorted(counts.items())},
+        "threads": threads.total_counts(maker.counts.values()).as_dict(),
+        "sources": {source: one.as_dict() for source, one in sorted(maker.counts.items())},
         "splits": {
             split: {
                 "examples": sum(numbers.get(split, 0) for numbers in examples.values()),
-                "threads": num_threads.get(split, 0),
+                "threads": maker.num_threads.get(split, 0),
             }
             for split in SPLITS
         },
@@ -112,8 +72,8 @@ def assemble(
             source: {split: numbers.get(split, 0) for split in SPLITS}
             for source, numbers in sorted(examples.items())
         },
-        "history": [history.get(turns, 0) for turns in range(MAX_EXTRA_CONTEXTS + 1)],
-        "lengths": dict(lengths),
+        "history": [written.history.get(turns, 0) for turns in range(MAX_EXTRA_CONTEXTS + 1)],
+        "lengths": subword_lengths(written.sample, vocabulary),
     }
 
 
@@ -180,15 +140,6 @@ def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
     }
 
 
-def total_counts(all_counts: Iterable[threads.ThreadCounts]) -> threads.ThreadCounts:
-    """The sum of the counts of several sources."""
-    total = threads.ThreadCounts()
-    for counts in all_counts:
-        for name, value in vars(counts).items():
-            setattr(total, name, getattr(total, name) + value)
-    return total
-
-
 def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
     """How many lines of all files were left out, by reason."""
     skipped: Counter[str] = Counter()
@@ -198,22 +149,29 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
     return skipped
 
 
+def print_warnings(files: Mapping[str, Sequence[dumps.DumpStats]]) -> None:
+    """Prints the warnings about whole files on standard error."""
+    for stats in itertools.chain(*files.values()):
+        for warning in stats.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+
+
 def why_no_example(
-    num_turns: int, dropped: Mapping[str, int], skipped: Iterable[Mapping[str, int]]
+    counts: Mapping[str, threads.ThreadCounts], files: Mapping[str, Sequence[dumps.DumpStats]]
 ) -> str:
     """Return the error of an input without examples.
 
     Args:
-      num_turns: how many turns were read.
-      dropped: how many turns each rule dropped.
-      skipped: for each file, how many lines were skipped for each reason.
+      counts: what happened to the turns of each source.
+      files: what was read, by kind.
     """
-    reasons: Counter[str] = Counter()
-    for counts in (dropped, *skipped):
-        reasons.update(counts)
+    total = threads.total_counts(counts.values())
+    reasons = Counter(total.dropped)
+    for stats in itertools.chain(*files.values()):
+        reasons.update(stats.skipped)
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
     return (
-        f"The input gives no example. It has {num_turns:,} usable turns; left out: "
+        f"The input gives no example. It has {total.comments:,} usable turns; left out: "
         f"{left_out or 'nothing'}. Check that each file is what its flag says, and that the "
         "limits of length are not too narrow."
     )

@@ -77,6 +77,15 @@ class ThreadCounts:
         return plain | counters
 
 
+def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
+    """The sum of the counts of several sources or tasks."""
+    total = ThreadCounts()
+    for counts in all_counts:
+        for name, value in vars(counts).items():
+            setattr(total, name, getattr(total, name) + value)
+    return total
+
+
 def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     """The split of a thread: `"train"`, `"dev"` or `"test"`, the same in every run.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from convert_tf.data.schema import EXTRA_FEATURES, Example
+from convert_tf.data.serialized import serialize_example
 from convert_tf.data.shards import shard_name
 
 _TEXT_FEATURES = (
@@ -25,25 +26,6 @@ _TEXT_FEATURES = (
     "response_author",
     "source",
 )
-
-
-def serialize_example(example: Example) -> bytes:
-    """One record."""
-    values = {
-        "context": example.context,
-        "response": example.response,
-        "subreddit": example.subreddit,
-        "thread_id": example.thread_id,
-        "context_author": example.context_author,
-        "response_author": example.response_author,
-        "source": example.source,
-    }
-    values.update(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
-    record = tf.train.Example()
-    feature = record.features.feature
-    for name, value in values.items():
-        feature[name].bytes_list.value.append(value.encode("utf-8"))
-    return record.SerializeToString(deterministic=True)
 
 
 def parse_examples(serialized: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -2,6 +2,10 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 _SECONDS_ON_TERMINAL = 0.2
 _SECONDS_IN_LOG = 30.0
@@ -69,6 +73,12 @@ class Progress:
                 self._is_line_open = True
             else:
                 print(line, file=sys.stderr, flush=True)
+
+    def counted(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yields items, each counted."""
+        for item in items:
+            self.add()
+            yield item
 
     def line(self, seconds: float) -> str:
         """What is printed after so many seconds."""

@@ -7,8 +7,6 @@ import types
 import pytest
 from support.commands import call_command
 
-from convert_tf.cli.flags import UsageError
-from convert_tf.cli.prepare import check_values
 from convert_tf.corpora.comments import PRESETS
 
 
@@ -22,10 +20,12 @@ def engines(monkeypatch, tmp_path):
             called[name] = {"inputs": inputs, "output": output, **options}
             return {}
 
-        return types.SimpleNamespace(prepare=prepare, prepare_with_beam=prepare)
+        return types.SimpleNamespace(prepare=prepare)
 
     monkeypatch.setitem(sys.modules, "convert_tf.corpora.local", engine("duckdb"))
-    monkeypatch.setitem(sys.modules, "convert_tf.corpora.beam.runner", engine("beam"))
+    monkeypatch.setitem(sys.modules, "convert_tf.corpora.spark.driver", engine("spark"))
+    report = types.SimpleNamespace(table=lambda _: "")
+    monkeypatch.setitem(sys.modules, "convert_tf.corpora.report", report)
     (tmp_path / "RC").touch()
     return called
 
@@ -50,40 +50,32 @@ def test_flags_reach_the_engine_of_one_machine(engines, tmp_path):
     assert options.corpus_rules["pairs"].deduplicate == PRESETS["clean"]["deduplicate"]
 
 
-def test_patterns_and_options_of_beam_reach_it(engines, capsys):
+def test_flags_reach_the_engine_of_a_cluster(engines, tmp_path):
+    (tmp_path / "flags").write_text("--engine=spark\n--min_length=4\n")
     call_command(
-        "prepare", "--engine=beam", "--runner", "FnApiRunner", "--input", "gs://a/RC_*",
-        "--pairs=gs://b/x.csv", "--direct_num_workers=2", "--output=gs://c", "--min_length=4",
+        "prepare", f"--flagfile={tmp_path}/flags", f"--input={tmp_path}/R*", "--output=data",
+        f"--pairs={tmp_path}/RC", "--master=yarn", "--tokenize", "--vocab=v", "--overwrite",
     )  # fmt: skip
-    called = engines["beam"]
-    assert called["beam_arguments"] == ["--runner", "FnApiRunner", "--direct_num_workers=2"]
-    assert called["inputs"] == ["gs://a/RC_*"]
-    assert called["corpora"]["pairs"] == ["gs://b/x.csv"]
+    called = engines["spark"]
+    assert called["inputs"] == [f"{tmp_path}/RC"]
+    assert called["corpora"] == {"pairs": [f"{tmp_path}/RC"]}
     assert called["options"].rules.min_response_length == 4
-    assert "submitted; gs://c will be complete" in capsys.readouterr().out
-
-
-def test_the_engine_may_come_from_a_file(engines, tmp_path):
-    (tmp_path / "flags").write_text("--engine=beam\n--input=RC\n")
-    call_command("prepare", f"--flagfile={tmp_path}/flags", "--runner=x", "--output=data")
-    assert engines["beam"]["beam_arguments"] == ["--runner=x"]
+    assert (called["master"], called["vocabulary"]) == ("yarn", "v")
+    assert called["tokenize"]
+    assert called["overwrite"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
-            ["--engine=beam", "--memory_limit=1GB"],
-            "--memory_limit has no effect with --engine=beam",
+            ["--engine=spark", "--memory_limit=1GB", "--temp_dir=x"],
+            "--memory_limit, --temp_dir have no effect with --engine=spark",
         ),
-        (
-            ["--engine=beam", "--tokenize", "--temp_dir=x"],
-            "--temp_dir, --tokenize have no effect with --engine",
-        ),
-        (["--engine=beam", "--input=a", "b"], "Unexpected argument 'b': quote patterns"),
-        (["--runner=FnApiRunner"], "There is no flag --runner."),
-        (["--engine=spark"], "should be one of <duckdb|beam>"),
-        (["--engine=beam"], "There must be something to read. Received: no files."),
+        (["--master=yarn"], "--master has no effect without --engine=spark"),
+        (["--engine=beam"], "should be one of <duckdb|spark>"),
+        (["--input={tmp}/RC", "b"], "'b' is not a flag. Write flags as --name=value"),
+        (["--engine=spark"], "There must be something to read. Received: no files."),
         ([], "There must be something to read. Received: no files."),
         (["--dev_fraction=2", "--input={tmp}/RC"], "dev_fraction must be from 0 to 0.9"),
     ],
@@ -97,15 +89,6 @@ def test_what_an_engine_does_not_read_is_refused(arguments, message, tmp_path):
     assert "\n" not in caught.value.code
 
 
-@pytest.mark.parametrize(
-    "arguments", [["RC_2"], ["--runner", "FnApiRunner", "RC_2"], ["--runner=FnApiRunner", "RC_2"]]
-)
-def test_values_without_an_option_are_an_error(arguments):
-    with pytest.raises(UsageError, match="Unexpected argument 'RC_2': quote patterns"):
-        check_values(arguments)
-    check_values(arguments[:-1])
-
-
 def test_a_full_disk_has_a_remedy(engines, monkeypatch, tmp_path):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "shard")
@@ -115,12 +98,3 @@ def test_a_full_disk_has_a_remedy(engines, monkeypatch, tmp_path):
         SystemExit, match=r"the disk is full \(shard\); data was not changed.*--temp"
     ):
         call_command("prepare", f"--input={tmp_path}/RC", "--output=data")
-
-
-def test_errors_of_beam_are_one_line(engines, monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("a step\nfailed")
-
-    monkeypatch.setattr(sys.modules["convert_tf.corpora.beam.runner"], "prepare_with_beam", fail)
-    with pytest.raises(SystemExit, match=r"^convert-tf prepare: a step failed$"):
-        call_command("prepare", "--engine=beam", "--input=a", "--output=data")

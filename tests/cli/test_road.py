@@ -37,6 +37,10 @@ class Step(NamedTuple):
 # In the order in which one needs what others wrote; `{road}` is their folder.
 ROAD = {
     "sample": Step("sample --output {road}/dumps --num_threads 300", "RS_sample.zst"),
+    "split-dump": Step(
+        "split-dump --input {road}/dumps/RC_sample.zst --output {road}/parts",
+        "wrote {road}/parts: RC_sample-part-00000.zst to",
+    ),
     "prepare": Step(
         "prepare --input {road}/dumps/RC_* --submissions {road}/dumps/RS_* --output {road}/data "
         "--dev_fraction 0.3 --num_shards_train 1 --num_shards_test 1",

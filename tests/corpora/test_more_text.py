@@ -316,14 +316,6 @@ def test_files_of_before_are_replaced_together(write_dump, tmp_path):
     assert not (tmp_path / "data" / SINGLE_TEXTS).exists()
 
 
-@pytest.mark.parametrize("flag", ["--long=cut", "--more_pairs", "--single_texts"])
-def test_beam_does_not_read_them(flag, write_dump, tmp_path, capsys):
-    dump = write_dump("RC", [comment("a", "t1_b", "a text")])
-    arguments = ["prepare", "--engine=beam", f"--input={dump}", f"--output={tmp_path / 'data'}"]
-    assert main([*arguments, flag]) == 1
-    assert flag.partition("=")[0] in capsys.readouterr().err
-
-
 def test_integer_and_null_parents_make_threads(write_dump, tmp_path):
     older = [
         comment(f"k{n:04}", "", f"egg number {n} is done", link="t3_abc12")

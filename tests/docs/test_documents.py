@@ -35,7 +35,8 @@ BENCHMARK_FLAG = re.compile(r"DEFINE_\w+\(\s*\"(\w+)\"|add_argument\(\s*\"(--\w+
 
 
 def module_of(name):
-    return importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.')}")
+    module = name.replace(" ", ".").replace("-", "_")
+    return importlib.import_module(f"convert_tf.cli.{module}")
 
 
 def flags_of(name):

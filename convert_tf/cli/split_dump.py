@@ -1,0 +1,33 @@
+"""Split a dump into many files, which many tasks of a cluster can read at once.
+
+```
+convert-tf split-dump --input dumps/RC_2023-01.zst --output parts/
+convert-tf prepare --engine=spark --master spark://HOST:7077 --input 'parts/RC_*.zst' --output data/
+```
+
+A monthly Reddit dump is one zstd stream with a window of 2 GiB. Only one task can read it, and it
+needs that much memory. The parts contain the same lines, and `prepare` makes the same records.
+"""
+
+from typing import Any
+
+from convert_tf.cli.flags import NEEDED, Define
+
+
+def define_flags(define: Define) -> None:
+    define("input", NEEDED, "A dump, compressed or not.")
+    define("output", NEEDED, "Folder of the parts; it may hold parts of other dumps.")
+    define("part_megabytes", 1024, "Size of a part before compression, in MB.")
+    define("overwrite", False, "Replace earlier parts of this dump.")
+
+
+def run(values: Any) -> None:
+    from convert_tf.corpora.splitting import split_dump
+
+    names = split_dump(
+        values.input,
+        values.output,
+        part_bytes=values.part_megabytes * 10**6,
+        overwrite=values.overwrite,
+    )
+    print(f"wrote {values.output}: {names[0]} to {names[-1]}")

@@ -1,0 +1,254 @@
+"""Lines of dumps to turns, threads to rows: what every engine of `prepare` does between its sorts.
+
+No TensorFlow and no engine here. An engine sorts the turns by thread, the rows by key, and adds up
+the counts.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from convert_tf.corpora import dumps, threads
+from convert_tf.corpora.comments import (
+    Comment,
+    Rules,
+    UnusableLineError,
+    parse_comment,
+    parse_post,
+    parse_submission,
+)
+from convert_tf.corpora.conversations import Conversation, hash_of
+from convert_tf.corpora.options import REDDIT, PrepareOptions
+from convert_tf.corpora.registry import CORPORA
+from convert_tf.data.schema import SPLITS, Example
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.streams import OpenFile, open_local
+
+EXAMPLES, PAIRS, TEXTS = "examples", "pairs", "texts"
+_SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
+
+
+class Row(NamedTuple):
+    """Something to sort: `key` and `payload` are ASCII without tabs and line ends.
+
+    `kind` is `EXAMPLES`, with the example's place as the key; `PAIRS`, examples of which equal ones
+    are dropped first; or `TEXTS`, single texts by their hash.
+    """
+
+    kind: str
+    key: str
+    payload: str
+
+
+class WrittenExamples:
+    """Counts the examples that are written, and keeps a sample of them to measure.
+
+    The sample is the first ones of each train shard; a shard is in the order of a hash, so it is a
+    random one, and the same in every run.
+
+    Args:
+        num_train_shards: shards of the train split.
+
+    Attributes:
+        examples: how many, by source and split.
+        history: how many have so many extra contexts.
+        sample: texts by role.
+    """
+
+    def __init__(self, *, num_train_shards: int) -> None:
+        self._per_shard = -(-_SAMPLE_SIZE // num_train_shards)
+        self._sampled: Counter[int] = Counter()
+        self.sample: dict[str, list[str]] = {"context": [], "response": []}
+        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
+        self.history: Counter[int] = Counter()
+
+    def add(self, split: str, shard: int, example: Example) -> None:
+        """Counts an example."""
+        self.examples[example.source][split] += 1
+        self.history[len(example.extra_contexts)] += 1
+        if split == "train" and self._sampled[shard] < self._per_shard:
+            self._sampled[shard] += 1
+            self.sample["context"].append(example.context)
+            self.sample["response"].append(example.response)
+
+    def merge(self, later: "WrittenExamples") -> None:
+        """Adds the counts and the sample of later shards."""
+        for source, numbers in later.examples.items():
+            self.examples[source] += numbers
+        self.history += later.history
+        for role, texts in later.sample.items():
+            self.sample[role] += texts
+
+
+class RowMaker:
+    """Makes turns and rows, and counts what happens to them.
+
+    Args:
+        options: rules, sizes and limits.
+
+    Attributes:
+        counts: what happened to the turns of each source.
+        num_threads: threads that gave examples, before equal pairs are dropped, by split.
+    """
+
+    def __init__(self, options: PrepareOptions) -> None:
+        self.options = options
+        self.counts: dict[str, threads.ThreadCounts] = {}
+        self.num_threads: Counter[str] = Counter()
+
+    def merge(self, other: "RowMaker") -> None:
+        """Adds the counts of another task."""
+        for source, counts in other.counts.items():
+            self.counts[source] = threads.total_counts([self._counts_of(source), counts])
+        self.num_threads += other.num_threads
+
+    def _counts_of(self, source: str) -> threads.ThreadCounts:
+        return self.counts.setdefault(source, threads.ThreadCounts())
+
+    def turns_of_dump(
+        self, what: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
+    ) -> Iterator[Comment]:
+        """Yields the usable turns of a Reddit dump.
+
+        Args:
+            what: `"comments"` or `"submissions"`.
+            stats: names the file; counts what is not used.
+            open_file: opens it.
+
+        Raises:
+            UnreadableFileError: hardly a line of it can be used.
+            TooManyBadLinesError: there are more unusable lines than allowed.
+        """
+        rules = self.options.rules
+        is_submissions = what == "submissions"
+        parse = parse_submission if is_submissions else parse_comment
+        changed = self._counts_of(REDDIT).changed
+        num_turns = 0
+        for fields in dumps.read_objects(
+            stats.path,
+            stats,
+            max_line_bytes=self.options.max_line_bytes,
+            open_file=open_file,
+        ):
+            try:
+                turn = parse(fields, rules, changed=changed)
+            except UnusableLineError as error:
+                stats.skip(error.reason, is_bad=error.is_bad)
+                continue
+            yield turn
+            num_turns += 1
+            if rules.reads_posts and is_submissions:
+                post = parse_post(fields, rules, changed=changed)
+                if post:
+                    yield post
+        self._check_readable(stats, num_turns)
+
+    def conversations(
+        self, name: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
+    ) -> Iterator[Conversation]:
+        """Yields the conversations of a file of the corpus `name`; as `turns_of_dump` else."""
+        num_turns = 0
+        for conversation in CORPORA[name].read(
+            stats.path,
+            stats,
+            max_line_bytes=self.options.max_line_bytes,
+            open_file=open_file,
+        ):
+            yield conversation
+            num_turns += len(conversation.turns)
+        self._check_readable(stats, num_turns)
+
+    def _check_readable(self, stats: dumps.DumpStats, num_turns: int) -> None:
+        if self.options.max_bad_lines is None:
+            stats.check_readable(num_turns)
+
+    def rows_of_thread(self, comments: Sequence[Comment]) -> Iterator[Row]:
+        """Yields the rows of the turns of one Reddit thread, which come in any order."""
+        rules = self._rules_of_thread(self.options.rules, comments)
+        examples = threads.create_examples(comments, rules, counts=self._counts_of(REDDIT))
+        return self._rows(examples, rules, comments, REDDIT)
+
+    def rows_of_conversation(self, name: str, conversation: Conversation) -> Iterator[Row]:
+        """Yields the rows of a conversation of another corpus."""
+        rules = self.options.rules_of(name)
+        source = conversation.source
+        counts = self._counts_of(source)
+        comments = threads.comments_of(conversation, rules, changed=counts.changed)
+        rules = self._rules_of_thread(rules, comments)
+        examples = threads.create_examples(
+            comments, rules, counts=counts, source=source, is_conversation=True
+        )
+        return self._rows(examples, rules, comments, source)
+
+    def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
+        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
+        return rules.of_split(split)
+
+    def _rows(
+        self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
+    ) -> Iterator[Row]:
+        """The examples of one thread, and its texts that are in none of them."""
+        if rules.single_texts:
+            examples = list(examples)
+            for text in threads.unused_texts(comments, examples, rules):
+                payload = json.dumps({"source": source, "text": text})
+                yield Row(TEXTS, f"{hash_of([text])} {json.dumps(source)}", payload)
+        split = ""
+        for example in examples:
+            place = threads.place_of(
+                example, dev_fraction=self.options.dev_fraction, num_shards=self.options.num_shards
+            )
+            split = place.split
+            key = f"{SPLITS.index(split)}-{place.shard:05d}-{place.key}"
+            payload = json.dumps(example)
+            if rules.deduplicate != "no":
+                thread = json.dumps(example.thread_id)  # ASCII, without tabs
+                pair = threads.pair_key(example, rules)
+                order = int(example.is_additional)  # so that none replaces another thread's
+                yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
+            else:
+                yield Row(EXAMPLES, key, payload)
+        if split:
+            self.num_threads[split] += 1
+
+    def unique_pairs(self, sorted_rows: Iterable[tuple[str, str]]) -> Iterator[Row]:
+        """Keeps of equal pairs the one of the smallest thread id.
+
+        Args:
+            sorted_rows: key and payload of rows of the kind `PAIRS`, in the order of their keys.
+        """
+        kept_pair = ""
+        for keys, payload in sorted_rows:
+            pair, key = keys.split(" ", 1)[0], keys.rsplit(" ", 1)[1]
+            if pair != kept_pair:
+                yield Row(EXAMPLES, key, payload)
+                kept_pair = pair
+                continue
+            example = Example(*parsed_json(payload))
+            counts = self._counts_of(example.source)
+            if example.is_additional:
+                counts.additional -= 1
+            else:
+                counts.examples -= 1
+                counts.dropped["duplicate_pair"] += 1
+
+
+def unique_texts(sorted_rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields source and payload of single texts, each text once.
+
+    Args:
+        sorted_rows: key and payload of rows of the kind `TEXTS`, in the order of their keys.
+    """
+    last_hash = ""
+    for key, payload in sorted_rows:
+        text_hash, source = key.split(" ", 1)
+        if text_hash != last_hash:
+            last_hash = text_hash
+            yield parsed_json(source), payload
+
+
+def split_and_shard(key: str) -> tuple[str, int]:
+    """The split and the shard of a row of the kind `EXAMPLES`, by its key."""
+    split_index, shard, _ = key.split("-")
+    return SPLITS[int(split_index)], int(shard)

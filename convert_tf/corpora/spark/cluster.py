@@ -1,0 +1,107 @@
+"""The connection to a Spark cluster, and its errors in words."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from convert_tf.extras import needs
+
+_SECONDS_TO_CONNECT = 10
+_SECONDS_FOR_WORKERS = 60
+_PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
+_JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def cluster(master: str) -> Iterator[Any]:
+    """Connects to a cluster and gives its SparkContext; errors of Spark become one sentence.
+
+    Args:
+        master: address of the cluster, as Spark's `--master`.
+
+    Raises:
+        OSError: Java, the master or workers are missing, or a step failed.
+    """
+    with needs("spark", "Preparing data on a cluster"):
+        from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+    _check_reachable(master)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        context = SparkContext(conf=SparkConf().setAppName("convert-tf prepare").setMaster(master))
+        try:
+            context.setLogLevel("FATAL")  # errors are printed below, as one sentence
+            _wait_for_workers(context, master)
+            yield context
+        finally:
+            context.stop()
+    except (PySparkException, Py4JError) as error:
+        raise OSError(_sentence(error, master)) from error
+
+
+def _check_reachable(master: str) -> None:
+    """Spark itself would try for minutes, and print pages."""
+    java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
+    if not (os.path.exists(java) or shutil.which("java")):
+        raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")
+    if not master.startswith("spark://"):
+        return
+    errors = []
+    for address in master.removeprefix("spark://").split(","):  # several, for high availability
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
+            return
+        except (OSError, ValueError) as error:
+            errors.append(str(error))
+    raise OSError(
+        f"The Spark master {master} cannot be reached ({errors[0]}). Check the address, "
+        "spark://HOST:PORT, and that the master is running."
+    )
+
+
+def _wait_for_workers(context: Any, master: str) -> None:
+    if not master.startswith("spark://"):
+        return
+    until = time.monotonic() + _SECONDS_FOR_WORKERS
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one of them
+        if time.monotonic() > until:
+            raise OSError(
+                f"The Spark master {master} gave no worker in {_SECONDS_FOR_WORKERS} seconds. "
+                "Start workers, wait until they are free, or ask for less memory per executor."
+            )
+        time.sleep(0.1)
+
+
+def _sentence(error: Exception, master: str) -> str:
+    """What failed on the cluster, without the pages around it."""
+    text = str(error)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return (
+            f"The workers of {master} run another version of Python than this machine, {here}. Set "
+            "PYSPARK_PYTHON to the path of the same version on the workers."
+        )
+    if program := re.search(r'Cannot run program "([^"]+)"', text):
+        return (
+            f"The workers of {master} have no {program[1]}. Set PYSPARK_PYTHON to the path of "
+            f"Python {here} on the workers."
+        )
+    if module := re.search(r"No module named '([\w.]+)'", text):
+        return (
+            f"The Python of the workers of {master} lacks the package {module[1]}. Run pip install "
+            "'convert_tf[spark]' on each worker, or set PYSPARK_PYTHON to a Python that has it."
+        )
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java did not start Spark; its error is printed above. Spark needs Java 17 or later."
+    if python_error := _PYTHON_ERROR.search(text):
+        return f"A step on {master} failed: {python_error[0]}"
+    java_error = _JAVA_ERROR.search(text)
+    return f"Spark failed on {master}: {java_error[1] if java_error else text.splitlines()[0]}"

@@ -1,0 +1,283 @@
+"""Spark's engine next to the one for one machine: same examples, same files, same report.
+
+A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
+"""
+
+import contextlib
+import hashlib
+import json
+import random
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from support.dump_files import comment, json_lines
+from support.spark_in_memory import SparkInMemory
+
+pytest.importorskip("google_crc32c")
+
+from convert_tf.corpora import local
+from convert_tf.corpora import report as report_module
+from convert_tf.corpora.comments import PRESETS, Rules
+from convert_tf.corpora.dumps import TooManyBadLinesError, UnreadableFileError, find_files
+from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions
+from convert_tf.corpora.spark import cluster as cluster_module
+from convert_tf.corpora.spark import driver, tasks
+from convert_tf.data.shards import record_files
+
+RULES = {
+    "polyai": Rules(),
+    "clean": Rules(**PRESETS["clean"]),
+    "more": Rules(long="cut", more_pairs=True, single_texts=True),
+}
+SHARDS = {"train": 3, "dev": 1, "test": 2}
+TEXTS = (
+    "[deleted]",
+    "[removed]",
+    "short",
+    "M" * 200,
+    "thanks a lot for that",
+    "  Thanks a LOT for that",
+    "> a quoted line\nand what is said to it",
+    "see https://example.org/page for the rest",
+    "one &amp; the other",
+)
+
+
+def _dump(seed=0, num_threads=120):
+    """Threads with everything that rules look at; their comments in any order, some twice."""
+    rng = random.Random(seed)
+    comments, submissions = [], []
+    for thread in range(num_threads):
+        link = f"t3_thread{thread}"
+        if rng.random() < 0.7:
+            submissions.append(
+                {"id": link[3:], "title": f"what about number {thread}?", "author": "asker"}
+            )
+        parents = [link, "t1_lost"]
+        for _ in range(rng.randrange(1, 14)):
+            name = f"c{len(comments)}"
+            body = rng.choice(TEXTS) if rng.random() < 0.4 else f"remark {name} on {thread}"
+            author = rng.choice(["asker", "ann", "ben", "RemindMeBot", "[deleted]", None])
+            parent = rng.choice(parents)
+            score = rng.choice([None, -3, 5])
+            comments.append(comment(name, parent, body, link=link, author=author, score=score))
+            parents.append(f"t1_{name}")
+        if thread % 4 == 0:  # the same pair but for case and white space
+            question, answer = f"q{thread}", f"a{thread}"
+            comments.append(comment(question, parents[0], "Is the pool open?", link=link))
+            body = rng.choice(["until nine", "Until  NINE"])
+            comments.append(comment(answer, f"t1_{question}", body, link=link))
+    comments += [comment("x", "t1_y", "half a cycle"), comment("y", "t1_x", "the other half")]
+    comments += rng.sample(comments, 20)
+    rng.shuffle(comments)
+    return comments, submissions
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    """The picture follows from the report, which is compared; drawing it takes longest."""
+    monkeypatch.setattr(report_module, "draw", lambda _: b"a picture")
+
+
+@pytest.fixture
+def dumps_folder(write_dump, tmp_path):
+    """Comments in four files, each compressed in another way, so that threads are split."""
+    comments, submissions = _dump()
+    bad = b'this is not JSON\n{"id": "\xff"}\n' + json_lines([{"id": "i"}])
+    write_dump("dumps/RC_1.zst", json_lines(comments[:200]) + bad)
+    write_dump("dumps/RC_2.bz2", comments[200:400])
+    write_dump("dumps/RC_3.gz", comments[400:500])
+    write_dump("dumps/RC_4", comments[500:])
+    write_dump("dumps/RC_5", [])
+    write_dump("dumps/RS_1.zst", submissions)
+    write_dump(
+        "dumps/chats.jsonl.zst",
+        [
+            {"turns": [f"turn {turn} of dialogue {number}" for turn in range(13)], "source": "chat"}
+            for number in range(10)
+        ],
+    )
+    rows = "".join(f"Question number {number % 9}?,Answer {number}\n" for number in range(20))
+    rows += "Question number 3?,Answer 3\n" * 5
+    write_dump("dumps/faq.csv", rows.encode())
+    return tmp_path / "dumps"
+
+
+@pytest.fixture(autouse=True)
+def context(monkeypatch):
+    """The cluster that `driver.prepare` connects to."""
+    in_memory = SparkInMemory()
+    monkeypatch.setattr(driver, "cluster", lambda _: contextlib.nullcontext(in_memory))
+    return in_memory
+
+
+def _prepare(engine, folder, output, *, corpora=(), **options):
+    names = {"dialogues": "chats.jsonl.zst", "pairs": "faq.csv"}
+    return engine.prepare(
+        find_files([f"{folder}/RC_*"]),
+        str(output),
+        submissions=find_files([f"{folder}/RS_*"]),
+        corpora={name: [str(folder / names[name])] for name in corpora},
+        options=PrepareOptions(num_shards=SHARDS, dev_fraction=0.1, **options),
+    )
+
+
+def _digest(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
+    }
+
+
+@pytest.mark.parametrize("kind", list(RULES))
+def test_same_files_as_on_one_machine(dumps_folder, tmp_path, kind, context):
+    corpora = ("dialogues", "pairs")
+    for name, engine in (("local", local), ("spark", driver)):
+        _prepare(engine, dumps_folder, tmp_path / name, corpora=corpora, rules=RULES[kind])
+    assert _digest(tmp_path / "spark") == _digest(tmp_path / "local")
+    assert context.num_tasks > 30
+    assert len(record_files(str(tmp_path / "spark"))) == 6
+    report = json.loads((tmp_path / "spark" / "report.json").read_text())
+    assert report["threads"]["duplicates"] == 20
+    assert report["threads"]["cyclic"] == 2
+    assert report["bad_lines"]["count"] == 3
+    dropped = report["threads"]["dropped"]
+    if kind == "clean":  # the dump holds what the rules look at
+        assert {"response_by_bot", "self_reply", "response_low_score"} < set(dropped)
+        assert dropped["duplicate_pair"] > 25
+    else:  # the table of pairs has rules of its own
+        assert dropped["duplicate_pair"] == 5
+    assert (kind == "more") == (tmp_path / "spark" / SINGLE_TEXTS).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dumps", "local", "spark"]
+
+
+def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(dumps_folder)
+    for name, engine in (("local", local), ("spark", driver)):
+        report = engine.prepare(["RC_1.zst"], str(tmp_path / name))
+        assert report["bad_lines"]["first"][0].startswith("RC_1.zst:")
+    monkeypatch.chdir(tmp_path)
+    assert _digest("spark") == _digest("local")
+    reading = tasks.Tasks(PrepareOptions(), folder="", working_folder=str(dumps_folder))
+    assert len(list(reading.read([("comments", "RC_1.zst")]))) > 150
+
+
+def test_notes_reach_no_step(write_dump, tmp_path):
+    """The same input in one file or in many gives the same counts."""
+    comments, _ = _dump(num_threads=40)
+    for number in range(9):
+        write_dump(f"in/RC_{number}", comments[number::9])
+    report = driver.prepare(find_files([f"{tmp_path}/in/*"]), str(tmp_path / "many"))
+    one = local.prepare([write_dump("RC", comments)], str(tmp_path / "one"))
+    assert report["threads"] == one["threads"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_input_without_examples_changes_nothing(write_dump, tmp_path, exists):
+    dump = write_dump("in/RC", [comment(f"c{n}", "t3_5h6yvl", f"lonely {n}") for n in range(5)])
+    if exists:
+        write_dump("data/notes.txt", b"mine")
+    with pytest.raises(ValueError, match=r"no example\. It has 5 usable turns"):
+        driver.prepare([dump], str(tmp_path / "data"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
+    assert not exists or [path.name for path in (tmp_path / "data").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, context, files):
+    """Also where no file has too many alone."""
+    lines = [json_lines(_dump(num_threads=40)[0]), b"not JSON\n" * 4]
+    whole = lines[0] + lines[1]
+    dumps = [whole] if files == 1 else [lines[0] + lines[1][:18], lines[0] + lines[1][:18]]
+    paths = [write_dump(f"in/RC_{number}", dump) for number, dump in enumerate(dumps)]
+    options = PrepareOptions(max_bad_lines=4)
+    driver.prepare(paths, str(tmp_path / "allowed"), options=options)
+    context.num_tasks = 0
+    options = PrepareOptions(max_bad_lines=3)
+    with pytest.raises(
+        TooManyBadLinesError if files == 2 else ValueError, match="More than 3 lines"
+    ):
+        driver.prepare(paths, str(tmp_path / "data"), options=options)
+    assert context.num_tasks == context.defaultParallelism + files
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
+    paths = [write_dump("RC_1", b"not JSON\n" * 9), write_dump("RC_2", _dump(num_threads=9)[0])]
+    with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used") as caught:
+        local.prepare(paths, str(tmp_path / "data"))
+    assert caught.type is UnreadableFileError
+    with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used"):
+        driver.prepare(paths, str(tmp_path / "data"))
+
+
+def test_existing_records_are_kept_unless_told_otherwise(dumps_folder, tmp_path):
+    output = tmp_path / "data"
+    _prepare(driver, dumps_folder, output)
+    before = _digest(output)
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _prepare(driver, dumps_folder, output)
+    assert _digest(output) == before
+
+
+def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
+    (tmp_path / "seen").touch()
+    job = tasks.Tasks(PrepareOptions(), folder=str(tmp_path), working_folder="/")
+    assert list(job.check_worker([str(tmp_path / "seen")])) == []
+    (problem,) = job.check_worker([str(tmp_path / "seen"), "/no/such/file"])
+    assert "does not see '/no/such/file'" in problem
+    old = tasks.Tasks(PrepareOptions(), folder="", working_folder="/", version="0.1")
+    (problem,) = old.check_worker([])
+    assert "but this machine has 0.1" in problem
+
+
+def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, monkeypatch):
+    dump = write_dump("RC", _dump(num_threads=9)[0])
+    monkeypatch.setattr(tasks.os.path, "exists", lambda path: "seen-by-workers" not in str(path))
+    with pytest.raises(OSError, match="Put input and output on a disk that all workers share"):
+        driver.prepare([dump], str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("[PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "run another version of Python than this"),
+        ('Cannot run program "/a/python": error=2', "have no /a/python. Set PYSPARK_PYTHON"),
+        ("ModuleNotFoundError: No module named 'convert_tf'", "lacks the package convert_tf. Run"),
+        ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
+        ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),
+        ("x\n: o.SparkException: [E] No master\n\tat", "Spark failed on M: [E] No master"),
+        ("[JAVA_GATEWAY_EXITED] exited", "Java did not start Spark"),
+    ],
+)
+def test_errors_of_spark_become_one_sentence(said, sentence):
+    found = cluster_module._sentence(RuntimeError(said), "M")
+    assert sentence in found
+    assert "\n" not in found
+
+
+def test_an_unreachable_master_and_a_missing_java_are_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_module.shutil, "which", lambda _: "/usr/bin/java")
+    with pytest.raises(OSError, match=r"spark://127.0.0.1:1 cannot be reached .*refused"):
+        cluster_module._check_reachable("spark://127.0.0.1:1")
+    with pytest.raises(OSError, match=r"spark://no\.port cannot be reached"):
+        cluster_module._check_reachable("spark://no.port")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        cluster_module._check_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    cluster_module._check_reachable("local[2]")
+    monkeypatch.setattr(cluster_module.shutil, "which", lambda _: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(OSError, match="needs Java 17"):
+        cluster_module._check_reachable("local[2]")
+
+
+def test_a_missing_pyspark_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr(cluster_module, "_check_reachable", lambda _: None)
+    with (
+        pytest.raises(ImportError, match=r"Run pip install 'convert_tf\[spark\]'"),
+        cluster_module.cluster("local[1]"),
+    ):
+        pass

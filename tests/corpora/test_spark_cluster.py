@@ -1,0 +1,202 @@
+"""Spark itself: in this process, and as a master and two workers, one of which is killed.
+
+Skipped without Java or PySpark; `make test-cluster` installs the latter.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.commands import run_command
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
+
+import pyspark
+
+from convert_tf.corpora.sample import write_sample
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
+]
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+RULES = ("--preset=clean", "--single_texts", "--num_shards_train=3", "--num_shards_test=2")
+DEFAULTS = """
+spark.ui.enabled false
+spark.shuffle.io.maxRetries 1
+spark.shuffle.io.retryWait 100ms
+spark.executor.memory 512m
+spark.python.worker.reuse true
+"""
+
+
+def _environment(folder):
+    """The settings of Spark's processes, none of them from outside."""
+    (folder / "conf").mkdir(exist_ok=True)
+    (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    return {
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
+    }
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A folder with dumps, and what one machine makes of them."""
+    folder = tmp_path_factory.mktemp("shared")
+    write_sample(str(folder / "dumps"))
+    done = run_command("prepare", *_inputs(folder), f"--output={folder / 'local'}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _inputs(folder):
+    return (f"--input={folder}/dumps/RC*", f"--submissions={folder}/dumps/RS*", *RULES)
+
+
+def _digest(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def _prepare(shared, output, master, **environment):
+    return run_command(
+        *("prepare", "--engine=spark", f"--master={master}", *_inputs(shared)),
+        f"--output={output}",
+        env={**_environment(shared), **environment},
+    )
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,512]"])
+def test_same_files_as_on_one_machine(shared, tmp_path, master):
+    done = _prepare(shared, tmp_path / "data", master)
+    assert done.returncode == 0, done.stderr
+    assert _digest(tmp_path / "data") == _digest(shared / "local")
+
+
+class Cluster:
+    """A standalone master and two workers, each with an address of its own on the loopback."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.num_registered = {}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.master = f"spark://127.0.0.1:{port}"
+        self.processes = [
+            self._start("master.Master", "master", "--host=127.0.0.1", f"--port={port}")
+        ]
+        _wait_until(lambda: _is_open(port), "the master listens")
+        for number in (2, 3):
+            self.start_worker(number)
+
+    def _start(self, kind, name, *arguments, **environment):
+        (self.folder / name).mkdir(exist_ok=True)
+        arguments = [part for argument in arguments for part in argument.split("=", 1)]
+        with open(self.folder / name / "log", "ab") as log:
+            return subprocess.Popen(
+                [SPARK_CLASS, f"org.apache.spark.deploy.{kind}", *arguments, "--webui-port", "0"],
+                env={**os.environ, **_environment(self.folder), **environment},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_worker(self, number):
+        name = f"worker{number}"
+        host = f"127.0.0.{number}"
+        folder = self.folder / name
+        process = self._start(
+            "worker.Worker", name, f"--host={host}", "--cores=1", "--memory=512m",
+            f"--work-dir={folder / 'work'}", self.master,
+            SPARK_LOCAL_IP=host, SPARK_LOCAL_DIRS=str(folder / "local"),
+        )  # fmt: skip
+        self.processes.append(process)
+        log = folder / "log"
+        registered = "Successfully registered with master"
+        self.num_registered[name] = self.num_registered.get(name, 0) + 1
+        _wait_until(
+            lambda: log.read_text().count(registered) >= self.num_registered[name],
+            "the worker is registered",
+        )
+
+    def kill_worker(self):
+        """Kills the last worker that was started, with its executors."""
+        worker = self.processes.pop()
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+    def stop(self):
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _is_open(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _wait_until(is_so, what, seconds=60):
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def cluster(shared):
+    started = Cluster(shared)
+    yield started
+    started.stop()
+
+
+@pytest.mark.parametrize("moment", ["shuffle", "writing"])
+def test_a_killed_worker_changes_nothing(shared, cluster, tmp_path, moment):
+    output = tmp_path / "data"
+    before = len(_shuffled(shared))
+    command = [
+        *(sys.executable, "-m", "convert_tf", "prepare", "--engine=spark"),
+        *(f"--master={cluster.master}", *_inputs(shared), f"--output={output}"),
+    ]
+    environment = {**os.environ, **_environment(shared)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
+        if moment == "shuffle":
+            _wait_until(lambda: len(_shuffled(shared)) > before, "a worker shuffles")
+        else:
+            scratch = tmp_path / ".data.new" / "scratch"
+            _wait_until(lambda: len(list(scratch.glob("*"))) > 2, "files are written")
+        cluster.kill_worker()
+        errors = driver.communicate(timeout=120)[1]
+    cluster.start_worker(3)
+    assert driver.returncode == 0, errors
+    assert _digest(output) == _digest(shared / "local")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def _shuffled(folder):
+    return list(folder.glob("worker3/local/**/shuffle_*.data"))
+
+
+def test_bad_input_is_said_in_one_sentence(shared, cluster, tmp_path):
+    nothing_there = {"PYSPARK_PYTHON": str(tmp_path / "python")}
+    done = _prepare(shared, tmp_path / "data", cluster.master, **nothing_there)
+    assert done.returncode == 1
+    assert f"have no {tmp_path}/python. Set PYSPARK_PYTHON" in done.stderr.splitlines()[-1]
+    without_packages = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", without_packages], check=True)
+    bare = {"PYSPARK_PYTHON": str(without_packages / "bin" / "python"), "PYTHONPATH": ""}
+    done = _prepare(shared, tmp_path / "data", cluster.master, **bare)
+    assert done.returncode == 1
+    assert "lacks the package" in done.stderr.splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare"]

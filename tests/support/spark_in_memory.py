@@ -1,0 +1,62 @@
+"""The part of a SparkContext that `prepare` uses, in this process. Every task runs twice."""
+
+import pickle
+
+
+class SparkInMemory:
+    """A cluster without processes: what goes to a task or comes from one is pickled."""
+
+    defaultParallelism = 3  # noqa: N815
+
+    def __init__(self):
+        self.num_tasks = 0
+
+    def parallelize(self, items, num_partitions):
+        items = list(items)
+        return _Items(self, lambda: [items[n::num_partitions] for n in range(num_partitions)])
+
+    def runJob(self, items, function, partitions):  # noqa: N802
+        return [one for n in partitions for one in function(items.partitions()[n])]
+
+    def attempts(self, function, items):
+        """The items of the second of two attempts, as of a task that a worker lost."""
+        self.num_tasks += 1
+        first, second = (pickle.loads(pickle.dumps(list(function(iter(items))))) for _ in range(2))
+        assert len(first) == len(second)
+        return second
+
+
+class _Items:
+    """Stands for an RDD whose shuffles are kept, as Spark keeps them."""
+
+    def __init__(self, context, make):
+        self.context = context
+        self._make = make
+
+    def partitions(self):
+        return self._make()
+
+    def mapPartitions(self, function):  # noqa: N802
+        attempts = self.context.attempts
+        return _Items(self.context, lambda: [attempts(function, one) for one in self.partitions()])
+
+    def union(self, other):
+        return _Items(self.context, lambda: [*self.partitions(), *other.partitions()])
+
+    def repartitionAndSortWithinPartitions(self, num_partitions, partitioner):  # noqa: N802
+        shuffled = []
+
+        def make():
+            if not shuffled:
+                shuffled.extend([] for _ in range(num_partitions))
+                for items in reversed(self.partitions()):
+                    for key, value in items:
+                        shuffled[partitioner(key)].append((key, value))
+                for items in shuffled:
+                    items.sort(key=lambda item: item[0])
+            return shuffled
+
+        return _Items(self.context, make)
+
+    def collect(self):
+        return [one for items in self.partitions() for one in items]
