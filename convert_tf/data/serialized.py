@@ -25,8 +25,9 @@ def serialize_example(example: Example) -> bytes:
         "source": example.source,
     }
     values.update(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
-    features = b"".join(_feature(name, values[name].encode("utf-8")) for name in sorted(values))
-    return _field(1, features)
+    # protobuf sorts names by their bytes, but puts a name after those that continue it.
+    names = sorted(values, key=lambda name: f"{name}\x7f")
+    return _field(1, b"".join(_feature(name, values[name].encode("utf-8")) for name in names))
 
 
 def _feature(name: str, value: bytes) -> bytes:

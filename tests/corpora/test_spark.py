@@ -6,6 +6,7 @@ A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
 import contextlib
 import hashlib
 import json
+import os
 import random
 import socket
 import sys
@@ -234,7 +235,10 @@ def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
 
 def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, monkeypatch):
     dump = write_dump("RC", _dump(num_threads=9)[0])
-    monkeypatch.setattr(tasks.os.path, "exists", lambda path: "seen-by-workers" not in str(path))
+    exists = os.path.exists
+    monkeypatch.setattr(
+        os.path, "exists", lambda path: "seen-by-workers" not in str(path) and exists(path)
+    )
     with pytest.raises(OSError, match="Put input and output on a disk that all workers share"):
         driver.prepare([dump], str(tmp_path / "data"))
 
