@@ -118,9 +118,9 @@ def run(values: Any) -> None:
     if values.engine == "spark":
         check_read(values, {"with --engine=spark": _ON_ONE_MACHINE})
         _check_something(files)
-        from convert_tf.corpora.spark.driver import prepare as prepare_on_a_cluster
+        from convert_tf.corpora.spark.driver import prepare_with_spark
 
-        prepare = functools.partial(prepare_on_a_cluster, master=values.master)
+        prepare = functools.partial(prepare_with_spark, master=values.master)
     else:
         check_read(values, {"without --engine=spark": _ON_A_CLUSTER})
         _check_something(files)

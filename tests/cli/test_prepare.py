@@ -20,7 +20,7 @@ def engines(monkeypatch, tmp_path):
             called[name] = {"inputs": inputs, "output": output, **options}
             return {}
 
-        return types.SimpleNamespace(prepare=prepare)
+        return types.SimpleNamespace(prepare=prepare, prepare_with_spark=prepare)
 
     monkeypatch.setitem(sys.modules, "convert_tf.corpora.local", engine("duckdb"))
     monkeypatch.setitem(sys.modules, "convert_tf.corpora.spark.driver", engine("spark"))

@@ -116,7 +116,7 @@ def context(monkeypatch):
 
 def _prepare(engine, folder, output, *, corpora=(), **options):
     names = {"dialogues": "chats.jsonl.zst", "pairs": "faq.csv"}
-    return engine.prepare(
+    return engine(
         find_files([f"{folder}/RC_*"]),
         str(output),
         submissions=find_files([f"{folder}/RS_*"]),
@@ -134,7 +134,7 @@ def _digest(folder):
 @pytest.mark.parametrize("kind", list(RULES))
 def test_same_files_as_on_one_machine(dumps_folder, tmp_path, kind, context):
     corpora = ("dialogues", "pairs")
-    for name, engine in (("local", local), ("spark", driver)):
+    for name, engine in (("local", local.prepare), ("spark", driver.prepare_with_spark)):
         _prepare(engine, dumps_folder, tmp_path / name, corpora=corpora, rules=RULES[kind])
     assert _digest(tmp_path / "spark") == _digest(tmp_path / "local")
     assert context.num_tasks > 30
@@ -155,8 +155,8 @@ def test_same_files_as_on_one_machine(dumps_folder, tmp_path, kind, context):
 
 def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(dumps_folder)
-    for name, engine in (("local", local), ("spark", driver)):
-        report = engine.prepare(["RC_1.zst"], str(tmp_path / name))
+    for name, engine in (("local", local.prepare), ("spark", driver.prepare_with_spark)):
+        report = engine(["RC_1.zst"], str(tmp_path / name))
         assert report["bad_lines"]["first"][0].startswith("RC_1.zst:")
     monkeypatch.chdir(tmp_path)
     assert _digest("spark") == _digest("local")
@@ -169,7 +169,7 @@ def test_notes_reach_no_step(write_dump, tmp_path):
     comments, _ = _dump(num_threads=40)
     for number in range(9):
         write_dump(f"in/RC_{number}", comments[number::9])
-    report = driver.prepare(find_files([f"{tmp_path}/in/*"]), str(tmp_path / "many"))
+    report = driver.prepare_with_spark(find_files([f"{tmp_path}/in/*"]), str(tmp_path / "many"))
     one = local.prepare([write_dump("RC", comments)], str(tmp_path / "one"))
     assert report["threads"] == one["threads"]
 
@@ -180,7 +180,7 @@ def test_input_without_examples_changes_nothing(write_dump, tmp_path, exists):
     if exists:
         write_dump("data/notes.txt", b"mine")
     with pytest.raises(ValueError, match=r"no example\. It has 5 usable turns"):
-        driver.prepare([dump], str(tmp_path / "data"))
+        driver.prepare_with_spark([dump], str(tmp_path / "data"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
     assert not exists or [path.name for path in (tmp_path / "data").iterdir()] == ["notes.txt"]
 
@@ -193,13 +193,13 @@ def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, cont
     dumps = [whole] if files == 1 else [lines[0] + lines[1][:18], lines[0] + lines[1][:18]]
     paths = [write_dump(f"in/RC_{number}", dump) for number, dump in enumerate(dumps)]
     options = PrepareOptions(max_bad_lines=4)
-    driver.prepare(paths, str(tmp_path / "allowed"), options=options)
+    driver.prepare_with_spark(paths, str(tmp_path / "allowed"), options=options)
     context.num_tasks = 0
     options = PrepareOptions(max_bad_lines=3)
     with pytest.raises(
         TooManyBadLinesError if files == 2 else ValueError, match="More than 3 lines"
     ):
-        driver.prepare(paths, str(tmp_path / "data"), options=options)
+        driver.prepare_with_spark(paths, str(tmp_path / "data"), options=options)
     assert context.num_tasks == context.defaultParallelism + files
     assert not (tmp_path / "data").exists()
 
@@ -210,15 +210,15 @@ def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
         local.prepare(paths, str(tmp_path / "data"))
     assert caught.type is UnreadableFileError
     with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used"):
-        driver.prepare(paths, str(tmp_path / "data"))
+        driver.prepare_with_spark(paths, str(tmp_path / "data"))
 
 
 def test_existing_records_are_kept_unless_told_otherwise(dumps_folder, tmp_path):
     output = tmp_path / "data"
-    _prepare(driver, dumps_folder, output)
+    _prepare(driver.prepare_with_spark, dumps_folder, output)
     before = _digest(output)
     with pytest.raises(ValueError, match="Pass --overwrite"):
-        _prepare(driver, dumps_folder, output)
+        _prepare(driver.prepare_with_spark, dumps_folder, output)
     assert _digest(output) == before
 
 
@@ -240,7 +240,7 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
         os.path, "exists", lambda path: "seen-by-workers" not in str(path) and exists(path)
     )
     with pytest.raises(OSError, match="Put input and output on a disk that all workers share"):
-        driver.prepare([dump], str(tmp_path / "data"))
+        driver.prepare_with_spark([dump], str(tmp_path / "data"))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from convert_tf.storage.streams import zst_written
 _BYTES_PER_PARTITION = 16 * 2**20  # of compressed dumps, about 150 MB of lines
 
 
-def prepare(
+def prepare_with_spark(
     inputs: Sequence[str],
     output: str,
     *,
