@@ -108,7 +108,7 @@ def dumps_folder(write_dump, tmp_path):
 
 @pytest.fixture(autouse=True)
 def context(monkeypatch):
-    """The cluster that `driver.prepare` connects to."""
+    """The cluster that `prepare_with_spark` connects to."""
     in_memory = SparkInMemory()
     monkeypatch.setattr(driver, "cluster", lambda _: contextlib.nullcontext(in_memory))
     return in_memory
