@@ -30,8 +30,8 @@ from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 # In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
 COMMANDS = {
     "sample": "write a small conversation dump to try the other commands",
-    "split-dump": "split a large dump into files that a cluster reads in parallel",
     "prepare": "turn conversation dumps, pairs or dialogues into training data",
+    "split-dump": "split a large dump into files that a cluster reads in parallel",
     "vocabulary": "learn a vocabulary from training data or text",
     "tokenize": "turn training data into token ids, for training without TensorFlow",
     "teach": "encode training texts with a teacher model, for distillation",
