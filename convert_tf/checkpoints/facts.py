@@ -6,11 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.config.model import MAX_TOKENS
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.json_text import parsed_json
 
 TRAINING_FILE = "training.json"
+READ_TOKENS = "read_tokens"  # in training.json, how many tokens of a text a module reads
 _OBJECTS = ("train", "evaluation", "time")
+
+
+def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
+    """Return how many tokens of a text an exported network reads.
+
+    Args:
+      training: facts of the model that is exported.
+      max_tokens: the number that the user wants. None for the number that the model reads if it is
+        a module, else 512.
+    """
+    return int(training.get(READ_TOKENS, MAX_TOKENS)) if max_tokens is None else max_tokens
 
 
 def training_facts(folder: str | os.PathLike) -> dict[str, Any]:

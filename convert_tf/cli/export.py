@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, define_encoder
-from convert_tf.config.model import MAX_TOKENS
 
 
 def define_flags(define: Define) -> None:
@@ -27,7 +26,13 @@ def define_flags(define: Define) -> None:
         "What to write; by default onnx if --output ends with .onnx, else module.",
         choices=["module", "onnx", "huggingface"],
     )
-    define("max_tokens", MAX_TOKENS, "Longer texts are cut, in subwords.")
+    define(
+        "max_tokens",
+        None,
+        "Longer texts are cut, in subwords. Default: 512, or what --encoder reads if it is a "
+        "module.",
+        kind=int,
+    )
     define(
         "network_bits",
         None,

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from convert_tf.checkpoints.facts import training_facts, unknown_in_training
-from convert_tf.config.model import MAX_TOKENS
 from convert_tf.data.unknown_tokens import warn_of_unknown
 
 FORMATS = ("module", "onnx", "huggingface")
@@ -17,7 +16,7 @@ def export_model(
     *,
     format: str = "",
     network_bits: int | None = None,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
@@ -33,7 +32,8 @@ def export_model(
         by default the name of `output` tells these two apart.
       network_bits: of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx` file;
         None for the first of them. A Hugging Face folder has 32 and 8.
-      max_tokens: longest text, in tokens, that the network reads.
+      max_tokens: longest text, in tokens, that the network reads. None for 512, or for what
+        `checkpoint` reads if it is a module.
       notes: Markdown that joins the model card.
       overwrite: whether what has that name is replaced.
 

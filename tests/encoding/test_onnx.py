@@ -14,10 +14,12 @@ from support.commands import call_command
 from support.tiny_checkpoint import random_texts, write_checkpoint
 
 from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
 from convert_tf.encoding.backends.onnx_inputs import graph_inputs
 from convert_tf.encoding.text_batches import encode_columns
+from convert_tf.export.hub.writing import export_module
 from convert_tf.ranking.encoders import open_encoder
 from convert_tf.search.encoders import load_encoder
 from convert_tf.storage.files import only_writer
@@ -423,6 +425,18 @@ def test_what_cannot_be_exported(checkpoint_and_file, tmp_path):
     with pytest.raises(CheckpointError, match="subword vocabularies"):
         export_onnx(other, tmp_path / "x.onnx")
     assert not (tmp_path / "x.onnx").exists()
+
+
+def test_a_file_made_of_a_module_reads_as_many_tokens_as_the_module(checkpoint_and_file, tmp_path):
+    checkpoint, file = checkpoint_and_file
+    module = export_module(checkpoint, tmp_path / "module" / "1", max_tokens=5)
+    of_module = export_onnx(module, tmp_path / "of_module.onnx", network_bits=32)
+    short = export_onnx(checkpoint, tmp_path / "short.onnx", network_bits=32, max_tokens=5)
+    vectors = SentenceEncoder(of_module).encode(TEXTS)
+    np.testing.assert_allclose(vectors, SentenceEncoder(short).encode(TEXTS), atol=0.02)
+    assert np.abs(vectors - SentenceEncoder(file).encode(TEXTS)).max() > 0.1
+    again = export_module(module, tmp_path / "again" / "1")
+    assert training_facts(again)["read_tokens"] == 5
 
 
 def test_overwriting_replaces_no_file_of_others(checkpoint_and_file, tmp_path):

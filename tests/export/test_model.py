@@ -38,14 +38,14 @@ def test_a_folder_is_no_file(calls, name, tmp_path, monkeypatch):
 def test_the_name_of_the_output_chooses_the_form(calls):
     assert export_model("runs/x", "x.onnx") == Path("x.onnx")
     export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)
-    options = {"max_tokens": 512, "notes": "", "overwrite": False}
+    options = {"max_tokens": None, "notes": "", "overwrite": False}
     assert calls == [
         ("export_onnx", "runs/x", "x.onnx", options),  # its own number of bits
         (
             "export_module",
             "runs/x",
             Path("modules/x.onnx/1"),
-            {"network_bits": 8, "max_tokens": 512, "notes": "n", "overwrite": True},
+            {"network_bits": 8, "max_tokens": None, "notes": "n", "overwrite": True},
         ),
     ]
 

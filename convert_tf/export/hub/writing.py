@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from convert_tf.checkpoints.facts import TRAINING_FILE, data_facts, training_facts
+from convert_tf.checkpoints.facts import (
+    READ_TOKENS,
+    TRAINING_FILE,
+    data_facts,
+    read_tokens,
+    training_facts,
+)
 from convert_tf.checkpoints.folder import (
     CONFIG_FILE,
     CheckpointError,
@@ -43,7 +49,7 @@ def export_module(
     output: str | os.PathLike,
     *,
     network_bits: int = 16,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
@@ -54,7 +60,7 @@ def export_module(
       output: the module's folder; its parents are made, and a link is followed.
       network_bits: 16, 8 or 32, of the network's weights in the file.
       max_tokens: longest text, in tokens, that the network reads, where a ranker's own limits are
-        not lower.
+        not lower. None for 512, or for what `checkpoint` reads if it is a module.
       notes: Markdown that joins the model card: where the data are from, how good it is.
       overwrite: whether a folder of that name is replaced.
 
@@ -69,6 +75,7 @@ def export_module(
     _module_folder(output, overwrite=overwrite)  # which says so before the work begins
     make = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
     try:
+        max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
         parts = make(checkpoint, network_bits=network_bits, max_tokens=max_tokens)
     except WeightsError as error:
         raise CheckpointError(f"{os.fspath(checkpoint)}: {error}") from error
@@ -94,7 +101,7 @@ def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     facts = training_facts(checkpoint)
     beside = {
         CONFIG_FILE: config.to_json(),
-        TRAINING_FILE: written_json(_published(facts)),
+        TRAINING_FILE: written_json(_published(facts, module.max_tokens)),
     }
     card = functools.partial(
         encoder_card,
@@ -120,7 +127,7 @@ def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     return _Parts(module, card, {})
 
 
-def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     """What is known of the training, without where its maker keeps files: all that the card says.
 
     So a module that is made of this one has the same card.
@@ -130,6 +137,8 @@ def _published(facts: Mapping[str, Any]) -> dict[str, Any]:
         "ranking_joined_sources",
     )
     found = {name: facts[name] for name in names if name in facts}
+    if max_tokens != MAX_TOKENS:
+        found[READ_TOKENS] = max_tokens
     for role in ("teacher", "ranking_teacher"):
         if facts.get(role):
             found[role] = Path(facts[role]).name

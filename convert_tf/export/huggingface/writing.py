@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from convert_tf.checkpoints.facts import training_facts
-from convert_tf.config.model import MAX_TOKENS, ModelConfig
+from convert_tf.checkpoints.facts import read_tokens, training_facts
+from convert_tf.config.model import ModelConfig
 from convert_tf.export.cards import encoder_card
 from convert_tf.export.huggingface.weights import torch_weights
 from convert_tf.export.onnx.writing import OnnxSource, calibrated, load_for_onnx
@@ -76,7 +76,7 @@ def export_huggingface(
     checkpoint: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
@@ -85,7 +85,8 @@ def export_huggingface(
     Args:
       checkpoint: a folder of a dual encoder with a subword vocabulary.
       output: the folder.
-      max_tokens: longest text, in tokens, that the network reads.
+      max_tokens: longest text, in tokens, that the network reads. None for 512, or for what
+        `checkpoint` reads if it is a module.
       notes: Markdown that joins the model card.
       overwrite: whether a folder that this function wrote is replaced.
 
@@ -102,6 +103,7 @@ def export_huggingface(
     with needs("huggingface", "Writing a folder for Hugging Face programs"):
         import onnx  # noqa: F401
         from safetensors.numpy import save
+    max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1. Received: {max_tokens}.")
     target = OutputFolder(output, replaceable=FILES, overwrite=overwrite)

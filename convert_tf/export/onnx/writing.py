@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convert_tf.checkpoints.facts import numbers_turns, training_facts
+from convert_tf.checkpoints.facts import numbers_turns, read_tokens, training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.backends.onnx import (
@@ -45,7 +45,7 @@ def export_onnx(
     output: str | os.PathLike,
     *,
     network_bits: int = 8,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
@@ -56,7 +56,8 @@ def export_onnx(
       output: the file; its parents are made.
       network_bits: 32 computes as the checkpoint does; 8 multiplies bytes. The subword table is in
         8 bits in both, as it was trained.
-      max_tokens: longest text, in subwords, that the network reads.
+      max_tokens: longest text, in subwords, that the network reads. None for 512, or for what
+        `checkpoint` reads if it is a module.
       notes: Markdown that joins the model card.
       overwrite: whether a file of that name is replaced.
 
@@ -74,6 +75,7 @@ def export_onnx(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
             f"Received: network_bits={network_bits}. 8 is smaller and faster."
         )
+    max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     if max_tokens < 1:
         raise OnnxError(
             f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
