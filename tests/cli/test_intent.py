@@ -206,7 +206,7 @@ def test_notes_go_to_standard_error(files, capsys):
          "--finetune trains one encoder"),
         (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--precision=float32"], "--precision"),
-        (["train", "--data=D", "--output=D", "--encoder=M"], "output is a folder"),
+        (["train", "--data=D", "--output=D", "--encoder=M"], "--output must be a folder"),
         (["train", "--data=D", "--output=M", "--encoder=M", "--overwrite"], "did not write"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=M"], "exists. Pass"),
         (["train", "--data=D", "--output=O", "--encoder=D", "--serving_module=N"], "the folder of"),

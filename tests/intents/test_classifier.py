@@ -547,7 +547,7 @@ def test_examples_that_a_given_threshold_makes_useless_are_told(encoder):
         make(encoder, **options).fit([*TEXTS, *OUTSIDE], labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make(encoder, **options).fit(TEXTS, LABELS)
+        assert make(encoder, **options).fit(TEXTS, LABELS).threshold_ == 0.5
 
 
 def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
