@@ -69,7 +69,7 @@ _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
 _ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
 _FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Times that the disk of each command is full.")
-_TARGETS = flags.DEFINE_list("targets", [], "Whose disk and clock are attacked; by default all.")
+_TARGETS = flags.DEFINE_list("targets", [], "Whose files, disk and clock; by default all.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
@@ -330,8 +330,11 @@ def attack_with_faults(folder: Path) -> tuple[dict[str, Any], list[str]]:
     shutil.rmtree(place, ignore_errors=True)
     models = targets(folder, place)
     every = {**models, **further_targets(folder, place)}
-    found, faults = attack_with_hostile_files(models, folder)
-    every = {name: own for name, own in every.items() if name in (_TARGETS.value or every)}
+    names = _TARGETS.value or [*every]
+    found, faults = attack_with_hostile_files(
+        {name: own for name, own in models.items() if name in names}, folder
+    )
+    every = {name: own for name, own in every.items() if name in names}
     # What others are made of comes last: it is away for a while.
     for more, own in (
         attack_with_the_clock(every, folder, rng),
