@@ -10,34 +10,12 @@ from convert_tf.data.schema import EXTRA_FEATURES, Example
 from convert_tf.extras import needs
 
 _32_BITS = 0xFFFFFFFF
-_LENGTH_DELIMITED = 2  # protobuf's wire type of texts and messages
-
-
-def serialize_example(example: Example) -> bytes:
-    """Return the record of an example."""
-    values = {
-        "context": example.context,
-        "response": example.response,
-        "subreddit": example.subreddit,
-        "thread_id": example.thread_id,
-        "context_author": example.context_author,
-        "response_author": example.response_author,
-        "source": example.source,
-    }
-    values.update(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
-    # protobuf sorts names by their bytes, but puts a name after those that continue it.
-    names = sorted(values, key=lambda name: f"{name}\x7f")
-    return _field(1, b"".join(_feature(name, values[name].encode("utf-8")) for name in names))
-
-
-def _feature(name: str, value: bytes) -> bytes:
-    """An entry of the map of features: its name and a list of one bytes value."""
-    feature = _field(1, _field(1, value))
-    return _field(1, _field(1, name.encode("ascii")) + _field(2, feature))
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | _LENGTH_DELIMITED]) + _varint(len(value)) + value
+_TEXTS = (
+    *("context", "response", "subreddit", "thread_id"),
+    *("context_author", "response_author", "source"),
+)
+# protobuf sorts names by their bytes, but puts a name after those that continue it.
+_SORTED = sorted((*_TEXTS, *EXTRA_FEATURES), key=lambda name: f"{name}\x7f")
 
 
 def _varint(number: int) -> bytes:
@@ -46,6 +24,34 @@ def _varint(number: int) -> bytes:
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])
+
+
+_SHORT = [_varint(number) for number in range(1 << 11)]
+# Each field has a tag (the number 1 or 2, with protobuf's type of texts and messages), a length and
+# bytes. An entry of the map of features begins with its name.
+_NAMES = [(name, b"\x0a" + _varint(len(name)) + name.encode("ascii")) for name in _SORTED]
+
+
+def serialize_example(example: Example) -> bytes:
+    """Return the record of an example."""
+    extras = dict(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
+    entries = []
+    for name, field in _NAMES:
+        text = extras.get(name) if name in EXTRA_FEATURES else getattr(example, name)
+        if text is None:
+            continue
+        value = text.encode("utf-8")
+        value = b"\x0a" + _length(value) + value  # the value of a list of bytes
+        value = b"\x0a" + _length(value) + value  # the list of a feature
+        entry = field + b"\x12" + _length(value) + value  # the feature of an entry
+        entries.append(b"\x0a" + _length(entry) + entry)  # an entry of the map
+    content = b"".join(entries)
+    return b"\x0a" + _length(content) + content  # the map of an example
+
+
+def _length(value: bytes) -> bytes:
+    number = len(value)
+    return _SHORT[number] if number < len(_SHORT) else _varint(number)
 
 
 def in_record_file(record: bytes) -> bytes:
