@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
         rows.append([*found, len(groups.centres), number - len(known), *shares])
     *found, groups, wanted, new, old = np.mean(rows, axis=0)
     show(f"{wanted:.0f} new intents, chosen number", np.array(found), groups)
-    print(f"unsure: {new:.1f} % of the messages of new intents, {old:.1f} % of those of known ones")
+    print(f"unsure: {new:.1f} % of messages with new intents, {old:.1f} % with known intents")
 
 
 if __name__ == "__main__":

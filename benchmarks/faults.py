@@ -174,7 +174,7 @@ def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tupl
 
     Args:
         targets: any of `module`, `onnx`, `index` and `intent`.
-        secret: a file that none of them may open.
+        secret: a file that no model may open.
     """
     import onnx
 

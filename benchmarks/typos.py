@@ -4,11 +4,11 @@
 python benchmarks/typos.py --encoder convert_small --train train_10shot.csv --test test.csv
 ```
 
-Errors are in --shares of the words of the test texts, at random with a seed: a key beside the right
-one, a letter left out, typed twice or swapped with the next, or a word that sounds alike. Rows are
-logistic regression on the vectors, the same with words, the same trained also on --copies of each
-example with errors in a tenth of its words, and TF-IDF. --encoder minilm needs what
-benchmarks/minilm.py needs.
+Errors are put into a share of the words of the test texts (--shares), at random with a seed: a key
+beside the right one; a letter left out, typed twice or swapped with the next; or a word that
+sounds alike. The rows are logistic regression on the vectors; the same with words; the same, also
+trained on noisy copies of each example (--copies), with errors in a tenth of their words; and
+TF-IDF. --encoder minilm needs what benchmarks/minilm.py needs.
 """
 
 import random

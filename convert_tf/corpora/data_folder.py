@@ -42,7 +42,7 @@ def open_data_folder(
         vocabulary: a vocabulary file, for token ids.
         tokenize: whether token ids are written too.
         overwrite: whether records that are in the folder already may be replaced.
-        temp_dir: where temporary files go; beside the output when empty.
+        temp_dir: folder for temporary files; empty for the folder of the output.
 
     Raises:
         ValueError: `tokenize` comes without a vocabulary; or as of `OutputFolder`.

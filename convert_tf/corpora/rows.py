@@ -32,8 +32,8 @@ _SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 class Row(NamedTuple):
     """Something to sort: `key` and `payload` are ASCII without tabs and line ends.
 
-    `kind` is `EXAMPLES`, with the example's place as the key; `PAIRS`, examples of which equal ones
-    are dropped first; or `TEXTS`, single texts by their hash.
+    There are three kinds. `EXAMPLES` are sorted by their place in the output. `PAIRS` are examples
+    from which duplicates are dropped first. `TEXTS` are single texts, sorted by their hash.
     """
 
     kind: str
@@ -188,7 +188,7 @@ class RowMaker:
     def _rows(
         self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
     ) -> Iterator[Row]:
-        """The examples of one thread, and its texts that are in none of them."""
+        """Yield the examples of a thread, and those of its texts that no example contains."""
         if rules.single_texts:
             examples = list(examples)
             for text in threads.unused_texts(comments, examples, rules):

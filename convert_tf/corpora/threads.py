@@ -158,16 +158,6 @@ def comments_of(
     ]
 
 
-def examples_of_conversation(
-    conversation: Conversation, rules: Rules, *, counts: ThreadCounts
-) -> Iterator[Example]:
-    """The examples of a conversation; arguments as of `create_examples`."""
-    comments = comments_of(conversation, rules, changed=counts.changed)
-    return create_examples(
-        comments, rules, counts=counts, source=conversation.source, is_conversation=True
-    )
-
-
 def create_examples(
     comments: Iterable[Comment],
     rules: Rules,

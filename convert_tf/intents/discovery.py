@@ -62,7 +62,7 @@ def discover_intents(
     masks: bool = False,
     seed: int = 0,
 ) -> Discovery:
-    """Group messages of which each group may be a new intent.
+    """Group messages so that each group may be a new intent.
 
     Args:
       texts: messages of a log; empty ones are left out, and equal ones are encoded once.

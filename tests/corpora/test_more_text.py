@@ -16,8 +16,8 @@ from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions, prepare
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.threads import (
     ThreadCounts,
+    comments_of,
     create_examples,
-    examples_of_conversation,
     split_of,
 )
 from convert_tf.data.shards import list_shards
@@ -35,7 +35,8 @@ def _pairs(examples):
 def _of(turns, rules):
     counts = ThreadCounts()
     conversation = Conversation("5h6yvl", "here", tuple(map(Turn, turns)))
-    return list(examples_of_conversation(conversation, rules, counts=counts)), counts
+    comments = comments_of(conversation, rules, changed=counts.changed)
+    return list(create_examples(comments, rules, counts=counts, is_conversation=True)), counts
 
 
 def _read(folder, split):

@@ -159,7 +159,7 @@ def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
     for path, is_other in ((tmp_path / "other.txt", True), (Path(corpus.vocabulary), False)):
         output = str(tmp_path / path.stem)
         if not is_other:
-            tokenize_records(corpus.records, output, vocabulary=str(path))
+            tokenize_records(corpus.records, output, vocabulary=str(path))  # without a warning
             continue
         with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
             tokenize_records(corpus.records, output, vocabulary=str(path))

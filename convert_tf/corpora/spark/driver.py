@@ -3,7 +3,8 @@
 The same functions as on one machine, and the same bytes in the same files. Spark groups the turns
 of a thread with one shuffle and sorts the examples into their shards with another. If equal pairs
 are dropped, there is a third one between them. Each attempt of a task writes files under its own
-names, on a disk that all machines share. The driver renames those of the attempts that count.
+names, on a disk that all machines share. Of each task, the driver keeps the files of one attempt
+and gives them their final names.
 """
 
 import itertools

@@ -142,7 +142,7 @@ class Tasks:
         yield NOTE, maker
 
     def deduplicate(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Sorted lines of rows to lines without those of equal pairs."""
+        """Drop duplicate pairs from sorted lines of rows."""
         maker = RowMaker(self.options)
         kinds = itertools.groupby(_lines(items), key=lambda line: line.split(" ", 1)[0])
         for kind, lines in kinds:

@@ -59,15 +59,15 @@ def _session(path: str, num_threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # Without such instructions products of bytes are added in 16 bits, and overflow, unless told;
-    # with those of AMX this option takes four times as long.
+    # On processors without such instructions, ONNX Runtime adds products of bytes in 16 bits, which
+    # can overflow. This option prevents that. With AMX it would take four times as long.
     if not adds_products_of_bytes():
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 3
-    # Plans of memory are kept for each shape of a batch, of which there are very many.
+    # A memory plan would be kept for each shape of a batch, and there are very many shapes.
     options.enable_mem_pattern = False
-    # Weights beside the arena, which would grow to a power of two: 12 MB less.
+    # Keep weights out of the memory arena, whose size is a power of two. This saves 12 MB.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
