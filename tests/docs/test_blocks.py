@@ -34,6 +34,7 @@ NO_FIRST_COMMANDS = {
     "docs/deployment.md": "modules are loaded in Python",
     "docs/papers.md": "has none",
     "docs/page.md": "the page is served until it is told to end",
+    "docs/scale.md": "calculations",
     "docs/service.md": "the service runs until it is told to end",
     "docs/results.md": "measurements, of hours together",
     "hub_modules/README.md": "the recipe, of hours",
