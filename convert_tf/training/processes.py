@@ -190,6 +190,12 @@ def join_processes(
             process_id=given["process_id"],
         )
     except (ValueError, RuntimeError) as error:
+        if asks_cluster and isinstance(error, ValueError):
+            raise ValueError(
+                f"--coordinator={FROM_CLUSTER} found no cluster ({error}). Start the processes "
+                "with srun or mpirun, install the package kubernetes in pods, or pass "
+                "--num_processes, --process_id and --coordinator=host:port."
+            ) from error
         raise ValueError(
             f"The processes of the run did not find one another. Received: {given}: {error}. Start "
             "all of them within five minutes, each with a number of its own; process 0 must be "

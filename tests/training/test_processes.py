@@ -263,6 +263,13 @@ def test_processes_need_one_folder(arrays, tmp_path):
         assert "Traceback" not in err
 
 
+@pytest.mark.slow
+def test_auto_needs_a_cluster(arrays, tmp_path):
+    flags = run_flags(arrays, tmp_path / "run")
+    _, err = finish(start(tmp_path / "told.json", *flags, "--coordinator=auto"), status=1)
+    assert "--coordinator=auto found no cluster" in err.splitlines()[-1]
+
+
 def test_several_processes_need_jax_and_each_other(monkeypatch):
     with pytest.raises(ValueError, match="Set KERAS_BACKEND=jax"):
         join_processes(2, 0, "localhost:1")
