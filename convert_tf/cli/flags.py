@@ -127,7 +127,7 @@ def given_fields(
 
 
 # Flags that take a model, which may be the name of a released one.
-MODEL_FLAGS = ("encoder", "init_from", "rerank_checkpoint", "mined_with")
+MODEL_FLAGS = ("encoder", "init_from", "rerank_checkpoint")
 
 
 def resolve_names(values: flags.FlagValues) -> None:

@@ -105,6 +105,7 @@ class RankerTraining(RankingTraining):
         "learning_rate_cycles": 1,
         "adadelta_rho": 0.9,
         "mined_top": 100,
+        "mined_with": None,
         "plateau_decay": 0.4,
         "output_std": 0.0,
     }
@@ -118,8 +119,7 @@ class RankerTraining(RankingTraining):
     negatives_from: str = option(
         "in_batch",
         "Where wrong candidates come from. in_batch: the other responses of the batch. given: the "
-        "data. sampled: random responses of the data. mined: the wrong responses that --mined_with "
-        "scores highest.",
+        "data. sampled: random responses of the data. mined: those of --hard_negatives.",
         group=DATA,
         choices=NEGATIVES,
     )
@@ -130,8 +130,8 @@ class RankerTraining(RankingTraining):
         at_least=1,
         read_with=("negatives_from", NEGATIVES[1:]),
     )
-    mined_with: str = option(
-        "", "Encoder or ranker that finds wrong candidates: a name or a folder.", group=DATA
+    hard_negatives: str = option(
+        "", "Folder of negatives from convert-tf mine, for the token ids.", group=DATA
     )
     batch_size: int = changed(RankingTraining, "batch_size", 256)
     optimizer: str = changed(
@@ -177,9 +177,9 @@ class RankerTraining(RankingTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
-            (self.negatives_from == "mined") == bool(self.mined_with),
-            "mined_with must name an encoder or ranker if, and only if, negatives_from is mined.",
-            (self.negatives_from, self.mined_with),
+            (self.negatives_from == "mined") == bool(self.hard_negatives),
+            "hard_negatives must name a folder if, and only if, negatives_from is mined.",
+            (self.negatives_from, self.hard_negatives),
         )
 
     def of_examples(self, number: int) -> "RankerTraining":

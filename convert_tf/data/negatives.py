@@ -113,6 +113,26 @@ class HardNegatives:
             folder, array_file(split), DTYPE, (examples.num_examples, facts["negatives"])
         )
 
+    def numbers(self, examples: np.ndarray) -> np.ndarray:
+        """All mined negatives of some examples, the best-ranked first.
+
+        Args:
+          examples: int64 `[examples]`, their numbers.
+
+        Returns:
+          int64 `[examples, negatives]`, numbers of examples; −1 where fewer were mined.
+
+        Raises:
+          ValueError: a stored number is that of no example, or the file became shorter.
+        """
+        mined = np.asarray(self._mined.checked()[examples], np.int64)
+        if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
+            raise ValueError(
+                f"The negatives are damaged: they have numbers from {mined.min()} to "
+                f"{mined.max()}, and the split has {self._examples.num_examples} examples. {_AGAIN}"
+            )
+        return mined
+
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """The negatives of some examples: a function of the seed, the epoch and the example alone.
 
@@ -126,14 +146,9 @@ class HardNegatives:
           int64 `[examples, per_pair]`, numbers of examples. The mined ones among them differ.
 
         Raises:
-          ValueError: a stored number is that of no example, or the file became shorter.
+          ValueError: as of `numbers`.
         """
-        mined = np.asarray(self._mined.checked()[examples], np.int64)
-        if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
-            raise ValueError(
-                f"The negatives are damaged: they have numbers from {mined.min()} to "
-                f"{mined.max()}, and the split has {self._examples.num_examples} examples. {_AGAIN}"
-            )
+        mined = self.numbers(examples)
         keys = scattered(np.full(len(examples), self.seed, np.uint64))
         for part in (epochs, examples):
             keys = scattered(keys + part.astype(np.uint64))

@@ -103,8 +103,8 @@ class NegativeSampler:
     Args:
       examples: what is trained on.
       source: `given`, `sampled` or `mined`.
-      count: how many; fewer where fewer were given.
-      mined: int `[examples, top]`, places in the pool, for `mined`.
+      count: how many; fewer where fewer were given. Where fewer were mined, the rest are sampled.
+      mined: int `[examples, most]`, places in the pool, for `mined`; −1 where there are fewer.
 
     Attributes:
       most: how many at most are drawn for any example.
@@ -122,37 +122,38 @@ class NegativeSampler:
         self.mined = mined
         rights = [examples.right(i) for i in range(examples.num_examples)]
         self._all_right = np.unique(np.concatenate(rights))
-        self.most = 0
-        for i in range(examples.num_examples):
-            self.most = max(self.most, min(count, len(self._choices(i))))
-            if not len(self._choices(i)):
-                raise ValueError(
-                    f"Context {i} has no wrong candidate with negatives_from={source}, and "
-                    "training needs at least one. Use data that holds wrong candidates, another "
-                    "--negatives_from, or more data."
-                )
+        numbers = np.array([len(np.unique(own)) for own in rights])
+        available = len(self._all_right) - numbers
+        if source == "given":
+            available = np.array([len(self._given(i)) for i in range(len(rights))])
+        if not available.all():
+            raise ValueError(
+                f"Context {available.argmin()} has no wrong candidate with "
+                f"negatives_from={source}, and training needs at least one. Use data that holds "
+                "wrong candidates, another --negatives_from, or more data."
+            )
+        self.most = min(count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
         """int64 `[up to count]` places in the pool, none of them right for the example."""
-        choices = self._choices(example)
-        if len(choices) <= self.count:
-            return random.permutation(choices)
-        return random.choice(choices, self.count, replace=False)
-
-    def _choices(self, example: int) -> np.ndarray:
         if self.source == "given":
-            choices = self.examples.candidates[example]
-        elif self.source == "mined":
-            assert self.mined is not None
-            choices = self.mined[example]
-        else:
-            return _without(self._all_right, self.examples.right(example))
+            return random.permutation(self._given(example))[: self.count]
+        left_out = self.examples.right(example)
+        chosen = np.zeros(0, np.int64)
+        if self.mined is not None:
+            own = self.mined[example]
+            own = own[(own >= 0) & ~np.isin(own, left_out)]
+            chosen = random.permutation(own)[: self.count]
+            left_out = np.concatenate([left_out, chosen])
+        wanted = self.count - len(chosen)
+        drawn = random.choice(
+            self._all_right, min(wanted + len(left_out), len(self._all_right)), replace=False
+        )
+        return np.concatenate([chosen, drawn[~np.isin(drawn, left_out)][:wanted]])
+
+    def _given(self, example: int) -> np.ndarray:
+        choices = self.examples.candidates[example]
         return choices[~np.isin(choices, self.examples.right(example))]
-
-
-def _without(sorted_values: np.ndarray, removed: np.ndarray) -> np.ndarray:
-    places = np.searchsorted(sorted_values, removed)
-    return np.delete(sorted_values, np.unique(places))
 
 
 class RankingBatches:
@@ -168,6 +169,7 @@ class RankingBatches:
       seed: seed of the order and of the negatives.
       sampler: draws the negatives; None for the other right candidates of the batch.
       skip_batches: batches that a run before this one has seen.
+      pad_multiple: texts are padded to multiples of this.
 
     Attributes:
       batches_per_epoch: how many.
@@ -187,6 +189,7 @@ class RankingBatches:
         seed: int,
         sampler: NegativeSampler | None = None,
         skip_batches: int = 0,
+        pad_multiple: int = PAD_MULTIPLE,
     ):
         self.examples = examples
         self.batch_size = min(batch_size, examples.num_examples)
@@ -194,6 +197,7 @@ class RankingBatches:
         self.seed = seed
         self.sampler = sampler
         self.skip_batches = skip_batches
+        self.pad_multiple = pad_multiple
         self.batches_per_epoch = examples.num_examples // self.batch_size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -216,13 +220,16 @@ class RankingBatches:
         batches = np.concatenate(by_length).reshape(-1, self.batch_size)
         return batches[random.permutation(len(batches))]
 
+    def _padded(self, token_ids: TokenIds, texts: np.ndarray) -> np.ndarray:
+        return padded(token_ids, texts, self.padding_id, multiple=self.pad_multiple)
+
     def _batch(self, batch: np.ndarray, random: np.random.Generator) -> dict[str, np.ndarray]:
         examples, size = self.examples, len(batch)
         right = np.array([random.choice(examples.right(i)) for i in batch])
-        result = {"context_ids": padded(examples.contexts, batch, self.padding_id)}
+        result = {"context_ids": self._padded(examples.contexts, batch)}
         if self.sampler is None:
             is_right = np.array([np.isin(right, examples.right(i)) for i in batch])
-            result["candidate_ids"] = padded(examples.pool, right, self.padding_id)
+            result["candidate_ids"] = self._padded(examples.pool, right)
             result["labels"] = np.arange(size, dtype=np.int32)
             result["candidate_mask"] = ~is_right | np.eye(size, dtype=bool)
             return result
@@ -235,7 +242,7 @@ class RankingBatches:
         # The right one must not be known by its place.
         order = random.permuted(np.tile(np.arange(columns), (size, 1)), axis=1)
         candidates = np.take_along_axis(candidates, order, axis=1)
-        flat = padded(examples.pool, candidates.ravel(), self.padding_id)
+        flat = self._padded(examples.pool, candidates.ravel())
         result["candidate_ids"] = flat.reshape(size, columns, -1)
         result["labels"] = np.argmin(order, axis=1).astype(np.int32)
         result["candidate_mask"] = candidates >= 0

@@ -14,12 +14,21 @@ from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.ranking_batches import RankingExamples, Tokenize, length_batches, padded
+from convert_tf.data.ranking_batches import (
+    PAD_MULTIPLE,
+    RankingExamples,
+    Tokenize,
+    length_batches,
+    padded,
+)
 from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.metrics import best_rank, mean_reciprocal_rank, recall_at_k
 from convert_tf.models.ranker import RankerModel
+from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.ranking.protocol import Turns
+
+_COMPILED_PAD_MULTIPLE = 32
 
 
 def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokenize:
@@ -110,6 +119,11 @@ class TrainedRanker:
         return score_lists(self.model, self._contexts(contexts), pool, own)
 
 
+def pad_multiple() -> int:
+    """Texts are padded to multiples of this; to few widths where each is compiled."""
+    return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
+
+
 def _lengths(token_ids: TokenIds) -> np.ndarray:
     return np.diff(token_ids.row_splits)
 
@@ -118,7 +132,7 @@ def encode_pool(ranker: RankerModel, pool: TokenIds, *, batch_size: int = 128) -
     """Candidate vectors: float32 `[texts, dim]`."""
     encoded: np.ndarray | None = None
     for batch in length_batches(_lengths(pool), batch_size):
-        ids = padded(pool, batch, ranker.padding_id)
+        ids = padded(pool, batch, ranker.padding_id, multiple=pad_multiple())
         vectors = np.asarray(ranker.predict_on_batch({"candidate_ids": ids}), np.float32)
         if encoded is None:
             encoded = np.empty((len(pool.row_splits) - 1, vectors.shape[1]), np.float32)
@@ -133,7 +147,7 @@ def encode_context_vectors(
     """Context vectors: float32 `[texts, M, dim]`, bool `[texts, M]`; M is the largest of any."""
     parts = []
     for batch in length_batches(_lengths(contexts), batch_size):
-        ids = padded(contexts, batch, ranker.padding_id)
+        ids = padded(contexts, batch, ranker.padding_id, multiple=pad_multiple())
         vectors, mask = ranker.predict_on_batch({"context_ids": ids})
         parts.append((batch, np.asarray(vectors, np.float32), np.asarray(mask)))
     number = len(contexts.row_splits) - 1
@@ -171,7 +185,7 @@ def score_lists(
     encoded = encode_pool(ranker, pool)
     scores = [np.zeros(len(own), np.float32) for own in candidates]
     for batch in length_batches(_lengths(contexts), batch_size):
-        ids = padded(contexts, batch, ranker.padding_id)
+        ids = padded(contexts, batch, ranker.padding_id, multiple=pad_multiple())
         vectors, mask = ranker.predict_on_batch({"context_ids": ids})
         used, own = np.unique(np.concatenate([candidates[i] for i in batch]), return_inverse=True)
         counts = np.array([len(candidates[i]) for i in batch])
@@ -205,10 +219,11 @@ def _score_pairs(
     of_pool = np.concatenate([np.asarray(own, np.int64) for own in candidates])
     scores = np.zeros(len(of_pool), np.float32)
     total = _lengths(contexts)[of_context] + _lengths(pool)[of_pool]
+    shape = {"padding_id": ranker.padding_id, "multiple": pad_multiple()}
     for batch in length_batches(total, batch_size):
         inputs = {
-            "context_ids": padded(contexts, of_context[batch], ranker.padding_id),
-            "candidate_ids": padded(pool, of_pool[batch], ranker.padding_id)[:, None],
+            "context_ids": padded(contexts, of_context[batch], **shape),
+            "candidate_ids": padded(pool, of_pool[batch], **shape)[:, None],
         }
         scores[batch] = np.asarray(ranker.predict_on_batch(inputs))[:, 0]
     return np.split(scores, np.cumsum(counts)[:-1])

@@ -5,8 +5,9 @@
 #   gpu.sh run parts/ work/ back/ [flags of train.py]                there
 #   gpu.sh unpack back/ work/                                        here, before `train.sh modules`
 #
-# `pack` writes token ids, teachers in 8 bits and the wheels of Keras as files of PART_BYTES. The
-# machine has this checkout, Python of RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run`
+# `pack` writes token ids, teachers in 8 bits, the wheels of Keras, and runs that came back before, as
+# files of PART_BYTES. STEP=rankers trains the rankers instead of the encoders. The machine has this
+# checkout, Python of RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run`
 # ends after SECONDS_LIMIT; called again, it continues. It writes what it has trained to back/, in
 # 8 bits and in files of 16 MiB. docs/training.md says what each minute is for.
 set -eu
@@ -36,7 +37,9 @@ pack() {
         --python-version "${RENTED_PYTHON:-3.12}" --dest "$work/wheels" \
         --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 keras namex optree
     rm -f "$parts"/part-*
-    tar -C "$work" --exclude='test-*' -cf - ids text_ids teachers wheels |
+    runs=
+    [ ! -d "$work/runs" ] || runs=runs
+    tar -C "$work" --exclude='test-*' -cf - ids text_ids teachers wheels $runs |
         xz -T0 | split -b "${PART_BYTES:-30m}" - "$parts/part-"
     du -sh "$parts"
 }
@@ -59,7 +62,7 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
     TEACHERS=$(echo "$work"/teachers/* | tr ' ' ',')
     export TEACHERS
     status=0
-    (cd "$root" && timeout "${SECONDS_LIMIT:-0}" hub_modules/recipes/train.sh runs "$work" "$@") ||
+    (cd "$root" && timeout "${SECONDS_LIMIT:-0}" hub_modules/recipes/train.sh "${STEP:-runs}" "$work" "$@") ||
         status=$?
     rm -rf "$work/back"
     mkdir -p "$work/back/runs"

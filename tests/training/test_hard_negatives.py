@@ -15,7 +15,14 @@ from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
 from support.model_cases import fill_weights, one_per_row, random_texts
 from support.token_corpus import write_corpus
 
-from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.folder import (
+    CheckpointError,
+    load_checkpoint,
+    load_config,
+    save_checkpoint,
+)
+from convert_tf.config.head import HeadConfig, RankerTraining
+from convert_tf.config.ranker import RankerConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
@@ -30,6 +37,7 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
 from convert_tf.training.mining import mine
+from convert_tf.training.ranker.sources import open_examples, open_sampler
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -272,6 +280,28 @@ def texts_in(batch, name):
     starts = ends - batch["segment_lengths"]
     places = [divmod(int(slot), segments) for slot in batch[f"{name}_slots"]]
     return [tuple(batch["token_ids"][r, starts[r, s] : ends[r, s]]) for r, s in places]
+
+
+def test_a_ranker_gets_mined_negatives_and_samples_the_rest(corpus, checkpoints, negatives):
+    """It trains on 40 of 90 examples, so that some mined ones are not among them."""
+    training = RankerTraining(
+        data=corpus.arrays, negatives_from="mined", hard_negatives=negatives, negatives=5
+    )
+    config = RankerConfig(load_config(checkpoints["single"]), HeadConfig("poly"))
+    vocabulary = corpus.vocabulary
+    examples = open_examples(corpus.arrays, "train", config, vocabulary=vocabulary, max_examples=40)
+    sampler = open_sampler(examples, training)
+    place = np.concatenate(examples.candidates)
+    filled = 0
+    for i, numbers in enumerate(mined_in(negatives)[:40]):
+        drawn = sampler.draw(i, np.random.default_rng(i)).tolist()
+        expected = {place[j] for j in numbers if 0 <= j < 40} - {place[i]}
+        assert expected <= {*drawn}
+        assert len({*drawn} - {place[i]}) == 5
+        filled += len(expected) < 3
+    assert 0 < filled < 40
+    with pytest.raises(ValueError, match="convert-tf tokenize"):
+        open_sampler(examples, dataclasses.replace(training, data=corpus.records))
 
 
 def test_batches_hold_the_responses_of_mined_examples(corpus, negatives):

@@ -29,10 +29,6 @@ OTHER_VALUES = {
     "max_candidate_tokens": (2, {}),
     "negatives": (1, {}),
     "negatives_from": ("in_batch", {}),
-    "mined_with": (
-        "OTHER",
-        {"negatives_from": "mined", "mined_with": "TRUNK", "negatives": 2},
-    ),
     "epochs": (3.0, {}),
     "evaluations_per_epoch": (1, {}),
     "freeze": ("embeddings", {}),
@@ -47,7 +43,8 @@ BASE = {
 
 def test_every_field_is_tried():
     own = RankerTraining.defaults().keys() - EncoderTraining.defaults().keys()
-    elsewhere = {"dev_data", "weight_decay"}  # see test_ranker_training.py
+    # See test_ranker_training.py and test_hard_negatives.py.
+    elsewhere = {"dev_data", "weight_decay"}
     assert set(OTHER_VALUES) | elsewhere == own | HeadConfig.defaults().keys()
 
 
@@ -136,8 +133,8 @@ def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypa
         ({"poly_codes": 361}, "poly_codes must be at least 1 and at most 360"),
         ({"poly_variant": "middle"}, "poly_variant must be one of"),
         ({"head": "cross", "separate_trunks": True}, "separate_trunks"),
-        ({"negatives_from": "mined"}, "mined_with must name an encoder"),
-        ({"mined_with": "runs/bi"}, "mined_with must name an encoder"),
+        ({"negatives_from": "mined"}, "hard_negatives must name a folder"),
+        ({"hard_negatives": "negatives"}, "hard_negatives must name a folder"),
         ({"negatives": 0}, "negatives must be at least 1"),
         ({"epochs": 0.0}, "epochs must be greater than 0"),
         ({"freeze": "all"}, "freeze must be one of"),

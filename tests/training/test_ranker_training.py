@@ -42,16 +42,14 @@ from convert_tf.ranking.checkpoint import (
     TrainedRanker,
     make_tokenize,
     ranking_report,
-    score_lists,
 )
 from convert_tf.ranking.protocol import TextRanker
+from convert_tf.training.mining import mine
 from convert_tf.training.optimizers import decaying_on_plateau
 from convert_tf.training.ranker.objective import freeze, make_ranker_training
 from convert_tf.training.ranker.run import _weights_of, train_ranker
 from convert_tf.training.ranker.sources import (
-    mine_negatives,
     open_examples,
-    read_examples,
     with_dev_candidates,
 )
 from convert_tf.training.state import saved_checkpoints
@@ -351,28 +349,6 @@ def test_contexts_lose_their_oldest_tokens(trunk, tmp_path):
     assert np.abs(long - texts.scores([("where can i",)], ["the cat"])).max() > 1e-4
 
 
-def test_mined_negatives_are_the_best_wrong_ones(trunk, files):
-    from convert_tf.data.ranking_batches import tokenize_examples
-    from convert_tf.ranking.checkpoint import make_tokenize
-
-    ranker, vocabulary = initial_ranker(trunk, HeadConfig())
-    examples = tokenize_examples(
-        read_examples(str(files / "train.jsonl.gz"), "train"),
-        make_tokenize(vocabulary, ranker.config),
-        max_context_tokens=20,
-        max_candidate_tokens=20,
-    )
-    mined = mine_negatives(str(trunk), examples, top=4, vocabulary_of=str(trunk))
-    rights = np.unique(np.concatenate([examples.right(i) for i in range(examples.num_examples)]))
-    every = score_lists(ranker, examples.contexts, examples.pool, [rights] * examples.num_examples)
-    for i, scores in enumerate(every):
-        wrong = ~np.isin(rights, examples.right(i))
-        best = np.sort(scores[wrong])[::-1][:4]
-        own = scores[np.searchsorted(rights, mined[i])]
-        np.testing.assert_allclose(own, best, atol=1e-5)
-        assert not np.isin(mined[i], examples.right(i)).any()
-
-
 @pytest.mark.usefixtures("no_graphs")
 def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
     """A dual encoder's encodings; a ranker's trunk and head; the trunk alone for another head."""
@@ -540,6 +516,7 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
             corpus.arrays, "dev", RankerConfig(model, HeadConfig()), vocabulary=other,
             max_examples=None,
         )  # fmt: skip
+    mine(f"{tmp_path}/encoder", corpus.arrays, f"{tmp_path}/negatives", skip_top=0)
     program = (
         "import sys\n"
         "sys.modules['tensorflow'] = sys.modules['tensorflow_text'] = None\n"
@@ -549,7 +526,7 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
     printed = printed_by(
         program, "train", "--head=poly", "--poly_codes=2", f"--init_from={tmp_path}/encoder",
         f"--data={corpus.arrays}", f"--output={tmp_path}/run", "--negatives_from=mined",
-        f"--mined_with={tmp_path}/encoder", "--negatives=3", "--steps=2", "--eval_every=2",
+        f"--hard_negatives={tmp_path}/negatives", "--negatives=3", "--steps=2", "--eval_every=2",
         "--checkpoint_every=2", "--batch_size=8", KERAS_BACKEND="jax",
     )  # fmt: skip
     assert "poly on 60 examples" in printed

@@ -14,12 +14,17 @@ from support.commands import ROOT, call_command, own_environment
 from support.texts import random_texts
 from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf import SentenceEncoder
+from convert_tf import Ranker, SentenceEncoder
 from convert_tf.data.utterances import read_utterances
 from convert_tf.training.state import saved_checkpoints
 
 RECIPES = ROOT / "hub_modules" / "recipes"
 MODULES = ("convert_small", "convert", "convert_multi_context")
+RANKERS = ("convert_rerank_poly", "convert_rerank_cross")
+TINY_RANKERS = (
+    *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
+    *("--checkpoint_every=2", "--negatives=3", "--max_examples=50", "--precision=float32"),
+)
 # Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
 # the side networks are as wide as r, as in the presets; others have no skip at the first.
 TINY = (
@@ -115,6 +120,18 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         assert ("`1 one + 2 other`" in card) == (name != "convert_multi_context")
     found = [encoders[name].encode(queries) for name in MODULES[1:]]
     np.testing.assert_allclose(*found, atol=2e-3)  # one trunk
+
+    # Another machine gets the runs and trains rankers from them.
+    call("gpu.sh", "pack", here, sample / "more_parts", *teachers, folder=sample)
+    run_rankers = ("gpu.sh", "run", sample / "more_parts", sample / "elsewhere", sample / "ranked")
+    call(*run_rankers, *TINY_RANKERS, folder=sample, blocks_tensorflow=True, STEP="rankers")
+    call("gpu.sh", "unpack", sample / "ranked", here, folder=sample)
+    call("train.sh", "modules", here, folder=sample)
+    for name in RANKERS:
+        ranker = Ranker(sample / "elsewhere" / "runs" / name)
+        expected = ranker.scores(queries[:2], queries[:2])
+        exported = Ranker(here / "hub_modules" / name / "1").scores(queries[:2], queries[:2])
+        np.testing.assert_allclose(exported, expected, atol=0.1 * np.abs(expected).max())
 
     # What was stopped comes back by itself, and goes on from there.
     shutil.rmtree(saved_checkpoints(there / "runs" / "convert")[0])

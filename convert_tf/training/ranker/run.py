@@ -16,7 +16,7 @@ from convert_tf.data.ranking_batches import RankingBatches, RankingExamples
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.ranking.checkpoint import ranking_report, score_lists
+from convert_tf.ranking.checkpoint import pad_multiple, ranking_report, score_lists
 from convert_tf.training.loop import RUN_FILE, Batch, Run
 from convert_tf.training.processes import ALONE
 from convert_tf.training.ranker.objective import make_ranker_training
@@ -94,7 +94,7 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
         vocab_size=ranker.config.model.vocab_size,
         what=f"the texts of {config.data}",
     )
-    sampler = open_sampler(examples, config, init_from)
+    sampler = open_sampler(examples, config)
     config = config.of_examples(examples.num_examples)
     model = make_ranker_training(ranker, config, precision=precision)
     batches = RankingBatches(
@@ -103,6 +103,7 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
         padding_id=ranker.padding_id,
         seed=config.seed,
         sampler=sampler,
+        pad_multiple=pad_multiple(),
     )
     print(
         f"{head.head} on {examples.num_examples} examples in batches of "

@@ -7,20 +7,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.checkpoints.ranker import initial_ranker, load_ranker
-from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import CandidateExample, read_candidates
-from convert_tf.data.mining import best_wrong, padded_columns
+from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.ranking_batches import NegativeSampler, RankingExamples, tokenize_examples
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.metrics import BLOCK_SIZE
-from convert_tf.ranking.checkpoint import encode_context_vectors, encode_pool, make_tokenize
+from convert_tf.ranking.checkpoint import make_tokenize
 from convert_tf.training.teaching.texts import first_places
 
-MINED = 100  # the best wrong candidates, from which negatives are drawn
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
 
 
@@ -142,71 +140,40 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     return RankingExamples(contexts, examples.pool, candidates, labels)
 
 
-def open_sampler(
-    examples: RankingExamples, config: RankerTraining, init_from: str
-) -> NegativeSampler | None:
+def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
+    """What draws the negatives of the training examples; None for those of the batch.
+
+    Raises:
+      ValueError: an example has no wrong candidate, or mined ones are of other data.
+    """
     if config.negatives_from == "in_batch":
         return None
     mined = None
     if config.negatives_from == "mined":
-        top = max(MINED, config.negatives)
-        mined = mine_negatives(config.mined_with, examples, top=top, vocabulary_of=init_from)
+        mined = _mined_places(examples, config)
     return NegativeSampler(
         examples, source=config.negatives_from, count=config.negatives, mined=mined
     )
 
 
-def mine_negatives(
-    folder: str,
-    examples: RankingExamples,
-    *,
-    top: int,
-    vocabulary_of: str,
-    contexts_at_once: int = 64,
-) -> np.ndarray:
-    """The best wrong candidates of each context, among the right candidates of all.
-
-    Args:
-      folder: model directory of a dual encoder, or of a bi or poly ranker.
-      examples: token ids.
-      top: how many of each context; fewer where the data has fewer.
-      vocabulary_of: the model directory whose vocabulary made the token ids.
-      contexts_at_once: contexts whose scores are in memory together.
-
-    Returns:
-      int64 `[examples, top]`, places in the pool, the best first; none is right for its context.
-
-    Raises:
-      ValueError: the two vocabularies differ, or the data has no wrong candidate.
-    """
-    if kind_of(folder) is Kind.RANKER:
-        ranker, vocabulary = load_ranker(folder)
-    else:
-        ranker, vocabulary = initial_ranker(folder, HeadConfig())
-    check_same_vocabulary(
-        vocabulary,
-        vocabulary_path(vocabulary_of, ranker.config),
-        rule="Negatives are mined by a model of the same vocabulary",
-        remedy="Name another model.",
-    )
-    rights = [examples.right(i) for i in range(examples.num_examples)]
-    choices = np.unique(np.concatenate(rights))
-    most_right = max(map(len, rights))
-    top = min(top, len(choices) - most_right)
-    if top < 1:
+def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
+    """int64 `[examples, mined]`, places in the pool; −1 where fewer were mined."""
+    if kind_of(config.data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            "Mining needs candidates that are wrong for a context, and the data has "
-            f"{len(choices)} different right ones in all. Use more data."
+            f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
+            "none. Write token ids with `convert-tf tokenize`, mine negatives from them with "
+            "`convert-tf mine`, and pass them as --data."
         )
-    candidates = encode_pool(ranker, examples.pool)[choices]
-    vectors, masks = encode_context_vectors(ranker, examples.contexts)
-    mined = np.empty((examples.num_examples, top), np.int64)
-    for start in range(0, examples.num_examples, contexts_at_once):
-        part = slice(start, start + contexts_at_once)
-        some = ranker.score_encoded(vectors[part], masks[part], candidates)
-        scores = np.full((len(some), padded_columns(len(choices))), -np.inf, np.float32)
-        scores[:, : len(choices)] = some
-        rows, columns = np.nonzero([np.isin(choices, right) for right in rights[part]])
-        best, _ = best_wrong(scores, top, right=(rows, columns))
-        mined[part] = choices[best]
-    return mined
+    folder = ArrayFolder(config.data)
+    negatives = HardNegatives(
+        config.hard_negatives,
+        "train",
+        folder.open("train", max_tokens=folder.max_tokens),
+        per_pair=1,
+        seed=config.seed,
+    )
+    number = examples.num_examples
+    mined = negatives.numbers(np.arange(number))
+    places = np.concatenate(examples.candidates)  # token ids have one response each
+    is_there = (mined >= 0) & (mined < number)  # --max_examples may have left some out
+    return np.where(is_there, places[np.where(is_there, mined, 0)], -1)

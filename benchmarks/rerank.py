@@ -1,0 +1,70 @@
+"""R100@1 of an encoder alone, and of rankers that rank its first candidates again.
+
+```
+python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,runs/cross
+```
+
+Each context is ranked among the 100 responses of its block. A ranker reads the context, of which
+only the last turn unless `--all_turns` is given, with the encoder's `--top_n` best. The column "at
+most" is the share of contexts whose right response is among those. A tie is a miss.
+"""
+
+import time
+
+import numpy as np
+from absl import app, flags
+
+_DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
+_SPLIT = flags.DEFINE_string("split", "dev", "Which examples.")
+_ENCODER = flags.DEFINE_string("encoder", "convert", "Finds the first candidates.")
+_RANKERS = flags.DEFINE_list("rankers", [], "Folders of runs or modules of rankers.")
+_TOP_N = flags.DEFINE_integer("top_n", 10, "Candidates that are ranked again.")
+_EXAMPLES = flags.DEFINE_integer("max_examples", 2_000, "The first ones, in blocks of 100.")
+_ALL_TURNS = flags.DEFINE_bool("all_turns", False, "Rankers read the earlier turns, too.")
+
+_BLOCK = 100
+
+
+def main(argv: list[str]) -> None:
+    from convert_tf import Ranker, SentenceEncoder
+    from convert_tf.data.record_examples import read_turns
+
+    records = [*read_turns(_DATA.value, _SPLIT.value, max_examples=_EXAMPLES.value)]
+    number = len(records) // _BLOCK * _BLOCK
+    if not number:
+        raise ValueError(f"{_DATA.value!r} has fewer than {_BLOCK} examples of {_SPLIT.value}.")
+    turns = [tuple(record.turns) for record in records[:number]]
+    responses = [record.response for record in records[:number]]
+    encoder = SentenceEncoder(_ENCODER.value)
+    shape = (number // _BLOCK, _BLOCK, -1)
+    contexts = encoder.encode_contexts([own[-1] for own in turns]).reshape(shape)
+    encoded = encoder.encode_responses(responses).reshape(shape)
+    scores = np.einsum("bid,bjd->bij", contexts, encoded).reshape(number, _BLOCK)
+    columns = np.arange(number) % _BLOCK
+    right = scores[np.arange(number), columns].copy()
+    scores[np.arange(number), columns] = -np.inf
+    rank = (scores >= right[:, None]).sum(axis=1)
+    scores[np.arange(number), columns] = right
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : _TOP_N.value]
+    is_there = (best == columns[:, None]).any(axis=1)
+    print(f"{number:,} contexts, the best {_TOP_N.value} of {_BLOCK}")
+    print(f"{'':30}  R100@1  at most  ms a context")
+    print(f"{_ENCODER.value:30}  {100 * (rank == 0).mean():5.2f}%  {100 * is_there.mean():5.2f}%")
+    starts = np.arange(number) // _BLOCK * _BLOCK
+    lists = [[responses[start + j] for j in own] for start, own in zip(starts, best, strict=True)]
+    read = turns if _ALL_TURNS.value else [own[-1:] for own in turns]
+    for folder in _RANKERS.value:
+        ranker = Ranker(folder)
+        ranker.candidate_scores(read[:8], lists[:8])
+        started = time.perf_counter()
+        scored = ranker.candidate_scores(read, lists)
+        milliseconds = 1000 * (time.perf_counter() - started) / number
+        hits = 0
+        for own, places, column in zip(scored, best, columns, strict=True):
+            at = np.flatnonzero(places == column)
+            hits += len(at) and (own >= own[at[0]]).sum() == 1
+        print(f"{folder:30}  {100 * hits / number:5.2f}%{'':9}  {milliseconds:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)
