@@ -1,5 +1,7 @@
 """What modules are made of: nothing that TensorFlow 2.6 does not know, and no own gradients."""
 
+import errno
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +22,16 @@ def save(function, folder):
     module.run = tf.function(lambda x: function(x @ module.weight), input_signature=[FLOATS])
     save_portable(module, folder, signatures={"serving_default": module.run})
     return tf.saved_model.load(str(folder))
+
+
+def test_a_full_disk_is_pythons_error_without_tensorflows_words(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left [Op:SaveV2] name: ")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(OSError, match="No space left on device: '") as raised:
+        save_portable(tf.Module(), tmp_path / "module", signatures={})
+    assert raised.value.errno == errno.ENOSPC
 
 
 def test_what_old_versions_know_is_written(tmp_path):

@@ -7,6 +7,7 @@ graph with ops, attributes or types that 2.6 has not is refused.
 
 import errno
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -52,7 +53,9 @@ def save_portable(module: Any, folder: Path, *, signatures: Mapping[str, Any]) -
     """
     try:
         tf.saved_model.save(module, str(folder), signatures=signatures)
-    except tf.errors.OpError as error:  # as of a full disk
+    except tf.errors.ResourceExhaustedError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+    except tf.errors.OpError as error:
         raise OSError(errno.EIO, error.message, str(folder)) from error
     rewrite_variables(folder)
     path = folder / "saved_model.pb"
