@@ -124,7 +124,7 @@ def test_commands_of_the_recipe_are_those_of_the_program(check):
     script = script.replace('convert_tf() { python3 -m convert_tf "$@"; }', "")
     found = [*commands(script.replace("convert_tf ", "convert-tf "), COMMANDS)]
     assert [command.name for command in found] == [
-        "prepare", "vocabulary", "tokenize", "tokenize", "train", "teach", "export",
+        "prepare", "vocabulary", "tokenize", "tokenize", "train", "teach", "mine", "export",
     ]  # fmt: skip
     of_the_shell = ("$@", "flagfile", "${")
     for command in found:
