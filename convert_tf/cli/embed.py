@@ -7,17 +7,22 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
 ```
 
 Row i of the array is line i of the file, empty lines included. Files of any size stream through.
+
+`--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
+the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
+A run that was stopped goes on when the same command starts again.
 """
 
 import os
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
+from convert_tf.cli.flags import NEEDED, Define, check_read, define_encoder, define_master, same
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
@@ -102,6 +107,20 @@ def embed(
     return write_vectors(output, pieces(), dtype=dtype)
 
 
+def _embed_on_spark(
+    encoder: str, lines: TextLines, output: str, *, dtype: str, **options: Any
+) -> tuple[int, int]:
+    """As `embed`, by the workers of a cluster."""
+    from convert_tf.encoding.spark import encode_on_spark
+
+    folder, name = os.path.split(output)
+    parts = os.path.join(folder, f".{name}.parts")
+    vectors = encode_on_spark(encoder, lines, parts, dtype=dtype, **options)
+    shape = write_vectors(output, vectors, dtype=dtype)
+    shutil.rmtree(parts)
+    return shape
+
+
 def _is_array(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(len(_ARRAY_START)) == _ARRAY_START
@@ -118,6 +137,13 @@ def define_flags(define: Define) -> None:
         "one space.",
         choices=[*SIGNATURES],
     )
+    define(
+        "engine",
+        "local",
+        "local: on this machine. spark: on a cluster.",
+        choices=["local", "spark"],
+    )
+    define_master(define)
     define("batch_size", BATCH_SIZE, "Most texts of a batch.", lower_bound=1)
     define(
         "compute_dtype",
@@ -132,12 +158,17 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     started = time.monotonic()
     check_replaceable(values.output, _is_array, overwrite=values.overwrite)
+    write: Callable[..., tuple[int, int]] = embed
+    read, unread = "compute_dtype", "master"
+    if values.engine == "spark":
+        write, read, unread = _embed_on_spark, "master", "compute_dtype"
+    check_read(values, {f"with --engine={values.engine}": [unread]})
     with only_writer(values.output):
-        rows, dim = embed(
+        rows, dim = write(
             values.encoder,
             TextLines(values.input),
             values.output,
-            **same(values, "kind batch_size compute_dtype dtype"),
+            **same(values, f"kind batch_size dtype {read}"),
         )
     seconds = time.monotonic() - started
     print(f"wrote {values.output}: {rows:,} × {dim} {values.dtype}, in {seconds:.1f} s")

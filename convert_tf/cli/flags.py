@@ -166,6 +166,11 @@ def define_encoder(
     define("encoder", default, text, repeats=repeats)
 
 
+def define_master(define: Define) -> None:
+    """Define `--master`, the cluster of `--engine=spark`."""
+    define("master", "local[*]", "Spark's cluster, such as spark://HOST:7077 or yarn.")
+
+
 def define_search_kind(define: Define) -> None:
     """Define `--kind` of an index."""
     from convert_tf.search.encoders import SEARCH_KINDS

@@ -30,6 +30,7 @@ from convert_tf.cli.flags import (
     Define,
     check_read,
     define_fields,
+    define_master,
     given_fields,
     same,
 )
@@ -64,7 +65,7 @@ def define_flags(define: Define) -> None:
         "duckdb: on this machine, with sorting on disk. spark: on a cluster, with Apache Spark.",
         choices=["duckdb", "spark"],
     )
-    define("master", "local[*]", "Spark's cluster, such as spark://HOST:7077 or yarn.")
+    define_master(define)
     define("dev_fraction", options.dev_fraction, "Part of all data in the dev split.")
     for split, number in options.num_shards.items():
         define(f"num_shards_{split}", number, f"Files of the {split} split.")

@@ -25,6 +25,7 @@ from convert_tf.corpora.dumps import TooManyBadLinesError, UnreadableFileError, 
 from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions
 from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
+from convert_tf.corpora.spark.workers import WorkerCheck
 from convert_tf.data.shards import record_files
 
 RULES = {
@@ -224,13 +225,14 @@ def test_existing_records_are_kept_unless_told_otherwise(dumps_folder, tmp_path)
 
 def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
     (tmp_path / "seen").touch()
-    job = tasks.Tasks(PrepareOptions(), folder=str(tmp_path), working_folder="/")
-    assert list(job.check_worker([str(tmp_path / "seen")])) == []
-    (problem,) = job.check_worker([str(tmp_path / "seen"), "/no/such/file"])
+    seen = str(tmp_path / "seen")
+    assert list(WorkerCheck(str(tmp_path), [seen], ["zstandard"])([])) == []
+    (problem,) = WorkerCheck(str(tmp_path), [seen, "/no/such/file"], [])([])
     assert "does not see '/no/such/file'" in problem
-    old = tasks.Tasks(PrepareOptions(), folder="", working_folder="/", version="0.1")
-    (problem,) = old.check_worker([])
-    assert "but this machine has 0.1" in problem
+    (problem,) = WorkerCheck("/no/such/folder", [], [])([])
+    assert "does not see '/no/such/folder'" in problem
+    (problem,) = WorkerCheck(str(tmp_path), [], [], version="0.0")([])
+    assert "but this machine has 0.0" in problem
 
 
 def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, monkeypatch):
@@ -252,7 +254,8 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
         ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
         ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),
         ("x\n: o.SparkException: [E] No master\n\tat", "Spark failed on M: [E] No master"),
-        ("[JAVA_GATEWAY_EXITED] exited", "Java did not start Spark"),
+        ("[JAVA_GATEWAY_EXITED] exited", "Spark did not start with --master=M"),
+        ("Cannot call methods on a stopped SparkContext.", "M does not answer as a Spark master"),
     ],
 )
 def test_errors_of_spark_become_one_sentence(said, sentence):

@@ -13,14 +13,18 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.commands import run_command
+from support.texts import random_texts
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
 import pyspark
 
 from convert_tf.corpora.sample import write_sample
+from convert_tf.encoding.backends.onnx import OnnxBackend
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
 pytestmark = [
     pytest.mark.slow,
@@ -182,6 +186,33 @@ def test_a_killed_worker_changes_nothing(shared, cluster, tmp_path, moment):
     assert driver.returncode == 0, errors
     assert _digest(output) == _digest(shared / "local")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_embed_gives_the_vectors_of_one_machine(shared, cluster, tiny_onnx, tmp_path):
+    """Also if a worker is killed, and the driver then, and the same command starts again."""
+    texts = [*random_texts(60_000, seed=0)]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    output = tmp_path / "v.npy"
+    command = [
+        *(sys.executable, "-m", "convert_tf", "embed", "--engine=spark"),
+        *(f"--master={cluster.master}", f"--encoder={tiny_onnx}"),
+        *(f"--input={tmp_path}/texts.txt", f"--output={output}", "--dtype=float16"),
+    ]
+    environment = {**os.environ, **_environment(shared)}
+    parts = tmp_path / ".v.npy.parts"
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as driver:
+        _wait_until(lambda: list(parts.glob("[!.]*.npy")), "a part is written")
+        cluster.kill_worker()
+        driver.kill()
+    assert not output.exists()
+    cluster.start_worker(3)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "of 4 parts are encoded" in done.stderr
+    encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1))
+    expected = np.concatenate([*encoder.iter_encode(iter(texts))]).astype(np.float16)
+    np.testing.assert_array_equal(np.load(output), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "v.npy"]
 
 
 def _shuffled(folder):

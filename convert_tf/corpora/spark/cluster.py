@@ -28,14 +28,14 @@ def cluster(master: str) -> Iterator[Any]:
     Raises:
         OSError: Java, the master or workers are missing, or a step failed.
     """
-    with needs("spark", "Preparing data on a cluster"):
+    with needs("spark", "Work on a cluster"):
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
     _check_reachable(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        context = SparkContext(conf=SparkConf().setAppName("convert-tf prepare").setMaster(master))
+        context = SparkContext(conf=SparkConf().setAppName("convert-tf").setMaster(master))
         try:
             context.setLogLevel("FATAL")  # errors are printed below, as one sentence
             _wait_for_workers(context, master)
@@ -100,7 +100,15 @@ def _sentence(error: Exception, master: str) -> str:
             "'convert_tf[spark]' on each worker, or set PYSPARK_PYTHON to a Python that has it."
         )
     if "JAVA_GATEWAY_EXITED" in text:
-        return "Java did not start Spark; its error is printed above. Spark needs Java 17 or later."
+        return (
+            f"Spark did not start with --master={master}; its error is printed above. Check the "
+            "address. Spark needs Java 17 or later."
+        )
+    if "stopped SparkContext" in text:
+        return (
+            f"{master} does not answer as a Spark master, or ended the run. Check that the port is "
+            "the master's (7077 by default), not that of its web page, and that the master runs."
+        )
     if python_error := _PYTHON_ERROR.search(text):
         return f"A step on {master} failed: {python_error[0]}"
     java_error = _JAVA_ERROR.search(text)

@@ -10,7 +10,6 @@ and gives them their final names.
 import itertools
 import os
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.rows import RowMaker, WrittenExamples
 from convert_tf.corpora.spark.cluster import cluster
 from convert_tf.corpora.spark.tasks import (
+    LIBRARIES,
     FileRead,
     FileWritten,
     Partitioner,
@@ -30,6 +30,7 @@ from convert_tf.corpora.spark.tasks import (
     pair_of,
     thread_of,
 )
+from convert_tf.corpora.spark.workers import check_workers
 from convert_tf.data.shards import shard_name
 from convert_tf.storage.streams import zst_written
 
@@ -115,8 +116,9 @@ class _Job:
 
     def run(self, context: Any) -> list[FileWritten]:
         """Runs all steps; gives the files of the attempts that count, in the order of shards."""
-        self._check_workers(context)
         tasks = self._tasks
+        files = itertools.chain(*self.paths.values())
+        check_workers(context, tasks.folder, files, libraries=LIBRARIES)
         conversations = [name for name in self.paths if name in CORPORA]
         turns = self._read(context, [name for name in self.paths if name not in CORPORA])
         num_bytes = sum(map(os.path.getsize, itertools.chain(*self.paths.values())))
@@ -130,19 +132,6 @@ class _Job:
         report.print_warnings(self.files)
         written = rows.mapPartitions(tasks.write).collect()
         return sorted(written, key=lambda one: (one.split, one.number))
-
-    def _check_workers(self, context: Any) -> None:
-        """Runs one small task for each core of the cluster."""
-        seen = os.path.join(self._tasks.folder, f"seen-by-workers-{uuid.uuid4().hex}")
-        with open(seen, "wb"):
-            pass
-        paths = itertools.chain(*self.paths.values())
-        names = [seen, *(os.path.abspath(path) for path in paths)]
-        num_tasks = context.defaultParallelism
-        checks = context.parallelize(range(num_tasks), num_tasks)
-        check = self._tasks.check_worker
-        if problems := checks.mapPartitions(lambda _: check(names)).collect():
-            raise OSError(min(problems))
 
     def _read(self, context: Any, kinds: Sequence[str]) -> Any:
         """Files of some kinds, the largest first, each read by one task."""

@@ -5,12 +5,9 @@ and however often Spark repeats one. A step also yields notes: objects for the d
 counts. Spark keeps the output of one attempt of each task, so each note arrives once.
 """
 
-import importlib
 import itertools
 import json
 import os
-import platform
-import tempfile
 import uuid
 import zlib
 from collections import Counter
@@ -18,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from convert_tf import __version__
 from convert_tf.corpora import dumps
 from convert_tf.corpora.comments import Comment
 from convert_tf.corpora.options import PrepareOptions
@@ -39,7 +35,7 @@ from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.streams import open_local
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
-_NEEDED = ("google_crc32c", "zstandard")
+LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
 
 # A line and None, or NOTE and an object. Spark partitions and sorts by the former.
 Item = tuple[str, Any]
@@ -80,39 +76,14 @@ class Tasks:
         options: rules, sizes and limits.
         folder: where files are written, on a disk that all workers share.
         working_folder: what the names of input files are relative to.
-        version: that of this package on the machine of the driver.
     """
 
     options: PrepareOptions
     folder: str
     working_folder: str
-    version: str = __version__
 
     def _open(self, path: str) -> BinaryIO:
         return open_local(os.path.join(self.working_folder, path))
-
-    def check_worker(self, names: Iterable[str]) -> Iterator[str]:
-        """Yields what keeps a worker from its work: a sentence, or nothing.
-
-        Args:
-            names: a file in `folder` that the driver wrote, then the input files.
-        """
-        for library in _NEEDED:
-            importlib.import_module(library)
-        with tempfile.TemporaryFile(dir=self.folder):
-            pass  # it can write there
-        worker = platform.node()
-        if __version__ != self.version:
-            yield (
-                f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
-                f"{self.version}. Install the same version everywhere."
-            )
-        missing = [name for name in names if not os.path.exists(name)]
-        if missing:
-            yield (
-                f"Worker {worker} does not see {missing[0]!r}. Put input and output on a disk that "
-                "all workers share under one path."
-            )
 
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Files, each with its kind, to lines of turns by thread, or of rows."""

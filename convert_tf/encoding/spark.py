@@ -1,0 +1,127 @@
+"""Texts to vectors on a Spark cluster: `embed --engine=spark`.
+
+The driver cuts the texts into parts, on a disk that all machines share. A task writes the vectors
+of a part as a file that appears whole or not at all. The name of a part is the checksum of its
+texts and of all that decides its vectors. So a run that was stopped goes on from its last part, and
+no part of another encoder or of other texts is ever taken for one of this run.
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.corpora.spark.cluster import cluster
+from convert_tf.corpora.spark.workers import check_workers
+from convert_tf.encoding.backends.onnx import OnnxBackend
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.encoding.text_batches import text_bytes, windows
+from convert_tf.storage.checksums import checksum, file_checksum
+from convert_tf.storage.files import whole_file, write_file
+from convert_tf.storage.mapped import GrowingArray
+
+# Parts end where windows end, so the vectors are those of one machine with one core, byte by byte.
+_WINDOWS_IN_PART = 4
+_TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
+
+
+@dataclass(frozen=True)
+class _Encode:
+    """Writes the vectors of parts, in a task on a worker.
+
+    Args:
+      encoder: an `.onnx` file.
+      kind, batch_size: as of `SentenceEncoder`.
+      dtype: of the vectors.
+    """
+
+    encoder: str
+    kind: str
+    batch_size: int
+    dtype: str
+
+    def __call__(self, parts: Iterable[str]) -> Iterator[None]:
+        # Spark runs as many tasks at once as there are cores.
+        backend = OnnxBackend(self.encoder, num_threads=1)
+        encoder = SentenceEncoder(backend, batch_size=self.batch_size)
+        for part in map(Path, parts):
+            vectors = part.with_suffix(".npy")
+            if not vectors.exists():  # or an attempt before this one wrote it
+                texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
+                pieces = encoder.iter_encode(iter(texts), kind=self.kind)
+                first = next(pieces)
+                with (
+                    whole_file(vectors) as temporary,
+                    GrowingArray(temporary, self.dtype, row_shape=first.shape[1:]) as array,
+                ):
+                    for piece in itertools.chain([first], pieces):
+                        array.append(piece)
+        return iter(())
+
+
+def encode_on_spark(
+    encoder: str,
+    texts: Iterable[str],
+    folder: str,
+    *,
+    master: str,
+    kind: str,
+    batch_size: int,
+    dtype: str,
+) -> Iterator[np.ndarray]:
+    """Vectors of texts, computed by the workers of a Spark cluster, which need no TensorFlow.
+
+    Args:
+      encoder: an `.onnx` file, which all machines see under this path.
+      texts: any number of them; they are read once.
+      folder: of parts, on a disk that all machines share. Parts that an earlier run left in it are
+        not encoded again.
+      master: address of the cluster, as Spark's `--master`.
+      kind, batch_size: as of `SentenceEncoder`.
+      dtype: `"float32"` or `"float16"`.
+
+    Yields:
+      `[some, dim]`, in the order of the texts; `[0, dim]` first.
+
+    Raises:
+      ValueError: the encoder is not an `.onnx` file, or as of `SentenceEncoder.iter_encode`.
+      OSError: as of `cluster`, or a file cannot be read or written.
+    """
+    if kind_of(encoder) is not Kind.ONNX:
+        raise ValueError(
+            f"--engine=spark needs an encoder in an .onnx file. Received: {encoder!r}. Write the "
+            "file with convert-tf export --encoder … --output model.onnx."
+        )
+    encode = _Encode(os.path.abspath(encoder), kind, batch_size, dtype)
+    yield from SentenceEncoder(encode.encoder).iter_encode([], kind=kind)
+    os.makedirs(folder, exist_ok=True)
+    names = _written_parts(texts, Path(folder).absolute(), encode)
+    missing = [name for name in dict.fromkeys(names) if not os.path.exists(f"{name}.npy")]
+    if len(missing) < len(names):
+        print(f"{len(names) - len(missing)} of {len(names)} parts are encoded", file=sys.stderr)
+    if missing:
+        with cluster(master) as context:
+            check_workers(context, folder, [encoder], libraries=["onnxruntime"])
+            num_tasks = min(len(missing), _TASKS_PER_CORE * context.defaultParallelism)
+            context.parallelize(missing, num_tasks).mapPartitions(encode).collect()
+    for name in names:
+        yield np.load(f"{name}.npy")
+
+
+def _written_parts(texts: Iterable[str], folder: Path, encode: _Encode) -> list[str]:
+    """Write the texts of all parts without vectors; return the paths of all, without suffixes."""
+    facts = f"{file_checksum(encode.encoder)} {encode.kind} {encode.batch_size} {encode.dtype}\n"
+    pieces = windows([text_bytes(texts)], batch_size=encode.batch_size)
+    names = []
+    while part := list(itertools.islice(pieces, _WINDOWS_IN_PART)):
+        content = b"".join(text + b"\n" for (column,) in part for text in column)
+        path = folder / checksum([facts.encode(), content])
+        if not path.with_suffix(".npy").exists():
+            write_file(path.with_suffix(".txt"), content)
+        names.append(str(path))
+    return names

@@ -1,0 +1,112 @@
+"""`embed --engine=spark` writes the vectors of one machine, and goes on where it was stopped.
+
+A cluster in memory stands for Spark here; tests/corpora/test_spark_cluster.py has real ones.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.spark_in_memory import SparkInMemory
+from support.texts import random_texts
+
+pytest.importorskip("onnxruntime")
+
+from convert_tf.encoding import spark, text_batches
+from convert_tf.encoding.backends.onnx import OnnxBackend
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+
+TEXTS = [*random_texts(40, seed=0), "", "Größe", *random_texts(10, seed=0), "a\rb"]
+
+
+@pytest.fixture(autouse=True)
+def context(monkeypatch):
+    """The cluster, where parts have eight texts."""
+    in_memory = SparkInMemory()
+    monkeypatch.setattr(spark, "cluster", lambda _: contextlib.nullcontext(in_memory))
+    monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 4)
+    monkeypatch.setattr(spark, "_WINDOWS_IN_PART", 2)
+    return in_memory
+
+
+@pytest.fixture
+def embed(tiny_onnx, tmp_path):
+    def call(*arguments, texts=TEXTS, encoder=tiny_onnx):
+        (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), newline="")
+        call_command(
+            *("embed", "--engine=spark", f"--encoder={encoder}", "--batch_size=4"),
+            *(f"--input={tmp_path / 'texts.txt'}", f"--output={tmp_path / 'v.npy'}", *arguments),
+        )
+        return np.load(tmp_path / "v.npy")
+
+    return call
+
+
+@pytest.fixture
+def encoded_texts(monkeypatch):
+    """All texts that tasks encode."""
+    encoded = []
+    run = OnnxBackend.run
+
+    def watched(self, output, columns):
+        encoded.extend(columns[0])
+        return run(self, output, columns)
+
+    monkeypatch.setattr(OnnxBackend, "run", watched)
+    return encoded
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["sentence", "response"])
+def test_vectors_of_one_machine(embed, tiny_onnx, tmp_path, kind, dtype, context):
+    vectors = embed(f"--kind={kind}", f"--dtype={dtype}")
+    encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1), batch_size=4)
+    expected = np.concatenate([*encoder.iter_encode(iter(TEXTS), kind=kind)]).astype(dtype)
+    np.testing.assert_array_equal(vectors, expected, strict=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "v.npy"]
+    assert context.num_tasks == context.defaultParallelism + 7  # parts, after the check of workers
+
+
+def test_a_stopped_run_goes_on(embed, tmp_path, monkeypatch, encoded_texts, capsys):
+    append = spark.GrowingArray.append
+
+    def fail_late(self, values):
+        if len(list(tmp_path.glob(".v.npy.parts/[!.]*.npy"))) == 3:
+            raise OSError(28, "No space left on device")
+        append(self, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.GrowingArray, "append", fail_late)
+        with pytest.raises(SystemExit, match="No space left"):
+            embed()
+    assert not (tmp_path / "v.npy").exists()
+    encoded_texts.clear()
+    vectors = embed()
+    assert "3 of 7 parts are encoded" in capsys.readouterr().err
+    assert set(encoded_texts) == {text.encode() for text in TEXTS[24:]}
+    np.testing.assert_array_equal(vectors, embed("--overwrite"))
+    assert not list(tmp_path.glob(".v.npy.parts"))
+
+
+def test_parts_of_another_command_are_not_taken(embed, tmp_path, monkeypatch, encoded_texts):
+    with monkeypatch.context() as patch:  # all parts are written, but not joined
+        patch.setattr(
+            "convert_tf.cli.embed.write_vectors", lambda _, pieces, **__: [*pieces] and 1 / 0
+        )
+        with pytest.raises(ZeroDivisionError):
+            embed()
+    encoded_texts.clear()
+    vectors = embed("--kind=context")
+    assert {text.encode() for text in TEXTS} == set(encoded_texts)
+    np.testing.assert_array_equal(vectors, embed("--kind=context", "--overwrite"))
+
+
+def test_bad_input(embed, tiny_modules, tmp_path):
+    with pytest.raises(SystemExit, match=r"needs an encoder in an \.onnx file"):
+        embed(encoder=tiny_modules["single"][1])
+    with pytest.raises(SystemExit, match="--compute_dtype has no effect with --engine=spark"):
+        embed("--compute_dtype=float32")
+    with pytest.raises(SystemExit, match="--master has no effect with --engine=local"):
+        embed("--engine=local", "--master=local[1]")
+    assert embed(texts=[]).shape == (0, 128)
