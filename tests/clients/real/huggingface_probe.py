@@ -115,10 +115,30 @@ def fastembed() -> dict[str, float]:
 
 def mteb() -> dict[str, float]:
     import mteb
+    from datasets import Dataset, DatasetDict
 
-    encoder = mteb.SentenceTransformerEncoderWrapper(opened())
-    assert encoder
-    return {"encode": difference(encoder.model.encode(texts))}
+    encoder = opened()
+    examples = Dataset.from_dict({"text": [*EXAMPLES], "label": [*EXAMPLES.values()]})
+    first, second = texts * 2, texts + texts[1:] + texts[:1]
+    pairs = {
+        "sentence1": first,
+        "sentence2": second,
+        "score": [5.0] * len(texts) + [0.0] * len(texts),
+    }
+    data = {
+        "Banking77Classification": DatasetDict(train=examples, test=examples),
+        "STSBenchmark": DatasetDict(test=Dataset.from_dict(pairs)),
+    }
+    tasks = []
+    for name, own in data.items():  # two tasks of mteb on data that needs no hub
+        task = mteb.get_task(name)
+        task.dataset, task.data_loaded = own, True
+        tasks.append(task)
+    results = mteb.evaluate(encoder, tasks, cache=None).task_results
+    scores = {result.task_name: float(result.get_score()) for result in results}
+    assert scores["Banking77Classification"] == 1, scores
+    assert scores["STSBenchmark"] > 0.8, scores
+    return {"encode": difference(encoder.encode(texts)), **scores}
 
 
 def langchain() -> dict[str, float]:
