@@ -115,6 +115,14 @@ def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
     assert "\n" not in str(caught.value) and str(copy) in str(caught.value)
 
 
+def test_vectors_are_not_cut(copy):
+    changed(copy / "config.json", encoding_dim=7)
+    encoder = SentenceEncoder(copy)
+    encoder.encode(["a sentence"])
+    with pytest.raises(ValueError, match="of encode_context have more numbers than 7"):
+        encoder.encode_contexts(["a sentence"])
+
+
 def test_another_precision_is_refused(copy):
     with pytest.raises(ValueError, match="computes as it was exported"):
         SentenceEncoder(copy, compute_dtype="bfloat16")

@@ -119,6 +119,8 @@ class HuggingFaceBackend(OpenedFromPath):
                 vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)
             except Exception as error:  # ONNX Runtime has no common class of errors
                 raise self._unusable(_first_line(error)) from error
+            if vectors[:, 0, dim:].any():
+                raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
             encodings[order[start:end]] = vectors[:, 0, :dim]
         return encodings
 
