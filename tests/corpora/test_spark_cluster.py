@@ -39,6 +39,9 @@ spark.shuffle.io.maxRetries 1
 spark.shuffle.io.retryWait 100ms
 spark.executor.memory 512m
 spark.python.worker.reuse true
+spark.speculation true
+spark.speculation.quantile 0.1
+spark.speculation.multiplier 1.1
 """
 
 
@@ -140,6 +143,12 @@ class Cluster:
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
+    def pause_worker(self, seconds):
+        """Stops the last worker that was started, with its executors, for a while."""
+        os.killpg(self.processes[-1].pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.killpg(self.processes[-1].pid, signal.SIGCONT)
+
     def stop(self):
         for process in self.processes:
             os.killpg(process.pid, signal.SIGKILL)
@@ -165,8 +174,11 @@ def cluster(shared):
     started.stop()
 
 
-@pytest.mark.parametrize("moment", ["shuffle", "writing"])
-def test_a_killed_worker_changes_nothing(shared, cluster, tmp_path, moment):
+@pytest.mark.parametrize(
+    ("fate", "moment"), [("killed", "shuffle"), ("killed", "writing"), ("slow", "writing")]
+)
+def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, moment):
+    """Spark repeats the tasks of a slow worker on the other one, and both write files."""
     output = tmp_path / "data"
     before = len(_shuffled(shared))
     command = [
@@ -180,9 +192,13 @@ def test_a_killed_worker_changes_nothing(shared, cluster, tmp_path, moment):
         else:
             scratch = tmp_path / ".data.new" / "scratch"
             _wait_until(lambda: len(list(scratch.glob("*"))) > 2, "files are written")
-        cluster.kill_worker()
+        if fate == "killed":
+            cluster.kill_worker()
+        else:
+            cluster.pause_worker(seconds=5)
         errors = driver.communicate(timeout=120)[1]
-    cluster.start_worker(3)
+    if fate == "killed":
+        cluster.start_worker(3)
     assert driver.returncode == 0, errors
     assert _digest(output) == _digest(shared / "local")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

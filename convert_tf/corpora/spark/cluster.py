@@ -97,7 +97,8 @@ def _sentence(error: Exception, master: str) -> str:
     if module := re.search(r"No module named '([\w.]+)'", text):
         return (
             f"The Python of the workers of {master} lacks the package {module[1]}. Run pip install "
-            "'convert_tf[spark]' on each worker, or set PYSPARK_PYTHON to a Python that has it."
+            "'convert_tf[spark]' on each worker, and for embed pip install onnxruntime, or set "
+            "PYSPARK_PYTHON to a Python that has it."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
