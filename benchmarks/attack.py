@@ -69,7 +69,11 @@ _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
 _ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
 _FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Times that the disk of each command is full.")
-_TARGETS = flags.DEFINE_list("targets", [], "Whose files, disk and clock; by default all.")
+_TARGETS = flags.DEFINE_list(
+    "targets",
+    [],
+    "Names of outputs that are attacked; all by default.",
+)
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
@@ -220,10 +224,8 @@ def _left(folder: Path) -> list[Path]:
 def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Kills what replaces a model, a file and a cache that are there."""
     rng, place = random.Random(_SEED.value), folder / "written"
-    shutil.rmtree(place, ignore_errors=True)
-    known = targets(folder, place)
     faults, kills = [], 0
-    for name, (command, target, read) in known.items():
+    for name, (command, target, read) in _chosen(targets(folder, place)).items():
         expected, started = read(), time.monotonic()
         _run([*command, "--overwrite"])
         seconds = time.monotonic() - started
@@ -242,11 +244,26 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return {"kills of other commands": kills}, faults
 
 
+def _chosen(known: dict[str, Target]) -> dict[str, Target]:
+    names = _TARGETS.value or known.keys()
+    return {name: own for name, own in known.items() if name in names}
+
+
+def _write_missing(known: dict[str, Target]) -> dict[str, Target]:
+    for command, path, _ in known.values():
+        if not path.exists():
+            _run(command)
+    return known
+
+
 def targets(folder: Path, place: Path) -> dict[str, Target]:
-    """Writes what is damaged: of each the command, its path, and what reads it to an array."""
+    """Writes what is damaged: of each the command, its path, and what reads it to an array.
+
+    Each attack leaves them whole, so they are written once.
+    """
     texts = ["hello there", "where is my parcel?", "refund me"]
     run, module, onnx = folder / "runs" / "whole", place / "module", place / "model.onnx"
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     (place / "texts.txt").write_text("\n".join(texts) + "\n")
     rows = "".join(f"{text} {i},{text[:5]}\n" for i in range(4) for text in texts)
     (place / "intents.csv").write_text("text,label\n" + rows)
@@ -286,9 +303,7 @@ def targets(folder: Path, place: Path) -> dict[str, Target]:
             classify,
         ),
     }  # fmt: skip
-    for command, _, _ in found.values():
-        _run(command)
-    return found
+    return _write_missing(found)
 
 
 def further_targets(folder: Path, place: Path) -> dict[str, Target]:
@@ -319,22 +334,15 @@ def further_targets(folder: Path, place: Path) -> dict[str, Target]:
             functools.partial(np.load, vectors),
         ),
     }  # fmt: skip
-    for command, _, _ in found.values():
-        _run(command)
-    return found
+    return _write_missing(_chosen(found))
 
 
 def attack_with_faults(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Full disks, a clock that jumps, two writers and hostile files."""
-    rng, place = random.Random(_SEED.value), folder / "faults"
-    shutil.rmtree(place, ignore_errors=True)
+    rng, place = random.Random(_SEED.value), folder / "written"
     models = targets(folder, place)
-    every = {**models, **further_targets(folder, place)}
-    names = _TARGETS.value or [*every]
-    found, faults = attack_with_hostile_files(
-        {name: own for name, own in models.items() if name in names}, folder
-    )
-    every = {name: own for name, own in every.items() if name in names}
+    every = _chosen({**models, **further_targets(folder, place)})
+    found, faults = attack_with_hostile_files(_chosen(models), folder)
     # What others are made of comes last: it is away for a while.
     for more, own in (
         attack_with_the_clock(every, folder, rng),
@@ -381,8 +389,7 @@ def read_file_of_pairs(path: str) -> np.ndarray:
 
 
 def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    rng, place = random.Random(_SEED.value), folder / "damaged"
-    shutil.rmtree(place, ignore_errors=True)
+    rng, place = random.Random(_SEED.value), folder / "written"
     known = {name: (*own, own[1]()) for name, own in readers(folder, place).items()}
     encoders = {
         "module": SentenceEncoder(_ENCODER.value, compute_dtype="float32"),
@@ -410,6 +417,7 @@ def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def main(argv: list[str]) -> None:
     folder = Path(_FOLDER.value)
+    shutil.rmtree(folder / "written", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     faults = []
     # The dump first: Linux counts as memory of a process what its parent had when it began.

@@ -123,7 +123,7 @@ def test_a_short_attack_finds_nothing(tmp_path):
             "--kills",
             "2",
             "--steps",
-            "300",
+            "200",
             "--full_disks",
             "1",
             "--targets",
