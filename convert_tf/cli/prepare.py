@@ -156,6 +156,6 @@ def run(values: Any) -> None:
 def _check_something(files: Mapping[str, Sequence[str]]) -> None:
     if not any(files[name] for name in _READ if name != "submissions"):
         raise ValueError(
-            "There must be something to read. Received: no files. "
-            f"Pass --input, or one of {', '.join('--' + name for name in CORPORA)}."
+            "There is nothing to read. Pass --input, or one of "
+            f"{', '.join('--' + name for name in CORPORA)}."
         )

@@ -117,9 +117,9 @@ def run(values: Any) -> None:
     }
     if processes and (values.head or os.path.isfile(values.data or "")):
         raise ValueError(
-            "Several processes train a dual encoder on a folder of token ids or of records. "
-            f"Received: {processes} and {'a head' if values.head else 'a file'}. Omit these flags, "
-            "or prepare a folder first."
+            f"Several processes ({', '.join(f'--{name}' for name in processes)}) cannot train "
+            f"{'a head' if values.head else 'on a file'}. Omit these flags, or prepare a folder "
+            "first."
         )
     encoder = {*EncoderTraining.defaults(), *ModelConfig.defaults(), *_OF_ENCODERS}
     ranker = {*RankerTraining.defaults(), *HeadConfig.defaults()}
@@ -141,15 +141,15 @@ def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
     vocabulary, recipe = values.vocab, values.recipe or "paper"
     if not values.data:
         raise ValueError(
-            "--data must name a folder of records or of token ids, or a file of pairs or "
-            "dialogues. Received: none."
+            "--data is missing. Pass a folder of records or of token ids, or a file of pairs or "
+            "dialogues."
         )
     if not os.path.exists(values.data):
-        raise ValueError(f"--data must exist. Received: {values.data!r}. Check the path.")
+        raise ValueError(f"There is nothing at --data {values.data!r}. Check the path.")
     if model is None and not values.init_from:
         raise ValueError(
-            "Training needs a model. Received: none. "
-            f"Give --model ({', '.join(MODEL_PRESETS)}), or --init_from."
+            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
+            "--init_from."
         )
     if os.path.isfile(values.data):
         prepare_own_file = _import_own_file()
@@ -176,8 +176,8 @@ def _scale_of(init_from: str | None) -> dict[str, float]:
     """Fine-tuning keeps the scale that its model was trained with."""
     if init_from is None:
         raise ValueError(
-            "The recipe paper_finetune starts from a trained model. Received: no --init_from. "
-            "Name a run's folder or a module, or take the recipe paper."
+            "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
+            "folder of a run or a module, or use the recipe paper."
         )
     from convert_tf.checkpoints.ranker import trained_scale
 
@@ -228,7 +228,7 @@ def _import_own_file() -> Any:
         from convert_tf.training.own_file import prepare_own_file
     except ModuleNotFoundError as error:
         raise ValueError(
-            "A file is prepared with TensorFlow and TensorFlow Text. Received: neither "
-            f"({error}). Install them, or train on token ids that convert-tf tokenize wrote."
+            f"Preparing a file needs TensorFlow and TensorFlow Text ({error}). Install them, or "
+            "train on token ids that convert-tf tokenize wrote."
         ) from error
     return prepare_own_file

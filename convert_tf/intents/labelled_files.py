@@ -136,8 +136,8 @@ def _content(path: str) -> str:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"Labelled texts are read as UTF-8. Received: {path!r}, whose byte {error.start:,} is "
-            f"{content[error.start]:#04x}. Convert it: iconv -f WINDOWS-1252 -t UTF-8."
+            f"{path!r} is not UTF-8: its byte {error.start:,} is {content[error.start]:#04x}. "
+            "Convert it: iconv -f WINDOWS-1252 -t UTF-8."
         ) from error
 
 
@@ -185,8 +185,8 @@ def _parsed(text: str, place: str, path: str) -> Any:
         return json_of_texts(text)
     except ValueError as error:
         raise ValueError(
-            f"{path} must hold whole JSON. Received: {place or 'the file'}, {error}. Repair it, or "
-            "write it again."
+            f"{path} is not valid JSON ({place or 'the file'}: {error}). Repair it, or write it "
+            "again."
         ) from error
 
 
@@ -202,8 +202,8 @@ def _check_keys(value: Any, place: str, path: str) -> None:
     else:
         shown = f"a value that is no object ({shortened(repr(value), _MAX_NAME)})"
     raise ContentError(
-        f"Labelled texts in JSON are objects with {TEXT!r} and {LABEL!r}. Received: {path!r}, "
-        f"{place}, {shown}. Name two of the keys so."
+        f"{path!r} has {shown} in {place}. Labelled texts are objects with the keys {TEXT!r} and "
+        f"{LABEL!r}."
     )
 
 
@@ -239,9 +239,8 @@ def _csv_rows(content: str, path: str) -> Iterator[LabelledRow]:
                 rows.append((reader.line_num, row))
     except csv.Error as error:
         raise ValueError(
-            f"A CSV must be well-formed. Received: {path!r}, after line "
-            f"{rows[-1][0] if rows else 0}: {error}. Put texts with commas or quotes in quotes, "
-            "and double the quotes inside."
+            f"{path!r} is not a valid CSV after line {rows[-1][0] if rows else 0}: {error}. Put "
+            "texts with commas or quotes in quotes, and double the quotes inside."
         ) from error
     finally:
         csv.field_size_limit(limit)
@@ -253,8 +252,8 @@ def _csv_rows(content: str, path: str) -> Iterator[LabelledRow]:
     for line, row in rows[1:]:
         if len(row) > len(names):
             raise ValueError(
-                f"A row has the {len(names)} fields that the first line names. Received: {path!r}, "
-                f"line {line} with {len(row)}. Put texts with commas in quotes."
+                f"{path!r}, line {line} has {len(row)} fields, and the first line names "
+                f"{len(names)}. Put texts with commas in quotes."
             )
         place = f"line {line}"
         yield LabelledRow(place, *_fields(dict(zip(names, row, strict=False)), place, path))

@@ -112,8 +112,8 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
     blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
-            "Rasa's training data has a list `nlu` of intents with `examples`. Received: "
-            f"{path!r}, which has none. Name such a file, or a CSV."
+            f"{path!r} has no list `nlu` of intents with `examples`. Pass a file of Rasa's "
+            "training data, or a CSV."
         )
     document.check_version(document.fields(root).get("version"))
     for block in blocks.value:
@@ -123,8 +123,7 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
         listed = "; ".join(f"line {line}: {reason}" for line, reason in faults[:_SHOWN])
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
         raise ValueError(
-            f"No line of Rasa's training data is left out. Received: {path!r}, {listed}{more}. "
-            "Repair or remove them."
+            f"{path!r} has lines that Rasa would ignore: {listed}{more}. Repair or remove them."
         )
     return document.rows
 
@@ -162,7 +161,7 @@ def _root(content: str, path: str) -> Any:
 
 
 def _no_yaml(path: str, reason: str) -> ValueError:
-    return ValueError(f"Rasa's training data are YAML. Received: {path!r}{reason}. Repair it.")
+    return ValueError(f"{path!r} is not valid YAML{reason}. Repair it.")
 
 
 class _Document:

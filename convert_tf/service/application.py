@@ -158,8 +158,8 @@ class _Service:
         if request.kind not in (kinds := self._model.encoder.kinds):
             raise RefusedError(
                 422,
-                f"The model here encodes texts of the kinds {', '.join(kinds)}. Received: "
-                f"{request.kind}. Ask for one of these.",
+                f"This model has no vectors of the kind {request.kind}. Ask for one of "
+                f"{', '.join(kinds)}.",
             )
         if request.kind == "context":
             vectors = await self._contexts(request.texts, request.extra_contexts)
@@ -167,8 +167,8 @@ class _Service:
             if request.extra_contexts is not None:
                 raise RefusedError(
                     422,
-                    "extra_contexts belong to texts of the kind context. Received: "
-                    f"extra_contexts, of the kind {request.kind}. Leave them out.",
+                    f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, "
+                    "or ask for the kind context.",
                 )
             vectors = await self._vectors(request.kind, request.texts)
         return await _answer(_encoded, vectors, request.format)
@@ -216,8 +216,8 @@ class _Service:
         ):
             raise RefusedError(
                 400,
-                f"Vectors have {vectors.shape[1]} numbers. Received: {request.dimensions}. Leave "
-                "dimensions out.",
+                f"The vectors have {vectors.shape[1]} numbers and cannot be cut to "
+                f"{request.dimensions}. Omit dimensions.",
             )
         return await _answer(_embedded, vectors, request.encoding_format, self._model.name)
 
@@ -238,8 +238,8 @@ class _Service:
         if name != self._model.name:
             raise RefusedError(
                 404,
-                f"The model here is {self._model.name!r}. Received: {name!r}. Ask for that, or "
-                "start convert-tf serve with --name.",
+                f"This service has the model {self._model.name!r}, not {name!r}. Ask for that one, "
+                "or start convert-tf serve with --name.",
             )
 
     async def health(self) -> Response:
@@ -247,8 +247,7 @@ class _Service:
         if not self._batcher.is_running:
             raise RefusedError(
                 503,
-                "The service answers once it has started, until it stops. Received: a request "
-                "before or after. Try again in a second.",
+                "The service is starting or stopping. Try again in a second.",
             )
         return _json(
             json.dumps({"status": "ok", "model": self._model.name, "queued": self._batcher.queued})
@@ -263,14 +262,13 @@ class _Service:
         if extra is not None and not self._model.encoder.reads_history:
             raise RefusedError(
                 422,
-                "Earlier turns are for models that read them. Received: extra_contexts, for one "
-                "that does not. Leave them out.",
+                "This model does not read earlier turns. Omit extra_contexts.",
             )
         if extra is not None and len(extra) != len(texts):
             raise RefusedError(
                 422,
-                f"extra_contexts are one for each text. Received: {len(extra)} for {len(texts)}. "
-                'Pass "" where there are none.',
+                f"There are {len(texts)} texts and {len(extra)} extra_contexts. Pass one for each "
+                'text, "" where there are no earlier turns.',
             )
         for each in extra or ():
             self._check([each] if isinstance(each, str) else each)
@@ -282,15 +280,15 @@ class _Service:
         if len(texts) > self._limits.texts:
             raise RefusedError(
                 413,
-                f"A request has at most {self._limits.texts:,} texts. Received: {len(texts):,}. "
-                "Divide it.",
+                f"The request has {len(texts):,} texts, and the most are {self._limits.texts:,}. "
+                "Split it.",
             )
         longest = max(map(len, texts), default=0)
         if longest > self._limits.characters:
             raise RefusedError(
                 413,
-                f"A text has at most {self._limits.characters:,} characters. "
-                f"Received: {longest:,}. Shorten it.",
+                f"A text has {longest:,} characters, and the most are {self._limits.characters:,}. "
+                "Shorten it.",
             )
 
     def _check_explained(self, texts: Sequence[str]) -> None:
@@ -314,15 +312,15 @@ class _Service:
         if asked * top_k > self._limits.results:
             raise RefusedError(
                 413,
-                f"A request has at most {self._limits.results:,} results. Received: {asked:,} × "
-                f"{top_k:,}. Ask for fewer, by top_k or in several requests.",
+                f"The request asks for {asked:,} × {top_k:,} results, and the most are "
+                f"{self._limits.results:,}. Lower top_k, or split the request.",
             )
         characters = asked * sum(sorted(lengths)[-top_k:])
         if characters > self._limits.result_characters:
             raise RefusedError(
                 413,
-                f"Results have at most {self._limits.result_characters:,} characters. Received: "
-                f"{characters:,}. Ask for fewer, by top_k or in several requests.",
+                f"The results have {characters:,} characters, and the most are "
+                f"{self._limits.result_characters:,}. Lower top_k, or split the request.",
             )
 
 

@@ -106,8 +106,8 @@ class Batcher:
             raise _not_running()
         if self.queued and self.queued + len(items) > self._max_queued:
             raise QueueFullError(
-                f"At most {self._max_queued:,} texts wait. Received: {len(items):,} more, where "
-                f"{self.queued:,} wait. Try again in a second."
+                f"{self.queued:,} texts are waiting, and {len(items):,} more would exceed "
+                f"{self._max_queued:,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())
         self._waiting.append(job)
@@ -189,6 +189,5 @@ class Batcher:
 
 def _not_running() -> NotRunningError:
     return NotRunningError(
-        "A batcher computes in its async with block. Received: a call outside of it, as while the "
-        "service starts or stops. Try again in a second."
+        "The service is starting or stopping, and computes nothing. Try again in a second."
     )

@@ -32,9 +32,9 @@ def page_folder() -> Path:
         return release_file(PAGE_ARCHIVE)
     except DownloadError as error:
         raise ValueError(
-            "The page is built by make web, in a clone, or downloaded. Received: neither; "
-            f"{error} Without a network: set {URL_VARIABLE} to file:// and the folder of a "
-            f"release, or unpack its {PAGE_ARCHIVE} and pass --folder."
+            f"The page is neither built nor downloaded: {error} Run make web in a clone. Without a "
+            f"network, set {URL_VARIABLE} to file:// and the folder of a release, or unpack its "
+            f"{PAGE_ARCHIVE} and pass --folder."
         ) from error
 
 
@@ -71,7 +71,7 @@ def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
     """
     if missing := missing_files(folder):
         raise ValueError(
-            f"A page is what make web builds in a clone. Received: {str(folder)!r}, without "
-            f"{', '.join(missing)}. Run make web, or pass another --folder."
+            f"{str(folder)!r} is not the built page: it lacks {', '.join(missing)}. Run make web "
+            "in a clone, or pass another --folder."
         )
     return ThreadingHTTPServer((host, port), partial(_Handler, directory=str(folder)))

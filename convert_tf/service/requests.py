@@ -67,7 +67,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if wrong := {name: n for name, n in vars(self).items() if n < 1}:
-            raise ValueError(f"Limits are 1 or more. Received: {wrong}. Raise them.")
+            raise ValueError(f"Limits must be at least 1. Received: {wrong}.")
 
 
 class _Request(BaseModel):

@@ -23,7 +23,7 @@ MODULES = ("convert_small", "convert", "convert_multi_context")
 RANKERS = ("convert_rerank_poly", "convert_rerank_cross")
 TINY_RANKERS = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
-    *("--checkpoint_every=2", "--negatives=3", "--max_examples=50", "--precision=float32"),
+    *("--checkpoint_every=2", "--max_examples=50", "--precision=float32"),
 )
 # Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
 # the side networks are as wide as r, as in the presets; others have no skip at the first.
