@@ -106,8 +106,8 @@ class Batcher:
             raise _not_running()
         if self.queued and self.queued + len(items) > self._max_queued:
             raise QueueFullError(
-                f"{self.queued:,} texts are waiting, and {len(items):,} more would exceed "
-                f"{self._max_queued:,}. Try again in a second."
+                f"The queue is full: {self.queued:,} of {self._max_queued:,} texts are waiting, and "
+                f"this request has {len(items):,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())
         self._waiting.append(job)

@@ -257,7 +257,7 @@ def test_files_of_the_same_names_are_not_imported(tmp_path):
     for name in ("train", "export", "sample", "main", "flags"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
     done = run_command("train", "--output=x", cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
-    assert "--data must name a folder" in done.stderr
+    assert "--data is missing" in done.stderr
 
 
 def test_the_console_script_is_main():

@@ -75,8 +75,8 @@ def test_flags_reach_the_engine_of_a_cluster(engines, tmp_path):
         (["--master=yarn"], "--master has no effect without --engine=spark"),
         (["--engine=beam"], "should be one of <duckdb|spark>"),
         (["--input={tmp}/RC", "b"], "'b' is not a flag. Write flags as --name=value"),
-        (["--engine=spark"], "There must be something to read. Received: no files."),
-        ([], "There must be something to read. Received: no files."),
+        (["--engine=spark"], "There is nothing to read."),
+        ([], "There is nothing to read."),
         (["--dev_fraction=2", "--input={tmp}/RC"], "dev_fraction must be from 0 to 0.9"),
     ],
 )

@@ -425,7 +425,7 @@ def test_vectors_of_one_signature(paths, tmp_path):
         (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature has no effect"),
         (["--data=d", "--encoder=m", "--train_data=t"], "--train_data has no effect"),
         (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples has no effect"),
-        (["--data=d", "--encoder=m", "--k=one"], "--k is a list of numbers"),
+        (["--data=d", "--encoder=m", "--k=one"], "--k one is not a list of numbers"),
         (["--data=d", "--encoder=m", "--k=101"], "candidates, 100. Received: k [101]."),
         (["--data=d", "--encoder=m", "--encoder=n", "--output=a.json"], "for one model on --data"),
         (["--data=d", "--encoder=m", "--precision=mixed_bfloat16"], "their own precision"),

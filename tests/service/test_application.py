@@ -102,11 +102,11 @@ def test_rank_tells_ten_unless_it_is_asked_for_another_number(client):
     ("path", "body", "message"),
     [
         ("rank", {"contexts": ["a"] * 8, "responses": ["b"] * 5, "top_k": 9},
-         "at most 30 results. Received: 8 × 5. Ask"),
+         "8 × 5 results, and the most are 30. Lower"),
         ("rank", {"contexts": ["a"] * 6, "responses": ["b" * 10, "c" * 11], "top_k": 1},
-         "at most 65 characters. Received: 66. Ask"),
-        ("rank", {"contexts": ["a"], "responses": ["b"] * 51}, "at most 50 texts. Received: 51"),
-        ("classify", {"texts": ["a"] * 16, "top_k": 9}, "at most 30 results. Received: 16 × 2."),
+         "66 characters, and the most are 65. Lower"),
+        ("rank", {"contexts": ["a"], "responses": ["b"] * 51}, "51 texts, and the most are 50"),
+        ("classify", {"texts": ["a"] * 16, "top_k": 9}, "16 × 2 results, and the most are 30."),
     ],
 )  # fmt: skip
 def test_what_would_fill_the_memory_is_refused_before_it_is_computed(path, body, message):
@@ -134,7 +134,7 @@ def test_rank_with_earlier_turns():
     expected = encoder.encode_contexts(contexts, extra)
     np.testing.assert_allclose(reply.json()["vectors"], expected, atol=1e-6)
     assert not np.allclose(plain.json()["vectors"], expected)
-    assert few.status_code == 422 and "one for each text. Received: 1 for 2" in few.text
+    assert few.status_code == 422 and "2 texts and 1 extra_contexts" in few.text
 
 
 def test_classify(client, classifier):
@@ -183,7 +183,7 @@ def test_models_by_name(encoder):
             assert httpx.get(f"{url}/v1/models/{name}").json() == listed
         other = httpx.get(f"{url}/v1/models/letters")
     assert other.status_code == 404
-    assert "model here is 'us/letters'" in other.json()["error"]["message"]
+    assert "has the model 'us/letters'" in other.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("reads_history", [False, True])
@@ -217,11 +217,11 @@ def test_embeddings_of_a_real_client(client, encoder):
         np.testing.assert_allclose(one.data[0].embedding, expected[1], atol=1e-6)
         assert [model.id for model in own.models.list()] == ["letters"]
         assert own.models.retrieve("letters").id == "letters"
-        with pytest.raises(openai.NotFoundError, match="model here is 'letters'"):
+        with pytest.raises(openai.NotFoundError, match="has the model 'letters'"):
             own.models.retrieve("text-embedding-3-small")
-        with pytest.raises(openai.NotFoundError, match="model here is 'letters'"):
+        with pytest.raises(openai.NotFoundError, match="has the model 'letters'"):
             own.embeddings.create(model="text-embedding-3-small", input="card")
-        with pytest.raises(openai.BadRequestError, match="Vectors have 32 numbers"):
+        with pytest.raises(openai.BadRequestError, match="vectors have 32 numbers"):
             own.embeddings.create(model="letters", input="card", dimensions=7)
 
 
@@ -238,18 +238,18 @@ def test_the_client_of_the_page(encoder):
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("encode", {"texts": ["a"] * 51}, 413, "at most 50 texts. Received: 51"),
-        ("encode", {"texts": ["a" * 1001]}, 413, "at most 1,000 characters. Received: 1,001"),
-        ("encode", {"texts": ["a"] * 40 + ["b" * 200_000]}, 413, "at most 100,000 bytes"),
+        ("encode", {"texts": ["a"] * 51}, 413, "51 texts, and the most are 50"),
+        ("encode", {"texts": ["a" * 1001]}, 413, "1,001 characters, and the most are 1,000"),
+        ("encode", {"texts": ["a"] * 40 + ["b" * 200_000]}, 413, "the most are 100,000"),
         ("encode", {"texts": "a"}, 422, "body.texts"),
         ("encode", {"texts": [1]}, 422, "body.texts.0"),
         ("encode", {"texts": ["a"], "kind": "word"}, 422, "body.kind"),
-        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "sentence, context, response. Rec"),
+        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "Ask for one of sentence, context, response."),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
-        ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "of the kind context"),
+        ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "have no earlier turns"),
         ("rank", {"contexts": ["a"], "responses": []}, 422, "responses is empty"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
-         "Earlier turns are for models that read them"),
+         "does not read earlier turns"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": 0}, 422, "body.top_k"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),
         ("classify", {"texts": ["a"], "top_k": "1"}, 422, "body.top_k"),
@@ -319,7 +319,7 @@ def test_a_full_queue_is_said():
     assert refused.headers["Retry-After"] == "1"
     said = refused.json()["error"]
     assert re.fullmatch(REFUSAL, said["message"]) and said["type"] == "server_error"
-    assert "At most 2 texts wait. Received: 1 more, where 2 wait." in said["message"]
+    assert "2 of 2 texts are waiting, and this request has 1." in said["message"]
 
 
 def test_what_clients_that_left_asked_for_is_not_computed():
@@ -404,7 +404,7 @@ def test_health_and_metrics(encoder):
 
 
 def test_limits_are_positive():
-    with pytest.raises(ValueError, match=r"1 or more. Received: \{'texts': 0\}"):
+    with pytest.raises(ValueError, match=r"at least 1. Received: \{'texts': 0\}"):
         Limits(texts=0)
 
 

@@ -47,7 +47,7 @@ def test_files_come_with_what_the_page_needs(folder):
 @pytest.mark.parametrize("name", FILES)
 def test_a_folder_without_the_page_is_refused(name, folder):
     (folder / name).unlink()
-    with pytest.raises(SystemExit, match=rf"without {name}\. Run make web"):
+    with pytest.raises(SystemExit, match=rf"lacks {name}\. Run make web"):
         call_command("demo", "--folder", folder, "--port", 0)
 
 
@@ -79,5 +79,5 @@ def test_without_a_clone_the_page_is_that_of_the_release(folder, elsewhere, tmp_
 
 
 def test_without_a_release_demo_says_what_to_do(elsewhere):
-    with pytest.raises(SystemExit, match=r"CONVERT_TF_MODULES_URL is not set\. Without a network"):
+    with pytest.raises(SystemExit, match=r"CONVERT_TF_MODULES_URL is not set\. Run make web"):
         call_command("demo", "--port", 0)

@@ -173,6 +173,8 @@ def test_a_failed_run_is_told_with_its_last_lines(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from training_runs import train
 
-    with pytest.raises(ValueError, match=r"status 0\. Received: 1 in .*--data must exist") as told:
+    with pytest.raises(
+        ValueError, match=r"status 0\. Received: 1 in .*There is nothing at --data"
+    ) as told:
         train(tmp_path / "run", {"data": "missing", "model": "tiny", "steps": 2}, [])
     assert "train.log" in str(told.value)
