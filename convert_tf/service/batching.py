@@ -106,7 +106,7 @@ class Batcher:
             raise _not_running()
         if self.queued and self.queued + len(items) > self._max_queued:
             raise QueueFullError(
-                f"The queue is full: {self.queued:,} of {self._max_queued:,} texts are waiting, and "
+                f"The queue is full: {self.queued:,} of {self._max_queued:,} texts wait, and "
                 f"this request has {len(items):,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())

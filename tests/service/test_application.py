@@ -244,7 +244,7 @@ def test_the_client_of_the_page(encoder):
         ("encode", {"texts": "a"}, 422, "body.texts"),
         ("encode", {"texts": [1]}, 422, "body.texts.0"),
         ("encode", {"texts": ["a"], "kind": "word"}, 422, "body.kind"),
-        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "Ask for one of sentence, context, response."),
+        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "one of sentence, context"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
         ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "have no earlier turns"),
         ("rank", {"contexts": ["a"], "responses": []}, 422, "responses is empty"),
@@ -319,7 +319,7 @@ def test_a_full_queue_is_said():
     assert refused.headers["Retry-After"] == "1"
     said = refused.json()["error"]
     assert re.fullmatch(REFUSAL, said["message"]) and said["type"] == "server_error"
-    assert "2 of 2 texts are waiting, and this request has 1." in said["message"]
+    assert "2 of 2 texts wait, and this request has 1." in said["message"]
 
 
 def test_what_clients_that_left_asked_for_is_not_computed():

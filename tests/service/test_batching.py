@@ -70,9 +70,7 @@ def test_too_much_is_refused_and_the_rest_is_answered():
             await asyncio.sleep(0.02)
             waiting = asyncio.create_task(batcher("double", [1, 2]))
             await asyncio.sleep(0.02)
-            with pytest.raises(
-                QueueFullError, match=r"2 of 3 texts are waiting, and this request has 2"
-            ):
+            with pytest.raises(QueueFullError, match=r"2 of 3 texts wait, and this request has 2"):
                 await batcher("double", [3, 4])
             function.may_go.set()
             assert await waiting == [2, 4]
