@@ -1,4 +1,4 @@
-"""The responses that rank highest among the wrong ones of a context, in numpy."""
+"""Find the wrong responses that rank highest for a context, in numpy."""
 
 from collections.abc import Callable
 
@@ -6,20 +6,20 @@ import numpy as np
 
 from convert_tf.data.packing import joined_ranges
 
-BLOCK_SIZE = 131_072  # examples among which the negatives of each are searched
-_GROUP = 64  # columns of which the highest score is found first
-_SCORE_BYTES = 64 << 20  # of the scores that are in memory together
+BLOCK_SIZE = 131_072  # examples per block; negatives come from the same block
+_GROUP = 64  # columns per group; the highest score of each group is found first
+_SCORE_BYTES = 64 << 20  # of scores in memory at a time
 
 
 def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
-    """Columns of the highest scores of each row.
+    """Return the columns of the highest scores of each row.
 
-    The k highest scores of a row are in the k groups of columns with the highest maxima, so that
-    most columns are read once and never sorted.
+    The k highest scores of a row are in the k groups of columns with the highest maxima. So most
+    columns are read once and never sorted.
 
     Args:
       scores: float32 `[rows, columns]`; columns are a multiple of 64.
-      k: how many.
+      k: number of columns to find.
 
     Returns:
       int64 `[rows, min(k, columns)]`, the highest first.
@@ -31,7 +31,7 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     maxima = scores.reshape(rows, width, groups).max(axis=1)
     best = np.argpartition(maxima, groups - k, axis=1)[:, groups - k :]
     places = (best[:, None, :] + groups * np.arange(width)[None, :, None]).reshape(rows, -1)
-    places.sort(axis=1)  # of equal scores the first one is to come first
+    places.sort(axis=1)  # so that the first of equal scores comes first
     found = np.take_along_axis(scores, places, axis=1)
     order = np.argsort(-found, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(places, order, axis=1)
@@ -45,18 +45,18 @@ def best_wrong(
     skip_top: int = 0,
     limits: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of the highest wrong scores of each row.
+    """Return the columns of the highest wrong scores of each row.
 
     Args:
       scores: as of `top_columns`; changed in place.
-      k: how many.
-      right: rows and columns of what is not wrong, int64 `[n]` each.
-      skip_top: how many of the highest wrong scores are left out.
-      limits: float32 `[rows]`, above which scores are left out; None keeps them.
+      k: number of columns to find.
+      right: rows and columns of the right responses, int64 `[n]` each.
+      skip_top: number of the highest wrong scores to leave out.
+      limits: float32 `[rows]`; higher scores are left out. None keeps all.
 
     Returns:
-      int64 `[rows, min(k, columns)]`, the highest first, and where they are wrong ones, bool of the
-      same shape: a row may have fewer.
+      int64 `[rows, min(k, columns)]`, the highest first, and a bool array of the same shape, which
+      is false if a row has fewer wrong scores.
     """
     scores[right] = -np.inf
     if skip_top:
@@ -68,7 +68,7 @@ def best_wrong(
 
 
 def padded_columns(columns: int) -> int:
-    """The least number of columns, not below `columns`, that `top_columns` takes."""
+    """Return the smallest number of columns from `columns` on that `top_columns` accepts."""
     return -(-columns // _GROUP) * _GROUP
 
 
@@ -83,24 +83,22 @@ def hard_negatives(
     margin: float | None = None,
     count: Callable[[int], None] = lambda searched: None,
 ) -> np.ndarray:
-    """The best-ranked wrong responses of each context of a block, among those of the block.
+    """Return the best-ranked wrong responses of each context in a block.
 
-    Equal responses are ranked once, as the first of them. A response that an equal context has
-    anywhere in the block is not wrong. The cost is contexts × different responses × dim
-    multiplications.
+    Equal responses are ranked once. A response is not wrong if an equal context has it anywhere in
+    the block. The cost is contexts × different responses × dim multiplications.
 
     Args:
       contexts, responses: float32 `[examples, dim]`, of length 1.
       context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
-      negatives: how many at most.
-      skip_top: so many of the best wrong ones are left out.
-      margin: those with a cosine above that of the right response plus this are left out; None
-        keeps them.
-      count: is told how many contexts were searched for, from time to time.
+      negatives: maximum number of responses per context.
+      skip_top: number of the best wrong responses to leave out.
+      margin: leave out responses with a cosine above that of the right one plus this; None keeps
+        all.
+      count: called with the number of contexts that were searched since the last call.
 
     Returns:
-      int32 `[examples, negatives]`, examples of the block, the best first; −1 where there are no
-      more.
+      int32 `[examples, negatives]`, examples of the block, the best first; −1 if there are fewer.
 
     Reference: arXiv 2007.00808 (negatives of the model itself); arXiv 2010.08191 (false ones among
     the top ranks).

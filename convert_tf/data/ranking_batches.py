@@ -1,4 +1,4 @@
-"""Contexts with candidates as token ids, and padded batches of them for rankers; numpy alone."""
+"""Training data of rankers: contexts and candidates as token ids, in padded batches."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,18 +12,18 @@ from convert_tf.data.packing import TokenIds, joined_ranges
 PAD_MULTIPLE = 8
 SORTED_BATCHES = 16  # batches whose examples are sorted by length together
 
-# Texts, the most tokens of each, and whether the last rather than the first of them stay.
+# Arguments: texts, the maximum number of tokens, and whether to keep the last ones.
 Tokenize = Callable[[Sequence[str], int, bool], TokenIds]
 
 
 class RankingExamples(NamedTuple):
-    """Contexts and candidates as token ids; equal candidate texts are kept once.
+    """Contexts and candidates as token ids.
 
     Attributes:
       contexts: the joined turns of each context.
-      pool: the candidate texts, each once.
-      candidates: for each context, int64 places in the pool.
-      labels: for each context, int64 places in its candidates: the right ones.
+      pool: the distinct candidate texts.
+      candidates: for each context, int64 indices into the pool.
+      labels: for each context, int64 indices of the right ones among its candidates.
     """
 
     contexts: TokenIds
@@ -36,7 +36,7 @@ class RankingExamples(NamedTuple):
         return len(self.candidates)
 
     def right(self, example: int) -> np.ndarray:
-        """Places in the pool of an example's right candidates."""
+        """Return the indices into the pool of an example's right candidates."""
         return self.candidates[example][self.labels[example]]
 
 
@@ -47,7 +47,7 @@ def tokenize_examples(
     max_context_tokens: int,
     max_candidate_tokens: int,
 ) -> RankingExamples:
-    """Texts to token ids; contexts keep their last tokens, candidates their first.
+    """Tokenize examples. Contexts keep their last tokens, candidates their first.
 
     Raises:
       ValueError: there are no examples.
@@ -74,13 +74,13 @@ def tokenize_examples(
 def padded(
     token_ids: TokenIds, texts: np.ndarray, padding_id: int, *, multiple: int = PAD_MULTIPLE
 ) -> np.ndarray:
-    """Some of the texts, one to a row.
+    """Return some of the texts as padded rows.
 
     Args:
       token_ids: ragged texts.
-      texts: int `[n]`, which ones; −1 gives a row of padding.
+      texts: int `[n]`, indices of the texts; −1 gives a row of padding.
       padding_id: id of padding.
-      multiple: the width is a multiple of this, at least one of it.
+      multiple: the width is a multiple of this.
 
     Returns:
       int32 `[n, tokens]`, right-padded.
@@ -101,16 +101,17 @@ class NegativeSampler:
     """Draws wrong candidates for an example.
 
     Args:
-      examples: what is trained on.
+      examples: the training examples.
       source: `given`, `sampled` or `mined`.
-      count: how many; fewer where fewer were given. Where fewer were mined, the rest are sampled.
-      mined: int `[examples, most]`, places in the pool, for `mined`; −1 where there are fewer.
+      count: number of candidates to draw. If fewer were given, there are fewer. If fewer were
+        mined, the others are sampled.
+      mined: int `[examples, most]`, indices into the pool, for `mined`; −1 if there are fewer.
 
     Attributes:
-      most: how many at most are drawn for any example.
+      most: the largest number of candidates that are drawn for an example.
 
     Raises:
-      ValueError: an example has no wrong candidate to draw.
+      ValueError: if an example has no wrong candidate.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class NegativeSampler:
         self.most = min(count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
-        """int64 `[up to count]` places in the pool, none of them right for the example."""
+        """Return int64 `[up to count]` indices into the pool, all wrong for the example."""
         if self.source == "given":
             return random.permutation(self._given(example))[: self.count]
         left_out = self.examples.right(example)
@@ -157,27 +158,27 @@ class NegativeSampler:
 
 
 class RankingBatches:
-    """Endless padded batches; what a batch holds depends on the seed and its number alone.
+    """Endless padded batches. A batch depends only on the seed and its number.
 
-    Examples are permuted in every epoch, sorted by the length of their contexts within some batches
-    at a time, and batches are permuted again. An epoch's last partial batch is left out.
+    Each epoch permutes the examples, sorts them by the length of their contexts within a few
+    batches, and permutes the batches. The last partial batch of an epoch is dropped.
 
     Args:
-      examples: what is trained on.
-      batch_size: contexts of a batch; all of the data where it has fewer.
+      examples: the training examples.
+      batch_size: contexts per batch, or all contexts if there are fewer.
       padding_id: id of padding.
       seed: seed of the order and of the negatives.
       sampler: draws the negatives; None for the other right candidates of the batch.
-      skip_batches: batches that a run before this one has seen.
-      pad_multiple: texts are padded to multiples of this.
+      skip_batches: number of batches to skip, for a run that resumes.
+      pad_multiple: widths are multiples of this.
 
     Attributes:
-      batches_per_epoch: how many.
+      batches_per_epoch: number of batches per epoch.
 
     Yields:
       dict of `context_ids` int32 `[B, T]`; `candidate_ids` int32 `[B, T]`, or `[B, K, T]` with
       drawn negatives; `labels` int32 `[B]`, the right column; `candidate_mask` bool `[B, B]` or
-      `[B, K]`, false where there is no candidate, or another one that is right, too.
+      `[B, K]`, false for padding and for further right candidates.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class RankingBatches:
             negatives = self.sampler.draw(example, random)
             candidates[row, 0] = right[row]
             candidates[row, 1 : 1 + len(negatives)] = negatives
-        # The right one must not be known by its place.
+        # The position must not give away the right candidate.
         order = random.permuted(np.tile(np.arange(columns), (size, 1)), axis=1)
         candidates = np.take_along_axis(candidates, order, axis=1)
         flat = self._padded(examples.pool, candidates.ravel())
@@ -250,7 +251,7 @@ class RankingBatches:
 
 
 def length_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Places of `lengths` in batches of similar length, the shortest first."""
+    """Yield indices of `lengths` in batches of similar length, the shortest first."""
     order = np.argsort(lengths, kind="stable")
     for number in range(math.ceil(len(order) / batch_size)):
         yield order[number * batch_size : (number + 1) * batch_size]

@@ -1,4 +1,4 @@
-"""A trained ranker: texts to token ids, and those through its network in batches of similar length.
+"""Score candidates with a trained ranker, in batches of texts of similar length.
 
 Each candidate text is encoded once.
 """
@@ -32,10 +32,10 @@ _COMPILED_PAD_MULTIPLE = 32
 
 
 def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokenize:
-    """The function from texts to token ids that fits a ranker.
+    """Return the function from texts to token ids of a ranker.
 
     Raises:
-      CheckpointError: the vocabulary is not the model's.
+      CheckpointError: if the vocabulary is not that of the model.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -52,20 +52,20 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
 
 
 class TrainedRanker:
-    """The ranker of a run's folder: its network with its tokenizer; a `TextRanker`.
+    """The ranker of a run: its network and its tokenizer. Implements `TextRanker`.
 
     Args:
-      folder: a ranker's model directory.
-      precision: policy of its computations.
+      folder: the run of a ranker.
+      precision: precision policy of its computations.
 
     Attributes:
       name: the folder.
-      settings: what a report says of the row.
+      settings: facts for the row of a report.
       model: the network.
 
     Raises:
-      CheckpointError: the folder is incomplete or damaged.
-      ForkedError: here and in each call, the process was forked after a model had been opened.
+      CheckpointError: if the folder is incomplete or damaged.
+      ForkedError: if the process was forked after a model had been opened, also in each call.
     """
 
     def __init__(self, folder: str | os.PathLike, *, precision: str = "float32"):
@@ -120,7 +120,7 @@ class TrainedRanker:
 
 
 def pad_multiple() -> int:
-    """Texts are padded to multiples of this; to few widths where each is compiled."""
+    """Return the multiple of padded widths. If shapes are compiled, there are few widths."""
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
 

@@ -1,4 +1,4 @@
-"""What a ranker is trained and evaluated on: a candidates file, records, or token ids."""
+"""Training and evaluation data of rankers: a candidates file, records, or token ids."""
 
 import itertools
 import os
@@ -30,21 +30,22 @@ def open_examples(
     vocabulary: str | os.PathLike[str],
     max_examples: int | None,
 ) -> RankingExamples:
-    """The examples of a candidates file, of records or of token ids, as a ranker reads them.
+    """Open a candidates file, records or token ids for a ranker.
 
-    Token ids need no TensorFlow. Their contexts have no earlier turns, as they do not store where
-    a turn ends.
+    Token ids need no TensorFlow. They do not store where a turn ends, so their contexts have no
+    earlier turns.
 
     Args:
       data: the file or the folder.
-      split: of a folder.
-      config: the ranker's.
-      vocabulary: the ranker's.
-      max_examples: only the first ones, this many; None for all.
+      split: split of a folder.
+      config: configuration of the ranker.
+      vocabulary: vocabulary of the ranker.
+      max_examples: number of examples to read; None for all.
 
     Raises:
-      ValueError: there are none, they are damaged, or token ids are of another vocabulary.
-      OSError: the file cannot be read.
+      ValueError: if there are no examples, they are damaged, or the token ids have another
+        vocabulary.
+      OSError: if the file cannot be read.
     """
     head = config.head
     if kind_of(data) is Kind.TOKEN_IDS:
@@ -89,16 +90,16 @@ def _stored_examples(
 def read_examples(
     data: str, split: str, *, max_examples: int | None = None
 ) -> Iterator[CandidateExample]:
-    """The examples of a candidates file, or of a split of a folder of records.
+    """Read the examples of a candidates file, or of a split of a folder of records.
 
     Args:
-      data: the file, or the folder, whose responses are each the one candidate of their context.
-      split: of a folder.
-      max_examples: stop after this many.
+      data: the file, or the folder. In a folder, the response is the only candidate of a context.
+      split: split of a folder.
+      max_examples: number of examples to read; None for all.
 
     Raises:
-      ValueError: there are none, or they are damaged.
-      OSError: the file cannot be read.
+      ValueError: if there are no examples, or they are damaged.
+      OSError: if the file cannot be read.
     """
     if not os.path.isdir(data):
         yield from itertools.islice(read_candidates(data), max_examples)
@@ -110,13 +111,13 @@ def read_examples(
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
-    """Examples with candidates to rank: those given, or those of other examples.
+    """Return examples with candidates to rank: the given ones, or those of other examples.
 
-    Records give the right candidate only. A bi- or poly-encoder then ranks it among the right ones
-    of its block of 100 examples; a cross-encoder, which reads each pair anew, among 20.
+    Records only have the right candidate. A bi- or poly-encoder then ranks the right candidates of
+    a block of 100 examples. A cross-encoder, which reads each pair, ranks those of 20.
 
     Raises:
-      ValueError: there are too few examples for that.
+      ValueError: if there are fewer examples than a block.
     """
     if any(len(own) > 1 for own in examples.candidates):
         return examples
@@ -132,7 +133,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     candidates, labels = [], []
     for block in right:
         for own in block:
-            # A text that is right for several contexts of the block is one candidate of each.
+            # If several contexts of the block have the same right text, it is one candidate.
             texts = np.unique(block)
             candidates.append(texts)
             labels.append(np.flatnonzero(texts == own))
@@ -141,10 +142,10 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
 
 
 def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
-    """What draws the negatives of the training examples; None for those of the batch.
+    """Return the sampler of negatives; None to use the other responses of the batch.
 
     Raises:
-      ValueError: an example has no wrong candidate, or mined ones are of other data.
+      ValueError: if an example has no wrong candidate, or negatives were mined from other data.
     """
     if config.negatives_from == "in_batch":
         return None
@@ -157,7 +158,7 @@ def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeS
 
 
 def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
-    """int64 `[examples, mined]`, places in the pool; −1 where fewer were mined."""
+    """Return int64 `[examples, mined]`, indices into the pool; −1 if fewer were mined."""
     if kind_of(config.data) is not Kind.TOKEN_IDS:
         raise ValueError(
             f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
