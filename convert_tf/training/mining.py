@@ -1,6 +1,6 @@
-"""Hard negatives of token ids: wrong responses that a trained model ranks high.
+"""Mine hard negatives from token ids: wrong responses that a trained model ranks high.
 
-`convert_tf.data.negatives` says what is in the folder.
+`convert_tf.data.negatives` describes the files of the folder.
 """
 
 import itertools
@@ -45,33 +45,32 @@ def mine(
     precision: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes the hard negatives of a split of token ids.
+    """Write the hard negatives of a split of token ids.
 
     A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
-    the encodings of one block, and an array of the size of the result. The folder gets its name
-    when it is complete.
+    the encodings of one block and the result. The folder gets its name when it is complete.
 
     Args:
       checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
       data: folder of token ids.
       output: folder to write.
-      split: which examples.
-      negatives: how many of an example are kept at most.
-      skip_top: so many of its best wrong responses are left out.
-      margin: those with a cosine above that of the right response plus this are left out; None
-        keeps them.
-      block_size: most examples of a block; blocks are of about equal size.
-      precision: of the encoder's computations, as `Training.precision`.
-      overwrite: whether negatives that are in `output` are replaced.
+      split: name of the split.
+      negatives: maximum number of negatives per example.
+      skip_top: number of the best wrong responses to leave out.
+      margin: leave out responses with a cosine above that of the right one plus this; None keeps
+        all.
+      block_size: maximum number of examples in a block; blocks have about equal sizes.
+      precision: precision of the encoder, as `Training.precision`.
+      overwrite: whether to replace negatives in `output`.
 
     Returns:
-      What `negatives.json` says, and `found`, the share of the wanted negatives, `most_used`, how
-      often the response is used that is used most often, and `seconds`.
+      The content of `negatives.json`, and `found`, the share of the requested negatives,
+      `most_used`, how often the most frequent response is used, and `seconds`.
 
     Raises:
-      ValueError: an option is out of range, `data` holds no token ids or those of another
-        vocabulary, no negative was found, or `output` holds something.
-      OSError: a file cannot be read or written.
+      ValueError: if an option is out of range, `data` has no token ids or another vocabulary, no
+        negative was found, or `output` is not empty.
+      OSError: if a file cannot be read or written.
     """
     if min(negatives, block_size - 1) < 1 or skip_top < 0:
         raise ValueError(
@@ -151,7 +150,7 @@ def mine(
 def _encode(
     encoder: DualEncoder, examples: Examples, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
+    """Return contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
     batches = EvaluationBatches(
         examples,

@@ -1,4 +1,4 @@
-"""What a run learns from a teacher, of pairs and of single texts, and the map to its vectors."""
+"""Distillation in a run: teacher vectors of pairs and of single texts, and the map to them."""
 
 from typing import Any, NamedTuple
 
@@ -22,37 +22,37 @@ _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for 
 
 
 class DistillationTargets(NamedTuple):
-    """Examples, pairs or single texts, and a teacher's vectors of them."""
+    """Examples (pairs or single texts) and their teacher vectors."""
 
     examples: Examples
     vectors: TeacherVectors
 
     def projection(self, encoder: DualEncoder) -> np.ndarray:
-        """A map of r to the teacher's vectors, fitted to the first examples.
+        """Return a map from r to the teacher's vectors, fitted to the first examples.
 
         Args:
-          encoder: whose r it maps.
+          encoder: the encoder that computes r.
 
         Returns:
-          float32 `[reduced_dim, teacher_dim]`, as of `fitted_map`.
+          float32 `[reduced_dim, teacher_dim]`, as from `fitted_map`.
         """
         return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES))
 
     def similarity_map(self, encoder: DualEncoder, projection: np.ndarray) -> np.ndarray:
-        """What makes vectors for similarity of r, turned by encodings of the first examples.
+        """Return the map from r to vectors for similarity, rotated by encodings of the first examples.
 
         Args:
-          encoder: whose r it maps.
-          projection: float32 `[reduced_dim, teacher_dim]`, the map that was learnt.
+          encoder: the encoder that computes r.
+          projection: float32 `[reduced_dim, teacher_dim]`, the trained map to the teacher's vectors.
 
         Returns:
-          float32 `[reduced_dim, n]`, as of `models.distillation.similarity_map`.
+          float32 `[reduced_dim, n]`, as from `models.distillation.similarity_map`.
         """
         reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES)
         return similarity_map(reduced, projection)
 
     def _first_encodings(self, encoder: DualEncoder, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """r of the texts of the first examples, and the teacher's vectors of them."""
+        """Return r of the texts of the first examples, and their teacher vectors."""
         texts = taught_texts(encoder, self.examples, self.vectors, max_examples=number)
         reduced, vectors = (
             np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
@@ -62,25 +62,25 @@ class DistillationTargets(NamedTuple):
 
 
 class DistillationData:
-    """What of a run's data has a teacher's vectors.
+    """The parts of a run's data that have teacher vectors.
 
     Args:
-      folder: what is trained on.
-      examples: its training split.
-      trained_on: of which these are trained on.
-      model, config: of the run.
+      folder: folder of the training data.
+      examples: the training split.
+      trained_on: the examples of it that are trained on.
+      model, config: configurations of the run.
 
     Attributes:
-      pairs: vectors of the pairs; None for a run without.
-      ranking: vectors by which a teacher ranks; None for a run without.
-      columns: vectors that are in a batch of pairs.
-      utterances: the single texts that are trained on beside the pairs; None for none.
-      targets: what maps to the vectors are fitted to: the pairs, or single texts where these alone
-        have vectors; None for a run without a teacher.
+      pairs: teacher vectors of the pairs, or None.
+      ranking: vectors of a teacher whose ranking is learnt, or None.
+      columns: the vectors in a batch of pairs.
+      utterances: single texts that are trained on in addition to pairs, or None.
+      targets: examples that the map to the teacher's vectors is fitted to: the pairs, or the single
+        texts if only these have vectors. None without a teacher.
 
     Raises:
-      ValueError: a run has a teacher or single texts and no use for them, or the reverse; vectors
-        are those of other texts, or damaged, or missing; or the data is none that can have them.
+      ValueError: if a teacher or single texts are given but not used, or used but not given; or if
+        vectors are missing, damaged, or of other texts.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class DistillationData:
 
 
 def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> DistillationTargets:
-    """Some texts of all sources, in random order: they lie source by source."""
+    """Return some texts of all sources in random order. They are stored by source."""
     drawn = np.random.default_rng(0).permutation(vectors.numbers)[:_FITTED_EXAMPLES]
     return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
 
@@ -125,11 +125,12 @@ def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> Distillatio
 def _open_teacher(
     folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
 ) -> TeacherVectors | None:
-    """The teacher's vectors of the training split; None for a run without, or of texts alone.
+    """Return the teacher vectors of the training split. None without a teacher, or if only single
+    texts have one.
 
     Raises:
-      ValueError: a run has a teacher and no use for it, or the reverse; the vectors are those of
-        other token ids, or damaged; examples that are trained on have none; or records are trained
+      ValueError: if a teacher is given but not used, or used but not given; if the vectors are
+        damaged or belong to other token ids; if examples have no vectors; or if records are trained
         on.
     """
     uses = config.distillation or config.start_from_teacher
@@ -156,7 +157,7 @@ def _open_teacher(
 def _of_pairs(
     flag: str, folder: Folder, examples: Examples, config: EncoderTraining, **options: Any
 ) -> TeacherVectors:
-    """The vectors that a flag names."""
+    """Return the vectors that a flag names."""
     rule = "Teacher vectors go with"
     examples = as_token_ids(examples, config.data, rule, f"--{flag}")
     path = getattr(config, flag)
@@ -164,10 +165,10 @@ def _of_pairs(
 
 
 def _ranking_is_taught(config: EncoderTraining) -> bool:
-    """Whether a teacher's ranking is learnt.
+    """Return whether a teacher's ranking is learnt.
 
     Raises:
-      ValueError: there is one and it is not used, or the reverse.
+      ValueError: if such a teacher is given but not used, or used but not given.
     """
     if bool(config.ranking_teacher) != bool(config.ranking_distillation):
         problem = "The ranking teacher has no weight"
@@ -186,7 +187,7 @@ def _ranking_is_taught(config: EncoderTraining) -> bool:
 def _open_ranking_teacher(
     folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
 ) -> TeacherVectors:
-    """The vectors whose cosines are learnt; errors as of `_open_teacher`."""
+    """Return the vectors whose cosines are learnt. Raises as `_open_teacher`."""
     flag = "ranking_teacher"
     teacher = _of_pairs(flag, folder, examples, config, prefix=flag, of_ranking=True)
     _check_all_taught(teacher, config.ranking_teacher, trained_on)
@@ -194,7 +195,7 @@ def _open_ranking_teacher(
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
-    """Refuses vectors that some of the examples that are trained on do not have."""
+    """Raise `ValueError` if some of the training examples have no vectors."""
     numbers = trained_on.load(*np.array([[0], [trained_on.num_examples]]))
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
@@ -210,11 +211,11 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
 def _open_utterances(
     folder: Folder, model: ModelConfig, config: EncoderTraining
 ) -> Utterances | None:
-    """The single texts that are trained on beside the pairs; None for a run without any.
+    """Return the single texts that are trained on in addition to pairs, or None.
 
     Raises:
-      ValueError: nothing is learnt of them, their vectors are missing, or they were cut into tokens
-        with another vocabulary.
+      ValueError: if no loss uses them, their vectors are missing, or they were tokenized with
+        another vocabulary.
     """
     is_distilled = bool(config.distillation)
     uses = is_distilled or config.intent_contrast
@@ -248,10 +249,10 @@ def _open_utterances(
 def _open_utterance_teacher(
     utterances: Utterances, folder: Folder, config: EncoderTraining, pairs: TeacherVectors | None
 ) -> TeacherVectors:
-    """The teacher's vectors of single texts.
+    """Return the teacher vectors of the single texts.
 
     Raises:
-      ValueError: they are of another teacher than the pairs', of other texts, or damaged.
+      ValueError: if they are damaged, belong to other texts, or the pairs have another teacher.
     """
     own = utterances.examples
     vectors = TeacherVectors(config.utterance_teacher, "train", own, vocab_size=folder.vocab_size)

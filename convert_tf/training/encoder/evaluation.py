@@ -1,4 +1,4 @@
-"""What a run measures at each evaluation: R100@1 and MRR on held-out packed batches."""
+"""Evaluation during training: R100@1 and MRR on held-out examples."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,13 +16,16 @@ def encode_batches(
     *,
     count: Callable[[int], None] = lambda examples: None,
 ) -> dict[str, np.ndarray]:
-    """Outputs of `DualEncoder` for packed batches, `[examples, …]` by name.
+    """Encode packed batches with a `DualEncoder`.
 
     Args:
       encoder: the model.
       batches: packed batches.
-      names: which outputs; all by default.
-      count: is told the number of examples of each batch.
+      names: names of the outputs; all by default.
+      count: called with the number of examples of each batch.
+
+    Returns:
+      The outputs by name, `[examples, …]`.
     """
     found: list[dict[str, np.ndarray]] = []
     for batch in batches:
@@ -33,20 +36,20 @@ def encode_batches(
 
 
 def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """R100@1, MRR and the number of examples, by the encoding that the encoder is used for.
+    """Return R100@1, MRR and the number of examples.
 
     Args:
       encoder: the model.
       batches: packed batches.
 
     Returns:
-      `R100@1`, `MRR`, `examples`. Of a multi-context model they are those of the encoding of both
-      texts, and there is `context/R100@1`; and where at least 100 examples have a history
-      `with_history/examples` and, on these alone, `extra_context/R100@1`, `with_history/R100@1` (of
-      both) and `with_history/context/R100@1`.
+      `R100@1`, `MRR`, `examples`. For a multi-context model these use the encoding of both texts,
+      and there is `context/R100@1`. If at least 100 examples have earlier turns, there are also
+      `with_history/examples` and, for these examples, `extra_context/R100@1`,
+      `with_history/R100@1` (both texts) and `with_history/context/R100@1`.
 
     Raises:
-      ValueError: there are fewer than 100 examples, or an encoding is NaN.
+      ValueError: if there are fewer than 100 examples, or an encoding is NaN.
 
     Reference: arXiv 1911.03688 §3.2 and footnote 9, §4.2 ("Leveraging Additional Contexts").
     """

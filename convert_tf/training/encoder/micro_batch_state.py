@@ -1,16 +1,16 @@
-"""What encoding a batch part by part hands from one part to the next, on every backend."""
+"""The state that one micro-batch passes to the next, on every backend."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class State(NamedTuple):
-    """What encoding changes: values of variables that are not trained.
+    """Values of untrained variables that change when a micro-batch is encoded.
 
     Attributes:
-      seeds: of dropout; each part begins where the one before it ended.
-      others: the range of the quantizer and its counter; each part begins with those from before
-        the step and makes the same of them, so that a step counts once.
+      seeds: seeds of dropout. Each micro-batch starts where the one before ended.
+      others: the quantizer's range and counter. Each micro-batch starts from the values before the
+        step, so that a step counts once.
     """
 
     seeds: list[Any]

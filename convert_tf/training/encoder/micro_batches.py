@@ -1,11 +1,10 @@
-"""Encoding a batch part by part, so that memory holds what one part needs and not the whole batch.
+"""Encode a batch in micro-batches, which needs the memory of one micro-batch.
 
-Nothing of a part is kept but its encodings. The loss reads those of the whole batch; for the
-gradient each part is encoded once more, from the seeds that it had before, so that dropout drops
-the same.
+Only the encodings of a micro-batch are kept. The loss reads the encodings of the whole batch. For
+the gradient, each micro-batch is encoded again with the same seeds, so dropout is the same.
 
-Reference: arXiv 2101.06983 §3.2 (the same loss and gradient as of the whole batch); arXiv
-1604.06174 (computing again in place of keeping).
+Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch); arXiv
+1604.06174 (recomputation instead of storage).
 """
 
 from typing import Any
@@ -18,26 +17,26 @@ from convert_tf.training.encoder.micro_batch_state import EncodePart, State
 
 
 def is_in_micro_batches(inputs: dict[str, Any]) -> bool:
-    """Whether a packed batch has its second axis, that of the micro-batches."""
+    """Return whether a packed batch has a second axis for micro-batches."""
     return len(inputs["token_ids"].shape) == 3
 
 
 def encode_micro_batches(
     encoder: DualEncoder, inputs: dict[str, Any], *, training: bool = False
 ) -> dict[str, Any]:
-    """What the encoder returns for a batch, in the memory that one micro-batch takes.
+    """Encode a batch in the memory of one micro-batch.
 
     Args:
       encoder: the dual encoder. Its own `call` encodes each micro-batch.
-      inputs: what `packing.pack_micro_batches` makes: `token_ids` int32 `[rows, micro-batches,
+      inputs: the result of `packing.pack_micro_batches`: `token_ids` int32 `[rows, micro-batches,
         tokens]`, `segment_lengths` int32 `[rows, micro-batches, segments]`, and `…_slots` int32
         `[examples of a micro-batch, micro-batches]`, or `[examples of a micro-batch × k,
-        micro-batches]`. What has other names is not encoded.
-      training: whether dropout and range updates are on.
+        micro-batches]`. Other entries are not encoded.
+      training: whether to use dropout and update ranges.
 
     Returns:
       The encoder's outputs of all examples, `[batch, …]` or `[batch × k, …]`, in the order of the
-      batch: example e is in micro-batch e mod their number.
+      batch. Example e is in micro-batch e mod the number of micro-batches.
     """
     packed = {
         name: ops.swapaxes(value, 0, 1)
@@ -83,7 +82,7 @@ def _in_order(outputs: Any, examples: int) -> Any:
 def _scan_parts(
     encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any]
 ) -> tuple[dict[str, Any], State]:
-    """Outputs `[micro-batches, …]` and the state after the last, where a scan has a gradient."""
+    """Return the outputs `[micro-batches, …]` and the last state, if a scan has a gradient."""
     encode_again = keras.remat(encode_part)
 
     def encode(state: State, part: dict[str, Any]) -> tuple[State, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Encoding a batch part by part on TensorFlow, whose loops have no gradient that recomputes."""
+"""Micro-batches on TensorFlow, whose loops have no gradient that recomputes."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from convert_tf.training.encoder.micro_batch_state import EncodePart, State
 def encode_parts(
     encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any]
 ) -> tuple[dict[str, Any], State]:
-    """Encodes micro-batches in turn; their gradient encodes them in turn again.
+    """Encode micro-batches one after the other. The gradient encodes them again.
 
     Args:
-      encode_part: encodes one; it reads no variable.
-      trained: values of the variables that are trained, which get the gradient.
-      before: the state that the step begins with.
+      encode_part: encodes one micro-batch; it must not read variables.
+      trained: values of the trained variables, for which the gradient is computed.
+      before: the state before the step.
       packed: `[micro-batches, …]` each.
 
     Returns:
-      The outputs, `[micro-batches, …]` each, and the state behind the last one.
+      The outputs, `[micro-batches, …]` each, and the state after the last micro-batch.
     """
     # Keras gives variables, of which a gradient of one's own cannot be taken.
     trained, before = tf.nest.map_structure(tf.convert_to_tensor, (trained, before))
@@ -52,7 +52,7 @@ def _part(packed: Any, index: Any) -> Any:
 def _forward(
     encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any], count: Any
 ) -> tuple[dict[str, Any], list[Any], State]:
-    """The outputs, the seeds that each micro-batch began with, and the state behind the last."""
+    """Return the outputs, the first seeds of each micro-batch, and the last state."""
     arguments = (trained, before.seeds, before.others, _part(packed, 0))
     # Traced here, for what the outputs are, and called in the loop.
     one = tf.function(encode_part, autograph=False).get_concrete_function(
@@ -95,7 +95,7 @@ def _backward(
     packed: dict[str, Any],
     upstream: dict[str, Any],
 ) -> list[Any]:
-    """Sums the gradients of the micro-batches with respect to `trained`."""
+    """Return the sum of the gradients of all micro-batches with respect to `trained`."""
 
     def body(index: Any, sums: list[Any]) -> tuple[Any, list[Any]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:

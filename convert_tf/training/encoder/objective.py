@@ -1,4 +1,4 @@
-"""A dual encoder under its objective.
+"""A dual encoder with its training objective.
 
 Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §2.2, §3.1.
 """
@@ -32,34 +32,34 @@ OBJECTIVES = ("context", "extra_context", "both")
 
 
 class ResponseRanking(Objective):
-    """A dual encoder under its training objective: pick each context's response from the batch.
+    """A dual encoder with its training objective: pick the response of each context from the batch.
 
-    A multi-context model has three such objectives, which are added: given the context (that of a
-    single-context model), given the earlier turns only, and given both. An example without earlier
-    turns has the first one alone; its response is a negative of the other examples in each.
+    A multi-context model adds up three objectives: given the context (as for a single-context
+    model), given only the earlier turns, and given both. An example without earlier turns only has
+    the first objective. Its response is still a negative for the other examples.
 
     Args:
       encoder: the dual encoder.
       config: scales, label smoothing, l2, and the weights of the losses.
-      teacher_dim: width of the teacher's vectors; 0 for no teacher.
+      teacher_dim: width of the teacher's vectors; 0 without a teacher.
 
     Call arguments:
-      inputs: the packed batch that `DualEncoder` takes. Where it has `response_groups`, int32
-        `[batch]`, equal responses are no negatives of one another; `negative_slots`, int32 `[batch
-        × k]`, are further responses, negatives of each context, whose `negative_groups` go with
-        `response_groups`; `teacher_context` and `teacher_response`, float16 `[batch, teacher_dim]`,
-        are what is distilled where they are; `ranking_teacher_context` and
-        `ranking_teacher_response`, float16 `[batch, dim]`, of length 1, are of a teacher whose
-        ranking is learnt. `utterance_slots`, int32 `[batch × k]`, are single texts, with
-        `teacher_text` float16 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as
-        `intent_losses` takes them.
+      inputs: the packed batch that `DualEncoder` takes. Optional entries: `response_groups`, int32
+        `[batch]`: responses with equal numbers are not negatives of one another. `negative_slots`,
+        int32 `[batch × k]`: further responses, which are negatives of every context, with
+        `negative_groups` as `response_groups`. `teacher_context` and `teacher_response`, float16
+        `[batch, teacher_dim]`: vectors to distil. `ranking_teacher_context` and
+        `ranking_teacher_response`, float16 `[batch, dim]`, of length 1: vectors of a teacher whose
+        ranking is learnt. `utterance_slots`, int32 `[batch × k]`: single texts, with `teacher_text`
+        float16 `[batch × k, teacher_dim]`, and `intent_groups` and `intent_names` as for
+        `intent_losses`.
 
     Returns:
-      dict of what the encoder returns and the `scale` of the cosines, a scalar.
+      dict of the encoder's outputs and the `scale` of the cosines, a scalar.
 
-    Reference: arXiv 1911.03688 §2.1 equation 1, §2.2, §3.1. As J of equation 1 is a sum over
-    examples, each objective here is a sum over the examples that have it, by default divided by the
-    batch size; the paper leaves open how the three are combined.
+    Reference: arXiv 1911.03688 §2.1 equation 1, §2.2, §3.1. J in equation 1 is a sum over examples.
+    So each objective is a sum over the examples that have it, divided by the batch size. The paper
+    does not say how the three are combined.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ResponseRanking(Objective):
         )
 
     def _is_candidate(self, inputs: dict[str, Any]) -> Any:
-        """Which responses each context is ranked among, bool `[batch, columns]`; None for all."""
+        """Return the candidates of each context, bool `[batch, columns]`; None for all."""
         if "response_groups" not in inputs:
             return None
         own = inputs["response_groups"]
@@ -152,7 +152,7 @@ class ResponseRanking(Objective):
     def _taught_ranking_loss(
         self, inputs: dict[str, Any], y_pred: dict[str, Any], is_candidate: Any
     ) -> Any:
-        """How far the choice of a response is from the teacher's; mined negatives are left out."""
+        """Return the distance from the teacher's choice of a response, without mined negatives."""
         if not self.config.ranking_distillation:
             return 0.0
         taught = [ops.cast(inputs[f"ranking_teacher_{name}"], "float32") for name in PAIR]
@@ -167,9 +167,9 @@ class ResponseRanking(Objective):
         return self.config.ranking_distillation * ops.mean(losses)
 
     def _distillation_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
-        """How far the reduced encodings, mapped linearly, point away from the teacher's vectors.
+        """Return the angular distance of the mapped encodings r from the teacher's vectors.
 
-        For each example the sum over its texts, those of the pair and the single ones beside it.
+        For each example, it is summed over the texts of the pair and over its single texts.
         """
         if not self.distillation:
             return 0.0
@@ -191,7 +191,7 @@ class ResponseRanking(Objective):
         )
 
     def _intent_loss(self, inputs: dict[str, Any], y_pred: dict[str, Any]) -> Any:
-        """How much closer single texts of other intents are than those of one; a mean."""
+        """Return the mean contrastive loss of single texts with and without the same intent."""
         if not self.config.intent_contrast:
             return 0.0
         losses, has_loss = intent_losses(
@@ -204,9 +204,10 @@ class ResponseRanking(Objective):
         return self.config.intent_contrast * ops.sum(losses) / number
 
     def _objectives(self, y_pred: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Each one's name, cosines, and 1 or 0 `[batch]`: who has it.
+        """Yield the name, the cosines and the mask of each objective.
 
-        Cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives.
+        Cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives. The mask
+        is `[batch]`: 1 if the example has the objective, else 0.
         """
         encoded = [y_pred[n] for n in ("response_encoding", "negative_encoding") if n in y_pred]
         responses = ops.transpose(ops.concatenate(encoded))
@@ -222,13 +223,13 @@ class ResponseRanking(Objective):
 def make_ranking_model(
     encoder: DualEncoder, config: EncoderTraining, *, precision: str, teacher_dim: int = 0
 ) -> ResponseRanking:
-    """`encoder` under its objective, compiled with its optimizer, ready for `fit`.
+    """Return `encoder` with its objective, compiled with its optimizer.
 
     Args:
       encoder: the dual encoder.
       config: options of the objective and of the optimizer.
-      precision: a dtype policy name.
-      teacher_dim: width of the vectors of a teacher; 0 for none.
+      precision: name of a dtype policy.
+      teacher_dim: width of the teacher's vectors; 0 without a teacher.
     """
     encoder.trunk.jit_compile_feed_forward()
     model = ResponseRanking(encoder, config, teacher_dim=teacher_dim)

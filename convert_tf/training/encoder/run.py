@@ -1,4 +1,4 @@
-"""A dual encoder's training run, as `train.py` starts it."""
+"""The training run of a dual encoder, as started by `train.py`."""
 
 import contextlib
 import dataclasses
@@ -59,28 +59,27 @@ def train(
     vocabulary: str | None = None,
     init_from: str | None = None,
 ) -> Path:
-    """Trains a dual encoder, or goes on with a run that was stopped.
+    """Train a dual encoder, or resume a run that was stopped.
 
     Args:
-      model: the model; `vocab_size` and `tokenizer` are taken from the vocabulary. None
-        takes the model of `init_from`.
-      training: how it is trained, and on what.
-      output: the run's folder. When it holds checkpoints, training goes on from the newest.
-      vocabulary: vocabulary file; None takes the one of `init_from` or of a folder of token ids.
-      init_from: a model directory, a module, or its name, whose weights are the initial ones
-        (fine-tuning).
+      model: configuration of the model; `vocab_size` and `tokenizer` come from the vocabulary. None
+        uses the model of `init_from`.
+      training: options of training and of the data.
+      output: the run's folder. If it has checkpoints, training resumes from the newest.
+      vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids.
+      init_from: a run, a module, or a released name, whose weights are the initial ones.
 
     Returns:
-      `output`, a model directory with the best weights on the first evaluation split.
+      `output`, which holds the weights that are best on the first evaluation split.
 
     Raises:
-      ValueError: bad data, another run in this folder, a vocabulary or checkpoint that does not
-        match (`CheckpointError`).
-      FloatingPointError: the loss or a weight became NaN; the last checkpoint is kept.
-      OSError: a file cannot be read or written.
+      ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a
+        checkpoint does not match (`CheckpointError`).
+      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      OSError: if a file cannot be read or written.
 
-    On SIGTERM the state is saved after the step that runs, and this returns. Of several processes
-    (`processes.join_processes`) all do where one is told to end.
+    On SIGTERM, the state is saved after the current step, and `train` returns. If several processes
+    train together (`processes.join_processes`), all of them stop.
     """
     init_from = model_path(init_from) if init_from else None
     processes, folder = running_processes(), Path(output)
@@ -104,11 +103,11 @@ def train(
 
 
 class RunData:
-    """What a run reads: examples, vectors of teachers, and the model that fits its vocabulary.
+    """The data of a run: examples, teacher vectors, and the model that fits the vocabulary.
 
     Args:
       folder: the run's folder.
-      others: as of `train`.
+      others: as for `train`.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class RunData:
 def make_run(
     data: RunData, config: EncoderTraining, folder: Path, *, precision: str, processes: Processes
 ) -> Run:
-    """The run of a dual encoder, whose model has random weights until it starts."""
+    """Return the run of a dual encoder. Its model has random weights until it starts."""
     encoder = DualEncoder(
         data.model,
         embedding_dropout=config.embedding_dropout,
@@ -273,7 +272,7 @@ def make_run(
 
 
 def shown_losses(logs: dict[str, float]) -> str:
-    """The losses in a line of progress: that of one objective, or those of each of several."""
+    """Return the losses for a line of progress."""
     ending = "_ranking_loss"
     names = {name.removesuffix(ending): name for name in logs if name.endswith(ending)}
     if not names:
@@ -283,7 +282,7 @@ def shown_losses(logs: dict[str, float]) -> str:
 
 
 def _ranking_metrics(logs: dict[str, float]) -> dict[str, Any]:
-    """What a row says of training: loss and accuracy of each objective."""
+    """Return the loss and the accuracy of each objective, for a row of metrics."""
     first = {name: logs.get(name) for name in ("ranking_loss", "batch_accuracy")}
     endings = ("_ranking_loss", "_batch_accuracy")
     return {**first, **{name: value for name, value in logs.items() if name.endswith(endings)}}
@@ -323,7 +322,7 @@ class _Similarity:
     def keep(self, facts: dict[str, Any], folder: str | Path) -> None:
         """Keep the map to vectors for similarity of an earlier model if this run trains none.
 
-        Where r changes, what was measured of the map is not said of it any more.
+        If r changes, the measurements of the map are dropped.
         """
         if self._config.distillation and self._is_alone:
             return
@@ -333,10 +332,10 @@ class _Similarity:
             self._facts.update({name: facts[name] for name in kept if name in facts})
 
     def start_projection(self, init_from: str) -> None:
-        """Start the map to the teacher's vectors as that of the run that is continued.
+        """Start the map to the teacher's vectors from that of the initial run.
 
-        A random one would undo in the first steps what that run has learnt. A module has none:
-        then one is fitted to some of the texts that are trained on.
+        A random map would undo in the first steps what that run has learnt. A module has no such
+        map; then one is fitted to some of the training texts.
         """
         if not self._model.distillation or self._targets is None:
             return
@@ -355,7 +354,7 @@ class _Similarity:
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
     def to_save(self) -> dict[str, Any]:
-        """What is saved next to the best weights."""
+        """Return the arguments of `save_checkpoint` for the best weights."""
         saved = {} if self._kept is None else {"similarity_map": self._kept}
         if not self._model.distillation:
             return saved
@@ -367,7 +366,7 @@ class _Similarity:
 
 
 def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
-    """Refuses a start that does not have all that `history_only` leaves as it is."""
+    """Raise `ValueError` if the initial model lacks a part that `history_only` does not train."""
     blocks = len(model.max_relative_attention)
     if init_from is None:
         found = "no init_from"

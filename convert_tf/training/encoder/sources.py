@@ -1,4 +1,4 @@
-"""What a run reads: records or token ids, opened with the vocabulary that fits its model."""
+"""Training data of a dual encoder: records or token ids, and the vocabulary of the model."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ class Folder(Protocol):
     """A folder of records (`RecordFolder`) or of token ids (`ArrayFolder`).
 
     Attributes:
-      tokenizer_name, vocab_size, num_oov_buckets: what a model must fit.
+      tokenizer_name, vocab_size, num_oov_buckets: values that a model must have too.
       vocabulary: path of the vocabulary.
     """
 
@@ -50,17 +50,17 @@ class Folder(Protocol):
         turn_prefixes: bool = False,
         joins_turns: bool = False,
     ) -> Examples:
-        """The examples of a split; `ValueError` where there is no such one."""
+        """Return the examples of a split; raise `ValueError` if there is none."""
 
 
 def open_data(
     data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
 ) -> tuple[Folder, ModelConfig]:
-    """The folder that is trained on, of either kind, and the model that fits its vocabulary.
+    """Open the folder of training data, and return it with the model that fits its vocabulary.
 
     Raises:
-      CheckpointError: the vocabulary is not that of `init_from`.
-      ValueError: there is no model or no vocabulary, or token ids were made for others.
+      CheckpointError: if the vocabulary is not that of `init_from`.
+      ValueError: if there is no model or no vocabulary, or token ids were made for another one.
     """
     if init_from is not None:
         initial = checkpoint.load_config(init_from)
@@ -91,10 +91,11 @@ def open_data(
 
 
 def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Folder:
-    """A folder of either kind; the hash buckets are told of records, token ids have theirs.
+    """Open a folder of records or of token ids. Only records need `num_oov_buckets`.
 
     Raises:
-      ValueError: there is no vocabulary, it is not that of the token ids, or TensorFlow is missing.
+      ValueError: if there is no vocabulary, it is not that of the token ids, or TensorFlow is
+        missing.
     """
     if kind_of(data) is Kind.TOKEN_IDS:
         folder = ArrayFolder(data)
@@ -119,12 +120,11 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
 
 
 def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> dict[str, Examples]:
-    """The splits that a run reads, with the earlier turns where the model reads them.
+    """Open the splits that a run reads, with earlier turns if the model reads them.
 
     Raises:
-      ValueError: one is missing, damaged, or has too few examples to be trained or evaluated on;
-        or turns are to be numbered or dropped that the model does not read, or numbered that are
-        not stored one by one.
+      ValueError: if a split is missing, damaged, or has too few examples; or if an option of
+        earlier turns does not fit the model or the data.
     """
     if config.turn_prefixes and not model.multi_context:
         raise ValueError(
@@ -165,16 +165,16 @@ def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> 
 
 
 def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayExamples:
-    """Examples that are token ids.
+    """Return examples that must be token ids.
 
     Args:
-      examples: of a split.
+      examples: examples of a split.
       data: their folder.
-      rule: how the error begins, as "Teacher vectors go with".
-      flag: that needs token ids.
+      rule: how the error begins, such as "Teacher vectors go with".
+      flag: the flag that needs token ids.
 
     Raises:
-      ValueError: they are records.
+      ValueError: if they are records.
     """
     if isinstance(examples, ArrayExamples):
         return examples
@@ -185,11 +185,11 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
 
 
 def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
-    """Those of the training split that are trained on.
+    """Return the examples of the training split that are trained on.
 
     Raises:
-      ValueError: sources are to be thinned out and records are trained on, there are no such
-        sources, or too few examples are left.
+      ValueError: if `source_shares` is given for records or for unknown sources, or leaves too few
+        examples.
     """
     first = config.first_train_example
     stop = min(first + (config.train_examples or examples.num_examples), examples.num_examples)
@@ -207,11 +207,11 @@ def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
 
 
 def open_negatives(examples: Examples, config: EncoderTraining) -> HardNegatives | None:
-    """The mined negatives of the training split; None for a run without any.
+    """Return the mined negatives of the training split, or None.
 
     Raises:
-      ValueError: they are those of other token ids, damaged, or fewer than a pair is to get; or
-        records are trained on.
+      ValueError: if they are damaged, belong to other token ids, or are too few; or if records are
+        trained on.
     """
     if not config.hard_negatives:
         return None
@@ -237,9 +237,10 @@ def make_batches(
     utterances: UtteranceDraws | None = None,
     precision: str = "float32",
 ) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-    """This process's part of the training batches, and the batches of each evaluation split.
+    """Return this process's training batches, and the batches of each evaluation split.
 
-    `trained_on` are the `trained_examples` of the training split, `max_tokens` the longest text.
+    `trained_on` are the `trained_examples` of the training split; `max_tokens` is the length of the
+    longest text.
     """
     row_multiple = trained_multiple = 1
     encoded = config.micro_batch or config.batch_size  # pairs at once

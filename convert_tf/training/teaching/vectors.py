@@ -1,6 +1,6 @@
-"""A teacher's vectors of the texts that are trained on.
+"""Write a teacher's vectors of training texts.
 
-`convert_tf.data.teacher_vectors` says what is in the folder.
+`convert_tf.data.teacher_vectors` describes the files of the folder.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ class TaughtSplit(NamedTuple):
     """The examples of a split that get vectors.
 
     Attributes:
-      examples: all of the split.
-      texts: reads their token ids.
-      numbers: int64 `[taught]`, rising.
-      is_alone: bool `[taught]`, whether the first of joined teachers is the teacher.
-      facts: of `teacher.json`.
+      examples: all examples of the split.
+      texts: restores texts from their token ids.
+      numbers: int64 `[taught]`, in ascending order.
+      is_alone: bool `[taught]`, whether only the first of joined teachers is used.
+      facts: for `teacher.json`.
     """
 
     examples: ArrayExamples
@@ -68,32 +68,31 @@ def write_teacher_vectors(
 ) -> dict[str, Any]:
     """Encode the texts of token ids, equal ones once, and each entry of the vocabulary.
 
-    The texts are put together again from their tokens (`StoredTexts`), so the teacher reads as much
-    of them as a model that is trained on the token ids.
+    The texts are restored from their tokens (`StoredTexts`). So the teacher reads as much of them as
+    a model that is trained on the token ids.
 
     Args:
-      token_ids: folder of token ids, of pairs or of single texts.
-      output: folder to write. It gets its name when it is whole; until then its work is kept
-        beside it, where the next call finds it.
-      teacher: encodes texts; or one for each of `context` and `response`, where a text has another
-        vector on either side. The vocabulary is read as contexts.
-      name: of the teacher.
-      splits: which splits.
-      max_examples: how many examples of a split get vectors, from the first on; the others have
-        zeros.
-      source_shares: of which sources only some of these examples get vectors, and what share, as a
-        run with the same shares draws them from the first example on.
-      joined_sources: where not empty, in pairs of other sources the first of `JoinedTeachers` is
-        the teacher, and its vectors are followed by zeros.
+      token_ids: folder of token ids of pairs or of single texts.
+      output: folder to write. It gets its name when it is complete. Until then, the work is kept
+        next to it, and the next call resumes it.
+      teacher: encodes texts; or a teacher for each of `context` and `response`, if a text has
+        another vector on each side. The vocabulary is encoded as contexts.
+      name: name of the teacher.
+      splits: names of the splits.
+      max_examples: number of examples of a split that get vectors; the others have zeros.
+      source_shares: shares of sources whose examples get vectors, as a run with the same shares
+        draws them from the first example on.
+      joined_sources: if given, pairs of all other sources only get the vectors of the first of
+        `JoinedTeachers`, followed by zeros.
 
     Returns:
-      What `teacher.json` says.
+      The content of `teacher.json`.
 
     Raises:
-      ValueError: the token ids have no such source; single texts have a teacher for each side,
-        shares or joined sources; one teacher is joined in sources; no example of a split is drawn;
-        `output` exists, or another process writes it.
-      OSError: a file cannot be read or written.
+      ValueError: if the token ids have no such source; if single texts have a teacher for each side,
+        shares or joined sources; if there are joined sources but one teacher; if no example of a
+        split is drawn; if `output` exists, or another process writes it.
+      OSError: if a file cannot be read or written.
     """
     if os.path.exists(output):
         raise ValueError(f"{output!r} already exists. Pass another --output, or remove it.")
@@ -198,7 +197,7 @@ def _open(
     source_shares: Mapping[str, float],
     joined_sources: Sequence[str],
 ) -> TaughtSplit:
-    """What gets vectors of a split; errors as of `write_teacher_vectors`."""
+    """Open the examples of a split that get vectors. Raises as `write_teacher_vectors`."""
     opening = folder.open_utterances if folder.holds_utterances else folder.open
     own = opening(split, max_tokens=folder.max_tokens)
     wanted = min(own.num_examples, max_examples or own.num_examples)
@@ -223,9 +222,9 @@ def _open(
 def _read_done(
     work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
 ) -> dict[str, Any] | None:
-    """How far an earlier run with the same settings came; None without one.
+    """Return the progress of an earlier run with the same settings, or None.
 
-    Two teachers may share a name; `some_subwords`, float `[n, dim]`, tell them apart.
+    `some_subwords`, float `[n, dim]`, distinguish two teachers with the same name.
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
@@ -239,7 +238,7 @@ def _read_done(
 
 
 def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
-    """float16 `[vocab_size, dim]`."""
+    """Return float16 `[vocab_size, dim]`."""
     vectors = []
     with Progress("subwords", total=len(subwords)) as progress:
         for start in range(0, len(subwords), CHUNK):
