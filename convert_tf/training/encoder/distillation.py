@@ -39,11 +39,11 @@ class DistillationTargets(NamedTuple):
         return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES))
 
     def similarity_map(self, encoder: DualEncoder, projection: np.ndarray) -> np.ndarray:
-        """Return the map from r to vectors for similarity, rotated by encodings of the first examples.
+        """Return the map from r to vectors for similarity, rotated by the first examples.
 
         Args:
           encoder: the encoder that computes r.
-          projection: float32 `[reduced_dim, teacher_dim]`, the trained map to the teacher's vectors.
+          projection: float32 `[reduced_dim, teacher_dim]`, the trained map to its vectors.
 
         Returns:
           float32 `[reduced_dim, n]`, as from `models.distillation.similarity_map`.

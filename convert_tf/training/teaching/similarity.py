@@ -69,13 +69,13 @@ def fit_similarity(
     Returns:
       `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
       `held_out` texts: the mean `cosine` of the mapped encoding and the teacher's vector. Measured
-      on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation between
-      the teacher's cosines and those of the vectors, of shorter vectors, of r and of sentence
-      encodings.
+      on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation
+      between the teacher's cosines and those of the vectors, of shorter vectors, of r and of
+      sentence encodings.
 
     Raises:
-      ValueError: if the vocabulary is another one, no text has a vector, or `checkpoint` is a module
-        and `output` is None.
+      ValueError: if the vocabulary is another one, no text has a vector, or `checkpoint` is a
+        module and `output` is None.
       OSError: if a file cannot be read or written.
     """
     if output is None and kind_of(checkpoint).is_module:

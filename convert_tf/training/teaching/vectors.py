@@ -68,8 +68,8 @@ def write_teacher_vectors(
 ) -> dict[str, Any]:
     """Encode the texts of token ids, equal ones once, and each entry of the vocabulary.
 
-    The texts are restored from their tokens (`StoredTexts`). So the teacher reads as much of them as
-    a model that is trained on the token ids.
+    The texts are restored from their tokens (`StoredTexts`). So the teacher reads as much of them
+    as a model that is trained on the token ids.
 
     Args:
       token_ids: folder of token ids of pairs or of single texts.
@@ -89,9 +89,9 @@ def write_teacher_vectors(
       The content of `teacher.json`.
 
     Raises:
-      ValueError: if the token ids have no such source; if single texts have a teacher for each side,
-        shares or joined sources; if there are joined sources but one teacher; if no example of a
-        split is drawn; if `output` exists, or another process writes it.
+      ValueError: if the token ids have no such source; if single texts have a teacher for each
+        side, shares or joined sources; if there are joined sources but one teacher; if no example
+        of a split is drawn; if `output` exists, or another process writes it.
       OSError: if a file cannot be read or written.
     """
     if os.path.exists(output):
