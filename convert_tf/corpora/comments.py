@@ -1,6 +1,6 @@
-"""Lines of comment and submission dumps as plain tuples, normalised and cleaned.
+"""Parse lines of comment and submission dumps, and normalise and clean their texts.
 
-Pure functions: no engine, no file format. Why a line is not used is told by `UnusableLineError`.
+Pure functions without an engine or a file format. An unusable line raises `UnusableLineError`.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -97,11 +97,11 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Comment(NamedTuple):
-    """One turn of a thread: a comment, or the submission's title or text.
+    """One turn of a thread: a comment, or the title or text of the submission.
 
-    `parent_id` is `TITLE_ID` for a top-level comment and None for the title itself. `body` holds
-    at most `Rules.max_length` characters; `is_trimmed` says that there were more, which are in
-    `rest` where the rules need them. `score` is None where the dump does not tell.
+    `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` has at most
+    `Rules.max_length` characters. If there were more, `is_trimmed` is true, and `rest` has them if
+    the rules need them. `score` is None if the dump has none.
     """
 
     id: str
@@ -116,10 +116,9 @@ class Comment(NamedTuple):
 
 
 class UnusableLineError(ValueError):
-    """A dump line is not used; `reason` is the counter's name.
+    """Error: a dump line cannot be used; `reason` is the name of its counter.
 
-    `is_bad` says whether the line lacks a field or holds something else in it, as opposed to
-    being left out by a rule.
+    `is_bad` is true if a field is missing or malformed, and false if a rule excludes the line.
     """
 
     def __init__(self, reason: str, *, is_bad: bool = True) -> None:
@@ -129,13 +128,13 @@ class UnusableLineError(ValueError):
 
 
 def _bare_subreddit(name: str) -> str:
-    """`cooking` for `/r/Cooking`."""
+    """Return `cooking` for `/r/Cooking`."""
     return name.strip().lower().removeprefix("/").removeprefix("r/")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Which turns make examples. The defaults are PolyAI's rules for Reddit."""
+    """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit."""
 
     min_context_length: int = option(9, "Shortest context, in characters.")
     max_context_length: int = option(127, "Longest context.")
@@ -239,17 +238,18 @@ class Rules:
 
     @property
     def max_length(self) -> int:
-        """Characters of a turn that are kept: as many as any role may have."""
+        """The number of characters of a turn to keep: the largest limit of any role."""
         return max(self.max_context_length, self.max_response_length, self.max_extra_length)
 
     @property
     def reads_posts(self) -> bool:
-        """Whether the texts of submissions are used, not only their titles."""
+        """Whether the texts of submissions are used, in addition to their titles."""
         return self.more_pairs or self.single_texts
 
     def of_split(self, split: str) -> "Rules":
-        """The rules of a split: `dev` and `test` get no further pairs, and no text of theirs is a
-        single text."""
+        """Return the rules of a split. `dev` and `test` get no additional pairs, and none of their
+        texts is a single text.
+        """
         return self if split == "train" else self._of_held_out
 
     @functools.cached_property
@@ -274,16 +274,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
-    """One object of a comments dump, normalised.
+    """Parse and normalise an object of a comments dump.
 
     Args:
         fields: the object.
-        rules: how texts are cleaned, which subreddits are read.
+        rules: how texts are cleaned, and which subreddits are read.
         changed: counts, by rule, the texts that cleaning changed.
 
     Raises:
-        UnusableLineError: a field is missing or is not what a dump holds there, or the subreddit is
-            not to be read.
+        UnusableLineError: if a field is missing or malformed, or the subreddit is excluded.
     """
     thread_id = _normalised_id(fields, "link_id")
     parent_id = _parent_id(fields)
@@ -303,7 +302,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
 
 
 def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
-    """One object of a submissions dump, as the root turn of its thread: the title.
+    """Parse the title of an object of a submissions dump, the root turn of its thread.
 
     Args and errors are those of `parse_comment`.
     """
@@ -321,7 +320,7 @@ def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counte
 
 
 def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment | None:
-    """The text of an object of a submissions dump as a turn; None where it has none, as links.
+    """Parse the text of an object of a submissions dump. Return None if it has none.
 
     Args and errors are those of `parse_comment`.
     """
@@ -353,12 +352,12 @@ def make_turn(
     is_reddit: bool = True,
     changed: Counter[str],
 ) -> Comment:
-    """A turn whose text is cleaned and trimmed by the rules; notices of removal become one.
+    """Make a turn with a cleaned and trimmed text. All notices of removal become the same text.
 
     Args:
-        text: what somebody wrote.
+        text: the original text.
         rules: how it is cleaned and trimmed.
-        id, thread_id, parent_id, author, subreddit, score: of the turn.
+        id, thread_id, parent_id, author, subreddit, score: fields of the turn.
         is_reddit: see `is_removal_notice`.
         changed: counts the texts that each rule changed.
     """
@@ -389,7 +388,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _name(fields: Mapping[str, Any], name: str) -> str:
-    """An optional field: dumps hold null for authors and subreddits that are not known."""
+    """Return an optional field. Dumps have null for unknown authors and subreddits."""
     value = fields.get(name) or ""
     if not isinstance(value, str):
         raise UnusableLineError(f"wrong_type_{name}")
@@ -406,10 +405,10 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _parent_id(fields: Mapping[str, Any]) -> str | None:
-    """The parent as text; None for the submission.
+    """Return the parent's id as text; None if the parent is the submission.
 
-    Older dumps of Reddit's API hold null where the submission is answered; tables that went through
-    pandas hold NaN.
+    Older dumps of Reddit's API have null for the submission. Tables that were written by pandas
+    have NaN.
     """
     value = fields.get("parent_id")
     if "parent_id" in fields and (value is None or value != value):
@@ -418,7 +417,7 @@ def _parent_id(fields: Mapping[str, Any]) -> str | None:
 
 
 def _identifier(fields: Mapping[str, Any], name: str) -> str:
-    """An id as text. Older dumps hold the number that it is in base 36; pandas makes 7.0 of 7."""
+    """Return an id as text. Older dumps have its base-36 number; pandas writes 7 as 7.0."""
     value = fields.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -428,10 +427,10 @@ def _identifier(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _normalised_parent(parent_id: str, thread_id: str) -> str:
-    """The parent's id within its thread.
+    """Return the parent's id within its thread.
 
-    The kind (`t1_` comment, `t3_` submission) is looked at before it is dropped: some dumps give
-    a comment the id of its own thread, and it must not become its own parent.
+    The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps give a
+    comment the id of its own thread, and it must not become its own parent.
     """
     if not _ID.fullmatch(parent_id):
         raise UnusableLineError("malformed_parent_id")
@@ -443,7 +442,7 @@ def _normalised_parent(parent_id: str, thread_id: str) -> str:
 
 
 def _score(value: Any) -> int | None:
-    """A score, which some exports hold as text; None where there is none."""
+    """Return a score, which some exports store as text; None if there is none."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -462,13 +461,13 @@ def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:
 
 
 def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
-    """Whether a text only says that there was one, which somebody or something removed.
+    """Return whether a text is only a notice that the original text was removed.
 
     Args:
         text: a body or a title.
-        is_reddit: whether it is one of Reddit's; elsewhere only texts in brackets, and those that
-            a tool for deleting leaves, are notices: the answer to a question may be "Your post was
-            removed because …".
+        is_reddit: whether the text is from Reddit. Elsewhere, only texts in brackets and the texts
+            of deletion tools are notices: the answer to a question may be "Your post was removed
+            because …".
     """
     lowered = text.lower()
     if not any(stem in lowered for stem in _NOTICE_STEMS):
@@ -482,11 +481,11 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
 
 
 def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
-    """Text that can be written as UTF-8, with what the rules take out taken out.
+    """Return a text that can be written as UTF-8, cleaned by the rules.
 
     Args:
-        text: what somebody wrote.
-        rules: reads `unescape_html`, `strip_quotes`, `strip_urls`.
+        text: the original text.
+        rules: `unescape_html`, `strip_quotes` and `strip_urls` are used.
         changed: counts the texts that each rule changed.
     """
     if rules.unescape_html and "&" in text:
@@ -514,10 +513,10 @@ def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:
 
 
 def trim(text: str, max_length: int) -> str:
-    """Cuts text to at most `max_length` characters without splitting a word.
+    """Cut a text to at most `max_length` characters without splitting a word.
 
-    The cut is the last place, at or before `max_length`, between an alphanumeric character and
-    another one. Text without such a place (one long word) is cut at `max_length`.
+    The cut is at the last position up to `max_length` between an alphanumeric character and another
+    one. A text without such a position (one long word) is cut at `max_length`.
     """
     if len(text) <= max_length:
         return text

@@ -1,4 +1,4 @@
-"""The folder that `prepare` writes, with every engine: records and their report."""
+"""The folder that `prepare` writes with every engine: records and their report."""
 
 import contextlib
 import os
@@ -21,9 +21,9 @@ class DataFolder:
     """A data folder that is being written.
 
     Args:
-        written: where its files go.
-        scratch: a folder for temporary files.
-        report: what `report.json` will hold.
+        written: folder for its files.
+        scratch: folder for temporary files.
+        report: content of `report.json`.
     """
 
     written: str
@@ -35,17 +35,17 @@ class DataFolder:
 def open_data_folder(
     output: str, *, vocabulary: str | None, tokenize: bool, overwrite: bool, temp_dir: str = ""
 ) -> Iterator[DataFolder]:
-    """Gives a folder to write to; at the end of the block it gets its report and its name.
+    """Open a folder to write to. At the end of the block it gets its report and its name.
 
     Args:
         output: the data folder.
         vocabulary: a vocabulary file, for token ids.
-        tokenize: whether token ids are written too.
-        overwrite: whether records that are in the folder already may be replaced.
+        tokenize: whether to write token ids too.
+        overwrite: whether to replace existing records in the folder.
         temp_dir: folder for temporary files; empty for the folder of the output.
 
     Raises:
-        ValueError: `tokenize` comes without a vocabulary; or as of `OutputFolder`.
+        ValueError: if `tokenize` is set without a vocabulary; or as for `OutputFolder`.
     """
     if tokenize and vocabulary is None:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Readers of conversation dumps: one JSON object a line, compressed or not.
+"""Read conversation dumps: one JSON object per line, compressed or not.
 
-A line has a maximum length. What cannot be used is counted in `DumpStats`, by reason, and never
-stops the run: a truncated or damaged archive gives the lines before the damage.
+A line has a maximum length. Unusable lines are counted in `DumpStats` by reason. A truncated or
+damaged archive gives the lines before the damage.
 """
 
 import codecs
@@ -26,19 +26,19 @@ NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
 
 
 class UnreadableFileError(ValueError):
-    """Hardly a line of a file is what such a file holds."""
+    """Error: hardly any line of a file could be used."""
 
 
 class TooManyBadLinesError(ValueError):
-    """More lines are unusable than the user allows."""
+    """Error: there are more unusable lines than the user allows."""
 
 
 @dataclass
 class BadLines:
-    """The unusable lines of all files of a run: how many, and where the first ones are.
+    """The unusable lines of all files of a run: their number, and where the first ones are.
 
     Args:
-        limit: how many there may be; None for any number.
+        limit: the largest number that is allowed; None for any.
     """
 
     limit: int | None = None
@@ -46,10 +46,10 @@ class BadLines:
     first: list[str] = field(default_factory=list)
 
     def add(self, path: str, line: int, reason: str) -> None:
-        """Notes one line.
+        """Count one line.
 
         Raises:
-            TooManyBadLinesError: there are more than `limit`.
+            TooManyBadLinesError: if there are more than `limit`.
         """
         self.count += 1
         if len(self.first) < NUM_FIRST_BAD:
@@ -58,7 +58,7 @@ class BadLines:
             self.refuse(self.limit)
 
     def refuse(self, limit: int) -> NoReturn:
-        """Raises the error of more than `limit` unusable lines."""
+        """Raise the error of more than `limit` unusable lines."""
         raise TooManyBadLinesError(
             f"More than {limit:,} lines cannot be used; the first are "
             f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
@@ -67,9 +67,9 @@ class BadLines:
 
 @dataclass
 class DumpStats(StreamStats):
-    """What was read from one dump file, and what was not, by reason.
+    """Counts of the lines of a dump file: those that were read, and those that were not, by reason.
 
-    `num_bad` are the lines of which something is bad.
+    `num_bad` is the number of malformed lines.
     """
 
     lines: int = 0
@@ -83,15 +83,14 @@ class DumpStats(StreamStats):
     bad_lines: BadLines = field(default_factory=BadLines)
 
     def skip(self, reason: str, *, is_bad: bool = True) -> None:
-        """Counts the line being read as one that is not used.
+        """Count the current line as unused.
 
         Args:
-            reason: the counter's name.
-            is_bad: whether the line is not what such a file holds, as opposed to being left out
-                by a rule.
+            reason: name of the counter.
+            is_bad: whether the line is malformed, and not only excluded by a rule.
 
         Raises:
-            TooManyBadLinesError: this bad line is one too many.
+            TooManyBadLinesError: if there are too many malformed lines.
         """
         self.skipped[reason] += 1
         if is_bad:
@@ -101,13 +100,13 @@ class DumpStats(StreamStats):
             self.bad_lines.add(self.path, self.lines, reason)
 
     def check_readable(self, num_used: int) -> None:
-        """Called when the file is read, unless the user allows a number of bad lines.
+        """Check a file after it was read, unless the user allows a number of bad lines.
 
         Args:
-            num_used: turns that the file gave.
+            num_used: number of turns from the file.
 
         Raises:
-            UnreadableFileError: hardly a line of it could be used.
+            UnreadableFileError: if hardly any of its lines could be used.
         """
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
         if is_bad and num_used <= MAX_USED_OF_BAD * self.num_bad:
@@ -124,11 +123,11 @@ class DumpStats(StreamStats):
             self.warn("nothing in it could be used")
 
     def warn(self, message: str) -> None:
-        """Records a message about the whole file."""
+        """Record a message about the whole file."""
         self.warnings.append(f"{self.path}: {message}")
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Counts an archive's damage as a line that is not used, and warns of it."""
+        """Count the damage of an archive as an unused line, and warn of it."""
         super().note(problem)
         if not self.is_cut_off:
             self.warn("the file is empty")
@@ -139,10 +138,10 @@ class DumpStats(StreamStats):
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Expands file names and glob patterns to a sorted list of distinct files.
+    """Return the distinct files of names and glob patterns, sorted.
 
     Raises:
-        ValueError: a pattern matches no file.
+        ValueError: if a pattern matches no file.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -166,17 +165,17 @@ def read_lines(
     max_line_bytes: int = MAX_LINE_BYTES,
     open_file: OpenFile = open_local,
 ) -> Iterator[bytes]:
-    """Yields the non-empty lines of a dump file, without white space around them.
+    """Yield the non-empty lines of a dump file, stripped of white space.
 
-    A line longer than `max_line_bytes` is dropped and counted as `line_too_long`; the last,
-    unfinished line of a truncated or damaged archive is dropped as `unfinished_line`.
+    A line longer than `max_line_bytes` is dropped and counted as `line_too_long`. The last,
+    incomplete line of a truncated or damaged archive is dropped as `unfinished_line`.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file; the type is told by content, then by
+        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
             name.
-        stats: what is filled in while reading.
-        max_line_bytes: length limit of one line, in bytes.
-        open_file: gives the binary stream of a path, for files that are not on this machine.
+        stats: filled while reading.
+        max_line_bytes: maximum length of a line, in bytes.
+        open_file: opens a path as a binary stream.
     """
     yield from split_lines(read_pieces(path, open_file, stats), stats, max_line_bytes)
 
@@ -184,7 +183,7 @@ def read_lines(
 def split_lines(
     pieces: Iterable[bytes], stats: DumpStats, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
-    """The lines in the pieces of a file's decompressed bytes; as `read_lines` else."""
+    """Yield the lines in pieces of a file's decompressed bytes. Otherwise as `read_lines`."""
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
     is_first = True
@@ -220,7 +219,7 @@ def read_objects(
     max_line_bytes: int = MAX_LINE_BYTES,
     open_file: OpenFile = open_local,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the JSON objects of a dump file; other lines are counted by reason in `stats`."""
+    """Yield the JSON objects of a dump file. Other lines are counted by reason in `stats`."""
     lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
     for line in lines:
         try:

@@ -1,4 +1,4 @@
-"""What a data folder holds and what was left out: `report.json`, its picture and its table."""
+"""Report of a data folder: `report.json`, its plot and its table."""
 
 import dataclasses
 import itertools
@@ -40,17 +40,17 @@ def assemble(
     vocabulary: str | None,
     single_texts: Mapping[str, int],
 ) -> dict[str, Any]:
-    """What `report.json` holds.
+    """Return the content of `report.json`.
 
     Args:
-        rules: by corpus.
-        dev_fraction: part of all data in the dev split.
-        files: what was read, by kind.
+        rules: rules by corpus.
+        dev_fraction: fraction of all data in the dev split.
+        files: the input files, by kind.
         bad_lines: the unusable lines of all files.
-        maker: holds the counts of turns and threads.
+        maker: has the counts of turns and threads.
         written: counts and a sample of the examples.
         vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
-        single_texts: how many texts beside the examples were written, by source.
+        single_texts: number of single texts that were written, by source.
     """
     examples = written.examples
     held = {"single_texts": dict(sorted(single_texts.items()))} if single_texts else {}
@@ -78,16 +78,16 @@ def assemble(
 
 
 def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) -> dict[str, Any]:
-    """How long texts are in subwords.
+    """Return the lengths of texts in subwords.
 
     Args:
         texts: texts by role.
         vocabulary: vocabulary file; None learns a vocabulary from the texts.
 
     Returns:
-        `vocabulary`, what lengths were measured with; for each role the `mean`, the `percentiles`
-        50, 90 and 99, and the `histogram`: how many texts have 0, 1, … subwords, the last entry
-        standing for that many and more. Empty when there is no text.
+        `vocabulary`, which was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
+        and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes
+        longer texts. Empty if there is no text.
     """
     everything = [text for role in texts for text in texts[role]]
     if not everything:
@@ -129,7 +129,7 @@ def _batches(texts: Sequence[str], size: int = 4096) -> Iterator[Sequence[str]]:
 
 
 def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
-    """What was read from one file."""
+    """Return the facts of one input file."""
     return {
         "file": os.path.basename(stats.path),
         "kind": stats.kind,
@@ -141,7 +141,7 @@ def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
 
 
 def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
-    """How many lines of all files were left out, by reason."""
+    """Return the number of skipped lines of all files, by reason."""
     skipped: Counter[str] = Counter()
     for files in report["files"].values():
         for one in files:
@@ -150,7 +150,7 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
 
 
 def print_warnings(files: Mapping[str, Sequence[dumps.DumpStats]]) -> None:
-    """Prints the warnings about whole files on standard error."""
+    """Print the warnings about whole files on standard error."""
     for stats in itertools.chain(*files.values()):
         for warning in stats.warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -178,7 +178,7 @@ def why_no_example(
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The counts of a report as a short table."""
+    """Return the counts of a report as a short table."""
     counts = report["threads"]
     rows = [("turns read", counts["comments"]), ("threads", counts["threads"])]
     rows += [("titles", counts["titles"])]
@@ -207,18 +207,18 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def write(folder: str, report: Mapping[str, Any]) -> None:
-    """Writes `report.json` and `report.png`."""
+    """Write `report.json` and `report.png`."""
     write_file(os.path.join(folder, "report.json"), written_json(report, sort_keys=True))
     write_picture(os.path.join(folder, "report.png"), lambda: draw(report))
 
 
 @picture
 def draw(report: Mapping[str, Any]) -> Any:
-    """The report as a picture.
+    """Plot the report.
 
     Returns:
-        Four panels: examples by source and split, lengths in subwords, turns of history, what was
-        dropped.
+        Four panels: examples by source and split, lengths in subwords, number of earlier turns, and
+        reasons for dropped turns.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator

@@ -1,7 +1,7 @@
-"""Lines of dumps to turns, threads to rows: what every engine of `prepare` does between its sorts.
+"""Turn lines of dumps into turns, and threads into rows: the steps of `prepare` on every engine.
 
-No TensorFlow and no engine here. An engine sorts the turns by thread, the rows by key, and adds up
-the counts.
+This module uses neither TensorFlow nor an engine. An engine sorts the turns by thread and the rows
+by key, and adds up the counts.
 """
 
 import json
@@ -30,7 +30,7 @@ _SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 
 
 class Row(NamedTuple):
-    """Something to sort: `key` and `payload` are ASCII without tabs and line ends.
+    """A row to sort: `key` and `payload` are ASCII without tabs and line ends.
 
     There are three kinds. `EXAMPLES` are sorted by their place in the output. `PAIRS` are examples
     from which duplicates are dropped first. `TEXTS` are single texts, sorted by their hash.
@@ -42,17 +42,17 @@ class Row(NamedTuple):
 
 
 class WrittenExamples:
-    """Counts the examples that are written, and keeps a sample of them to measure.
+    """Counts the written examples, and keeps a sample of them for measurements.
 
-    The sample is the first ones of each train shard; a shard is in the order of a hash, so it is a
-    random one, and the same in every run.
+    The sample has the first examples of each train shard. Shards are in the order of a hash, so the
+    sample is random, and the same in every run.
 
     Args:
-        num_train_shards: shards of the train split.
+        num_train_shards: number of shards of the train split.
 
     Attributes:
-        examples: how many, by source and split.
-        history: how many have so many extra contexts.
+        examples: counts by source and split.
+        history: number of examples by number of earlier turns.
         sample: texts by role.
     """
 
@@ -64,7 +64,7 @@ class WrittenExamples:
         self.history: Counter[int] = Counter()
 
     def add(self, split: str, shard: int, example: Example) -> None:
-        """Counts an example."""
+        """Count an example."""
         self.examples[example.source][split] += 1
         self.history[len(example.extra_contexts)] += 1
         if split == "train" and self._sampled[shard] < self._per_shard:
@@ -73,7 +73,7 @@ class WrittenExamples:
             self.sample["response"].append(example.response)
 
     def merge(self, later: "WrittenExamples") -> None:
-        """Adds the counts and the sample of later shards."""
+        """Add the counts and the sample of later shards."""
         for source, numbers in later.examples.items():
             self.examples[source] += numbers
         self.history += later.history
@@ -82,14 +82,14 @@ class WrittenExamples:
 
 
 class RowMaker:
-    """Makes turns and rows, and counts what happens to them.
+    """Makes turns and rows, and counts them.
 
     Args:
         options: rules, sizes and limits.
 
     Attributes:
-        counts: what happened to the turns of each source.
-        num_threads: threads that gave examples, before equal pairs are dropped, by split.
+        counts: outcomes of the turns of each source.
+        num_threads: number of threads with examples by split, before duplicates are dropped.
     """
 
     def __init__(self, options: PrepareOptions) -> None:
@@ -98,7 +98,7 @@ class RowMaker:
         self.num_threads: Counter[str] = Counter()
 
     def merge(self, other: "RowMaker") -> None:
-        """Adds the counts of another task."""
+        """Add the counts of another task."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self._counts_of(source), counts])
         self.num_threads += other.num_threads
@@ -109,16 +109,16 @@ class RowMaker:
     def turns_of_dump(
         self, what: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
     ) -> Iterator[Comment]:
-        """Yields the usable turns of a Reddit dump.
+        """Yield the usable turns of a Reddit dump.
 
         Args:
             what: `"comments"` or `"submissions"`.
-            stats: names the file; counts what is not used.
+            stats: has the name of the file, and counts what is not used.
             open_file: opens it.
 
         Raises:
-            UnreadableFileError: hardly a line of it can be used.
-            TooManyBadLinesError: there are more unusable lines than allowed.
+            UnreadableFileError: if hardly any line can be used.
+            TooManyBadLinesError: if there are more unusable lines than allowed.
         """
         rules = self.options.rules
         is_submissions = what == "submissions"
@@ -147,7 +147,7 @@ class RowMaker:
     def conversations(
         self, name: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
     ) -> Iterator[Conversation]:
-        """Yields the conversations of a file of the corpus `name`; as `turns_of_dump` else."""
+        """Yield the conversations of a file of the corpus `name`. Raises as `turns_of_dump`."""
         num_turns = 0
         for conversation in CORPORA[name].read(
             stats.path,
@@ -164,13 +164,13 @@ class RowMaker:
             stats.check_readable(num_turns)
 
     def rows_of_thread(self, comments: Sequence[Comment]) -> Iterator[Row]:
-        """Yields the rows of the turns of one Reddit thread, which come in any order."""
+        """Yield the rows of the turns of one Reddit thread, which may be in any order."""
         rules = self._rules_of_thread(self.options.rules, comments)
         examples = threads.create_examples(comments, rules, counts=self._counts_of(REDDIT))
         return self._rows(examples, rules, comments, REDDIT)
 
     def rows_of_conversation(self, name: str, conversation: Conversation) -> Iterator[Row]:
-        """Yields the rows of a conversation of another corpus."""
+        """Yield the rows of a conversation of another corpus."""
         rules = self.options.rules_of(name)
         source = conversation.source
         counts = self._counts_of(source)
@@ -235,7 +235,7 @@ class RowMaker:
 
 
 def unique_texts(sorted_rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields source and payload of single texts, each text once.
+    """Yield source and payload of single texts, each text once.
 
     Args:
         sorted_rows: key and payload of rows of the kind `TEXTS`, in the order of their keys.
@@ -249,6 +249,6 @@ def unique_texts(sorted_rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, 
 
 
 def split_and_shard(key: str) -> tuple[str, int]:
-    """The split and the shard of a row of the kind `EXAMPLES`, by its key."""
+    """Return the split and the shard of a row of the kind `EXAMPLES`, from its key."""
     split_index, shard, _ = key.split("-")
     return SPLITS[int(split_index)], int(shard)
