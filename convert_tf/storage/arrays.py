@@ -1,4 +1,4 @@
-"""Reading numpy's files: whatever is wrong with one is one kind of error."""
+"""Read numpy's files. Every kind of damage is a `ValueError`."""
 
 import contextlib
 import os
@@ -30,15 +30,15 @@ def _one_kind_of_error() -> Iterator[None]:
 
 
 def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.ndarray:
-    """The array of a `.npy` file.
+    """Load the array of a `.npy` file.
 
     Args:
       path: the file.
-      is_mapped: whether values are read when they are used.
+      is_mapped: whether to map the file, so that values are read when they are used.
 
     Raises:
-      OSError: the file cannot be read.
-      ValueError: it is damaged.
+      OSError: if the file cannot be read.
+      ValueError: if it is damaged.
     """
     with _one_kind_of_error():
         found = np.load(path, mmap_mode="r" if is_mapped else None)
@@ -49,7 +49,7 @@ def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.n
 
 
 def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
-    """The arrays of an `.npz` file by their names; errors as in `load_array`."""
+    """Load the arrays of an `.npz` file by name. Raises as `load_array`."""
     with _one_kind_of_error():
         found = np.load(file)
         if isinstance(found, np.ndarray):

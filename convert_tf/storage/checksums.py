@@ -1,7 +1,7 @@
-"""SHA-256 of bytes, of files, and of folders of files, in hexadecimal digits.
+"""SHA-256 checksums of bytes, files and folders, in hexadecimal digits.
 
-A folder that is read again holds `sha256.json`: the checksum of each of its files by name, or those
-that it may have while it is replaced, `""` among them while it may not be there yet.
+A folder that is read again has `sha256.json`: the checksum of each of its files by name. While a
+file is replaced, it lists all checksums that the file may have, with `""` if it may be missing.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _PIECE_BYTES = 2**16
 
 
 def checksum(pieces: Iterable[bytes | memoryview]) -> str:
-    """SHA-256 of bytes, one piece behind the other."""
+    """Return the SHA-256 of concatenated bytes."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -25,20 +25,20 @@ def checksum(pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def short_digest(content: bytes) -> bytes:
-    """Eight bytes that tell texts apart, millions of them in little memory (BLAKE2b)."""
+    """Return eight bytes that distinguish texts (BLAKE2b), to keep millions in little memory."""
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
 def file_checksum(*paths: str | os.PathLike[str]) -> str:
-    """SHA-256 of what files hold, one behind the other; their names do not count."""
+    """Return the SHA-256 of the concatenated contents of files. Their names do not count."""
     return checksum(piece for path in paths for piece in _pieces(path))
 
 
 def fingerprint(files: Iterable[tuple[str, str | os.PathLike[str]]]) -> str:
-    """SHA-256 of files with their names and sizes.
+    """Return the SHA-256 of files with their names and sizes.
 
     Args:
-        files: the name that counts and the path of each, in an order that does not vary.
+        files: the name and the path of each file, in a fixed order. Only the name counts.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -56,18 +56,18 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
-    """Writes files into a folder, each whole, and their checksums.
+    """Write files and their checksums into a folder, each file whole.
 
-    A process that is killed between two of them leaves files from before and new ones, of which
-    none counts as damaged.
+    If the process is killed between two files, the folder has old and new files, and none of them
+    counts as damaged.
 
     Args:
-        folder: it is there.
-        contents: bytes, or text that is written as UTF-8, by the names of files.
+        folder: an existing folder.
+        contents: bytes, or text to write as UTF-8, by file name.
 
     Raises:
-        FileWriteError: one could not be written.
-        ValueError: the checksums that are there cannot be read.
+        FileWriteError: if a file could not be written.
+        ValueError: if the existing checksums cannot be read.
     """
     encoded = {
         name: content.encode("utf-8") if isinstance(content, str) else content
@@ -85,16 +85,16 @@ def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | s
 
 
 def record_checksums(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Adds what files hold now to the checksums of a folder; names are relative to it."""
+    """Add the current contents of files to the checksums of a folder. Names are relative to it."""
     sums = {name: [file_checksum(os.path.join(folder, name))] for name in names}
     _write(folder, _recorded(folder) | sums)
 
 
 def wrong_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Files that are not as written, or missing; none in a folder without checksums.
+    """Return the files that were changed or are missing; none in a folder without checksums.
 
     Raises:
-        ValueError: the checksums cannot be read.
+        ValueError: if the checksums cannot be read.
     """
     return [
         name
@@ -106,16 +106,16 @@ def wrong_files(folder: str | os.PathLike[str]) -> list[str]:
 def check_files(
     folder: str | os.PathLike[str], *names: str, error: type[ValueError] = ValueError
 ) -> None:
-    """Refuses files that are not as written, or missing.
+    """Raise an error if files were changed or are missing.
 
     Args:
-        folder: without checksums, as earlier versions wrote it, nothing is refused.
-        *names: of files, relative to it; all that have a checksum by default. One without is not
-            refused, nor where it is missing.
-        error: what is raised.
+        folder: a folder. Earlier versions wrote folders without checksums; these are not checked.
+        *names: files, relative to the folder; by default all that have a checksum. A file without
+            one is not checked, even if it is missing.
+        error: class of the error.
 
     Raises:
-        ValueError: a file is damaged, was changed or is gone, or the checksums are damaged.
+        ValueError: if a file is damaged, changed or missing, or the checksums are damaged.
     """
     try:
         recorded = _recorded(folder)

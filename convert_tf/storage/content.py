@@ -1,8 +1,8 @@
-"""What a file is, told by its first bytes: the one place where that is decided.
+"""Detect what a file is from its first bytes. This is the only place that decides it.
 
-Texts come in many formats and containers. A reader that took one for another would count its bytes
-as damaged lines, or learn its time codes and brackets. So every reader of text files asks here,
-before it reads a line: what is no text is refused by its name, with what to do instead.
+Texts come in many formats and containers. A reader of the wrong format would count its bytes as
+damaged lines, or learn time codes and brackets. So every reader of text files checks the content
+before it reads a line. A file that is not text is refused by name, with what to do instead.
 """
 
 import codecs
@@ -129,23 +129,23 @@ _COMPRESSION_RULES = [(re.compile(rule, re.DOTALL), kind) for rule, kind in _COM
 
 
 class ContentError(ValueError):
-    """A file is no text, or text of a format that its reader does not take."""
+    """Error: a file is not text, or its text has a format that the reader does not take."""
 
 
 class WideEncoding(NamedTuple):
-    """UTF-16 or UTF-32 by Python's and iconv's name, and whether a mark tells of it."""
+    """UTF-16 or UTF-32: its names in Python and iconv, and whether it has a byte order mark."""
 
     name: str
     is_marked: bool
 
 
 def compression(head: bytes) -> str:
-    """The compression of a file by its first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
+    """Return the compression from the first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
     return next((kind for rule, kind in _COMPRESSION_RULES if rule.match(head)), "")
 
 
 def known_content(head: bytes) -> tuple[str, str] | None:
-    """Name and remedy of what is no text, by its first decompressed bytes; else None."""
+    """Return name and remedy of content that is not text, from its first bytes; else None."""
     if compression(head):
         return "compressed more than once", "Decompress it once and pass the result."
     for rule, name, remedy in _BINARY_RULES:
@@ -163,35 +163,35 @@ def known_content(head: bytes) -> tuple[str, str] | None:
 
 
 def check_is_text(name: str, head: bytes) -> None:
-    """Refuses what is no text.
+    """Raise an error if a file is not text.
 
     Args:
-      name: what messages call the file.
+      name: name of the file for messages.
       head: its first bytes, decompressed.
 
     Raises:
-      ContentError: the file is no text; the message names what it is and what to do.
+      ContentError: if the file is not text. The message says what it is and what to do.
     """
     if found := known_content(head):
         raise ContentError(f"{name} is {found[0]}. {found[1]}")
 
 
 def text_format(head: bytes) -> str:
-    """The format of a text by its first bytes in UTF-8; `""` for plain text and tables."""
+    """Return the format of a UTF-8 text from its first bytes; `""` for plain text and tables."""
     rule = _format_of(head)
     return rule[1] if rule else ""
 
 
 def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> None:
-    """Refuses formats that are no plain text, a text a line.
+    """Raise an error if a text is not plain text with one text per line.
 
     Args:
-      name: what messages call the file.
+      name: name of the file for messages.
       head: its first bytes, decompressed.
-      read: formats that the reader takes.
+      read: other formats that the reader takes.
 
     Raises:
-      ContentError: the text has another known format.
+      ContentError: if the text has another known format.
     """
     rule = _format_of(head)
     if rule and rule[1] not in read:
@@ -204,10 +204,10 @@ def _format_of(head: bytes) -> tuple[re.Pattern[str], str, str] | None:
 
 
 def wide_encoding(head: bytes) -> WideEncoding | None:
-    """UTF-16 or UTF-32, where a text begins as it does in these; else None.
+    """Return UTF-16 or UTF-32 if a text begins as in these encodings; else None.
 
-    Without a mark of the order of bytes, its letters are told by the control characters that they
-    are in UTF-8.
+    Without a byte order mark, they are recognised by zero bytes, which are control characters in
+    UTF-8.
     """
     marks = {
         "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
@@ -239,7 +239,7 @@ def wide_encoding(head: bytes) -> WideEncoding | None:
 
 
 def is_utf8(head: bytes) -> bool:
-    """Whether the first bytes of a file, enough of them to tell, are text in UTF-8."""
+    """Return whether the first bytes of a file are text in UTF-8."""
     return len(head) >= _FEW_BYTES and _decodes(head) and not _is_binary(head)
 
 

@@ -1,4 +1,4 @@
-"""Files of a release: fetched, checked, and kept where several processes may fill the place."""
+"""Download, check and cache the files of a release, also from several processes at once."""
 
 import contextlib
 import fcntl
@@ -28,11 +28,11 @@ _SUMS_LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
 
 
 class DownloadError(ValueError):
-    """A file of a release that could not be had; the message says which, and why."""
+    """Error: a file of a release could not be downloaded. The message says which one and why."""
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: `CONVERT_TF_CACHE`, else `convert_tf` in the user's cache."""
+    """Return the folder of downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache."""
     own = os.environ.get("CONVERT_TF_CACHE")
     if own:
         return Path(own)
@@ -41,23 +41,23 @@ def cache_folder() -> Path:
 
 
 def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
-    """A file of a release, downloaded unless it is there already.
+    """Return a file of a release. It is downloaded if it is not in the cache.
 
-    What is there was checked when it was downloaded, and no file of a release ever changes.
-    Processes that want the same one wait for the first; one that is killed leaves nothing that
-    counts.
+    A file in the cache was checked when it was downloaded, and files of a release never change. If
+    several processes need the same file, the others wait for the first. A process that is killed
+    leaves no partial file.
 
     Args:
-      base: address of the release, without the name; http, https or file.
-      name: of the file. Of an archive, `x.tar.gz`, the folder of what is in it is returned.
-      folder: where downloads are kept; None for `cache_folder()`.
+      base: address of the release, without the file name; http, https or file.
+      name: name of the file. For an archive, `x.tar.gz`, the folder of its files is returned.
+      folder: folder of downloads; None for `cache_folder()`.
 
     Returns:
       A file, or a folder.
 
     Raises:
-      DownloadError: the release has no such file, it could not be had, or it is damaged.
-      FileWriteError: it could not be written.
+      DownloadError: if the release has no such file, it could not be downloaded, or it is damaged.
+      FileWriteError: if it could not be written.
     """
     base = base.rstrip("/")
     place = (folder or cache_folder()) / checksum([base.encode()])[:16]
@@ -85,7 +85,7 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
 
 @contextlib.contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
-    """Lets one process at a time in; the lock of one that ends is free."""
+    """Let one process in at a time. If a process ends, its lock is free."""
     with writing(lock):
         file = open(lock, "a")  # noqa: SIM115 (closed below)
     with file:
@@ -94,7 +94,7 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 def _listed(base: str, name: str) -> str:
-    """The checksum of a file, as the release lists it."""
+    """Return the checksum of a file from the list of the release."""
     url = f"{base}/{SUMS_FILE}"
     with _opened(url) as reply:
         text = _read(reply, url, _MAX_SUMS_BYTES).decode("utf-8", "replace")
@@ -108,7 +108,7 @@ def _listed(base: str, name: str) -> str:
 
 
 def _download(url: str, path: Path, *, expected: str) -> None:
-    """Writes a file, with a line of progress on standard error."""
+    """Download a file, with progress on standard error."""
     with _opened(url) as reply, writing(path), open(path, "wb") as file:
         size = int(reply.headers.get("Content-Length") or 0)
         with Progress(f"kB of {url.rpartition('/')[2]}", total_bytes=size) as progress:
@@ -144,7 +144,7 @@ def _unreachable(url: str, error: Exception) -> DownloadError:
 
 
 def _unpacked(archive: Path) -> Path:
-    """The folder of an archive's files, which may name nothing outside it."""
+    """Return the folder of an archive's files. Paths out of it are refused."""
     folder = archive.with_name("unpacked")
     try:
         with tarfile.open(archive, "r:gz") as tar:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files that appear whole or not at all."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _DAY = 86_400.0  # seconds
 
 
 class FileWriteError(OSError):
-    """A file that could not be written; `errno`, `strerror` and `filename` say why and where."""
+    """Error: a file could not be written. `errno`, `strerror` and `filename` say why and where."""
 
     def __str__(self) -> str:
         return (
@@ -28,10 +28,10 @@ class FileWriteError(OSError):
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Says which file is written where the block meets an error of the disk.
+    """Name the file that is being written if the block raises an error of the disk.
 
     Raises:
-      FileWriteError: the block raised an `OSError`.
+      FileWriteError: if the block raised an `OSError`.
     """
     try:
         yield
@@ -42,15 +42,15 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Gives a hidden name beside that of a file, for the block to write to, and then renames it.
+    """Yield a hidden name next to a file for the block to write to, and rename it at the end.
 
-    What processes of this host that are no more had begun of the same file is deleted.
+    Leftovers of the same file from dead processes of this host are deleted.
 
     Args:
-      path: the file; one that is there is replaced.
+      path: the file; an existing one is replaced.
 
     Raises:
-      FileWriteError: it could not be made or renamed; what was at `path` is as it was.
+      FileWriteError: if it could not be written or renamed. The file at `path` is unchanged.
     """
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
@@ -70,17 +70,17 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keeps other processes from writing the same output while the block lasts.
+    """Keep other processes from writing the same output during the block.
 
-    Two that take minutes for it would otherwise both be done, and the later one's would stay. What
-    killed ones left under temporary names (`whole_file`) is deleted.
+    Otherwise two processes could work for minutes, and the later result would replace the earlier
+    one. Temporary files (`whole_file`) of killed processes are deleted.
 
     Args:
-      path: a file or folder that is written at the end; its parents are made.
+      path: the file or folder that is written at the end; its parents are created.
 
     Raises:
-      ValueError: another process is in such a block for it.
-      FileWriteError: there is no place for the lock.
+      ValueError: if another process is in such a block for the same output.
+      FileWriteError: if the lock cannot be created.
     """
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -106,15 +106,15 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
 def remove_leftovers(
     folder: str | os.PathLike[str], name: str | None = None, *, only_dead: bool = False
 ) -> None:
-    """Deletes what killed processes left of files that they had begun (`whole_file`).
+    """Delete partial files (`whole_file`) of killed processes.
 
-    What another host has begun is deleted when nothing was written to it for a day: where nobody
-    else may write, and nobody here can tell whether its process lives.
+    Partial files of another host are deleted if they were not written to for a day, because this
+    host cannot tell whether the process is alive.
 
     Args:
-      folder: in which nobody else writes these files now, unless `only_dead`.
-      name: of the file; None for all.
-      only_dead: whether those of processes that run now are kept.
+      folder: the folder; unless `only_dead`, no other process may be writing these files.
+      name: name of the file; None for all.
+      only_dead: whether to keep the files of running processes.
     """
     for entry in os.listdir(folder):
         found = _TEMPORARY.fullmatch(entry)
@@ -131,7 +131,7 @@ def remove_leftovers(
 
 
 def _host() -> str:
-    """This machine in eight characters, as a temporary name has room for."""
+    """Return eight characters for this machine, for temporary names."""
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
@@ -152,16 +152,16 @@ def check_replaceable(
     overwrite: bool,
     error: type[ValueError] = ValueError,
 ) -> None:
-    """Refuses an output that is there and may not be replaced.
+    """Raise an error if an output exists and may not be replaced.
 
     Args:
-      path: a file that will be written.
-      is_own: whether a file is such as the same command writes.
-      overwrite: whether such a one is replaced.
-      error: what is raised.
+      path: the file to write.
+      is_own: returns whether a file was written by the same command.
+      overwrite: whether such a file may be replaced.
+      error: class of the error.
 
     Raises:
-      ValueError: there is a file and `overwrite` is false, or something else.
+      ValueError: if the file exists and `overwrite` is false, or if it is something else.
     """
     path = os.fspath(path)
     if not os.path.exists(path):
@@ -178,14 +178,14 @@ def check_replaceable(
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Writes a file that appears whole or not at all.
+    """Write a file that appears whole or not at all.
 
     Args:
-      path: the file; one that is there is replaced.
-      content: bytes, or text that is written as UTF-8.
+      path: the file; an existing one is replaced.
+      content: bytes, or text to write as UTF-8.
 
     Raises:
-      FileWriteError: it could not be written; what was at `path` is as it was.
+      FileWriteError: if it could not be written. The file at `path` is unchanged.
     """
     content = content.encode("utf-8") if isinstance(content, str) else content
     with whole_file(path) as temporary, writing(path), open(temporary, "wb") as file:

@@ -1,4 +1,4 @@
-"""Folders that appear complete or not at all, also when the process is killed."""
+"""Write folders that appear complete or not at all, even if the process is killed."""
 
 import contextlib
 import errno
@@ -22,29 +22,28 @@ Lister = Callable[[str], list[str]]
 
 
 class OutputFolder:
-    """A folder that is written under a hidden name and gets its own when it is complete.
+    """A folder that is written under a hidden name and renamed when it is complete.
 
-    What is there already is replaced as a whole; with `data_files` only these are, and other files
-    stay. What a killed process left is put right by the next one with the same output: where it
-    was giving out names, the files from before get theirs back.
+    An existing folder is replaced as a whole. With `data_files`, only these files are replaced. If
+    a process was killed while it moved files, the next one with the same output undoes the moves.
 
     Args:
-        output: the folder; its parents are made, and a link is followed.
-        data_files: lists the files of a folder that belong to a run, and no others. The work then
-            is inside a folder that exists, as it may be where another disk is mounted. None for a
-            folder that is replaced as a whole.
-        replaceable: patterns of the paths, relative to it, of which a folder may be replaced as a
-            whole; the first is of a file that it must hold. An empty folder always may.
-        is_own: whether a folder without such files must be empty, but for hidden ones.
-        temp_dir: where `scratch` is; beside the output when empty.
-        overwrite: whether what an earlier run completed may be replaced.
+        output: the folder; its parents are created, and a link is followed.
+        data_files: lists the files of a folder that belong to a run. The work is then done inside
+            an existing folder, which may be on another disk. None for a folder that is replaced as
+            a whole.
+        replaceable: patterns of relative paths. A folder may be replaced as a whole if all its
+            files match and it has one that matches the first pattern. An empty folder always may.
+        is_own: whether a folder without such files must be empty, except for hidden files.
+        temp_dir: folder for `scratch`; next to the output if empty.
+        overwrite: whether results of an earlier run may be replaced.
 
     Attributes:
-        scratch: a folder for what is only needed while `open` lasts.
+        scratch: a folder for temporary files during `open`.
 
     Raises:
-        ValueError: the output is a file, holds the results of an earlier run, or something else;
-            or files that a killed run had put aside have got a namesake since.
+        ValueError: if the output is a file, has results of an earlier run or other files, or if
+            files that a killed run had moved away exist again.
 
     Example:
         with OutputFolder("module/1").open() as folder:
@@ -85,12 +84,12 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Gives the folder to write to, and its files their names at the end of the block.
+        """Yield the folder to write to. At the end of the block, its files get their names.
 
         Raises:
-            ValueError: as above, or another process writes the same output, or its lock was
-                removed.
-            FileWriteError: the disk is full.
+            ValueError: as for the class, or if another process writes the same output, or the lock
+                was removed.
+            FileWriteError: if the disk is full.
         """
         with writing(self.output):
             os.makedirs(self._work, exist_ok=True)
@@ -203,10 +202,10 @@ class OutputFolder:
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
-    """A sentence on where a killed run put what was there before; `""` where none did.
+    """Return a sentence on where a killed run moved the earlier files; `""` if none did.
 
     Args:
-        output: in which a reader misses something.
+        output: a folder in which a reader misses a file.
     """
     parent, name = os.path.split(os.path.realpath(output))
     for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):
@@ -219,13 +218,13 @@ def put_aside(output: str | os.PathLike[str]) -> str:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """As of `fnmatch`, but no `*` crosses a `/`."""
+    """Match as `fnmatch`, except that `*` does not match a `/`."""
     parts, patterns = path.split(os.sep), pattern.split("/")
     return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
 
 
 def _is_leaf(folder: str, name: str) -> bool:
-    """Whether a folder in another one is a link, or empty: it then counts like a file."""
+    """Return whether a subfolder is a link or empty, and so counts as a file."""
     path = os.path.join(folder, name)
     return os.path.islink(path) or not os.listdir(path)
 
@@ -239,12 +238,12 @@ def _sync(path: str) -> None:
 
 
 def files_with_facts(folder: str, facts_file: str, is_file: Callable[[str], object]) -> list[str]:
-    """The files of a folder of arrays; last the one without which it is none.
+    """Return the files of a folder of arrays. The file of facts, which completes it, is the last.
 
     Args:
         folder: the folder.
-        facts_file: what says what the arrays are.
-        is_file: whether a file of this name belongs to such a folder.
+        facts_file: name of the file that describes the arrays.
+        is_file: returns whether a file name belongs to such a folder.
     """
     if not os.path.isfile(os.path.join(folder, facts_file)):
         return []

@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written or damaged."""
+"""Read JSON that may come from other programs or be damaged, and write JSON."""
 
 import json
 import os
@@ -17,23 +17,23 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def whole_characters(text: str) -> str:
-    """A text that can be written as UTF-8: U+FFFD where JSON or Python had half an emoji."""
+    """Return a text that can be written as UTF-8, with U+FFFD for lone surrogates."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 def joined_halves(text: str) -> str:
-    """A text in whose escapes emoji had two halves, as they have in JSON but not in Python."""
+    """Return a text in which the two surrogates of an emoji are one character."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parsed_json(text: str | bytes, **options: Any) -> Any:
-    """The value of a JSON text; the one place where JSON is read; options as of `json.loads`.
+    """Parse JSON. This is the only place that calls `json.loads`, and it takes its options.
 
     Raises:
-      ValueError: it is no JSON, or nested deeper than Python's parser goes, for which that raises
-        no ValueError of its own.
+      ValueError: if the text is not JSON, or is nested too deeply for Python's parser, which raises
+        another error.
     """
     try:
         return json.loads(text, **options)
@@ -52,19 +52,19 @@ def _with_each_key_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
-    """The value of JSON that holds people's texts; what every reader of such files calls.
+    """Parse JSON that holds people's texts. All readers of such files call it.
 
-    Half an emoji, as `\\ud83d` alone, is read as U+FFFD: it is no Unicode text, and neither
-    TensorFlow nor a file takes it.
+    A lone surrogate such as `\\ud83d` becomes U+FFFD: it is not Unicode text, and neither TensorFlow
+    nor a file accepts it.
 
     Args:
       text: the JSON.
-      is_dump: whether a program wrote it in great numbers: of a key that is there twice, the last
-        value is then taken, which is faster than looking for such keys.
+      is_dump: whether a program wrote it in large numbers. Then the last value of a repeated key is
+        used, which is faster than checking for repeated keys.
 
     Raises:
-      UnicodeDecodeError: bytes are no UTF-8.
-      ValueError: as of `parsed_json`; or an object has a key twice.
+      UnicodeDecodeError: if bytes are not UTF-8.
+      ValueError: as for `parsed_json`; or if an object has a key twice.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
@@ -75,16 +75,16 @@ def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
 
 
 def written_json(value: Any, **options: Any) -> str:
-    """JSON as files hold it, for people to read, too; options as of `json.dumps`."""
+    """Return readable JSON for a file. Options are those of `json.dumps`."""
     return json.dumps(value, indent=2, **options) + "\n"
 
 
 def json_file(path: str | os.PathLike[str]) -> Any:
-    """What a file holds as JSON in UTF-8.
+    """Return the content of a JSON file in UTF-8.
 
     Raises:
-      ValueError: as of `parsed_json`, with the path.
-      OSError: the file cannot be read.
+      ValueError: as for `parsed_json`, with the path.
+      OSError: if the file cannot be read.
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -98,10 +98,10 @@ def json_file(path: str | os.PathLike[str]) -> Any:
 
 
 def holds_one_value(first_lines: Sequence[str]) -> bool:
-    """Whether a JSON file is one value over several lines, and not a value a line.
+    """Return whether a JSON file is one value over several lines, and not one value per line.
 
     Args:
-      first_lines: the first two lines that are not empty, or one where there is no other.
+      first_lines: the first two non-empty lines, or one if there is only one.
     """
     start = first_lines[0].strip() if first_lines else ""
     if start.startswith("["):

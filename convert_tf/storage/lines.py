@@ -1,4 +1,4 @@
-"""The lines of a text file, a text a line."""
+"""Read the lines of a text file with one text per line."""
 
 import os
 import sys
@@ -12,25 +12,25 @@ STANDARD_INPUT = "-"
 
 
 class TextLines:
-    """The lines of a UTF-8 file, empty ones included, without the ends of lines.
+    """The lines of a UTF-8 file, without line ends. Empty lines are included.
 
     Args:
       path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; `"-"` for standard input, compressed or
         not.
-      formats: of `convert_tf.storage.content`, which the caller reads; other known ones, as JSON
-        where texts are read, are refused.
+      formats: formats of `convert_tf.storage.content` that the caller reads. Other known formats,
+        such as JSON, are refused.
 
     Attributes:
-      name: the path, or what messages call standard input.
-      is_typed: whether someone types the lines.
-      number: of the line that was read last, from 1 on.
-      total_bytes: of the file as it is; 0 when that is not known.
-      bytes_done: how many of them were read.
+      name: the path, or the name of standard input for messages.
+      is_typed: whether the lines are typed at a terminal.
+      number: number of the line that was read last, from 1.
+      total_bytes: size of the file; 0 if unknown.
+      bytes_done: number of bytes that were read.
 
     Raises:
-      OSError: it cannot be opened.
-      ValueError: while it is read: it is no text, or of another format; a line is no UTF-8 text or
-        too long, or an archive is damaged.
+      OSError: if the file cannot be opened.
+      ValueError: while reading, if the file is not text or has another format, a line is not UTF-8
+        or too long, or an archive is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, formats: Collection[str] = ()):
@@ -89,5 +89,5 @@ class TextLines:
 
 
 def filled_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines that are not empty, without white space around them; as `TextLines` else."""
+    """Yield the non-empty lines, stripped of white space. Otherwise as `TextLines`."""
     return (text for line in TextLines(path) if (text := line.strip()))

@@ -1,4 +1,4 @@
-"""Locks on files, which end with their process and say whose they are."""
+"""File locks that end with their process and record their holder."""
 
 import contextlib
 import fcntl
@@ -8,23 +8,23 @@ from io import FileIO
 
 
 def opened_lock(place: str | os.PathLike[str]) -> FileIO:
-    """The file of a lock, made where there is none; what its holder noted in it stays."""
+    """Open the file of a lock, or create it. The holder's note is kept."""
     return open(place, "ab+", buffering=0)
 
 
 def holder_or_locked(lock: FileIO) -> str | None:
-    """Locks a file until it is closed, unless another process has it.
+    """Lock a file until it is closed, unless another process holds it.
 
-    The file system knows whether that one is alive, also on a disk that several machines share. Its
-    host is noted for where it cannot: a machine that is down may be waited for.
+    The file system knows whether the holder is alive, even on a disk that several machines share.
+    The host is recorded because a lock may outlive a machine that is down.
 
     Args:
       lock: from `opened_lock`.
 
     Returns:
-      None where this process has it now; else a sentence for the message of refusal on who has it
-      and how to remove it, with a space before it, or "" where nothing was noted, or where a
-      process that is done has just deleted the file.
+      None if this process now holds the lock. Otherwise a sentence, with a space before it, that
+      names the holder and says how to remove the lock; `""` if the holder is unknown or has just
+      deleted the file.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +39,7 @@ def holder_or_locked(lock: FileIO) -> str | None:
 
 
 def is_still_at_its_place(lock: FileIO) -> bool:
-    """Whether the file of a lock has its name: not where somebody removed it, as messages tell."""
+    """Return whether the lock's file still has its name; a user may have removed it."""
     try:
         return os.path.samestat(os.stat(lock.name), os.fstat(lock.fileno()))
     except FileNotFoundError:

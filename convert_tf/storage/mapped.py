@@ -1,4 +1,4 @@
-"""Arrays on disk: folders of them, read until a run ends, and those written piece by piece."""
+"""Arrays on disk: folders of mapped arrays, and arrays that are written in pieces."""
 
 import contextlib
 import dataclasses
@@ -16,23 +16,22 @@ from convert_tf.storage.json_text import parsed_json
 
 
 class MappedFile:
-    """A `.npy` file, mapped; the system keeps in memory what is read again.
+    """A mapped `.npy` file. The system keeps recently read parts in memory.
 
     Args:
       path: the file.
-      dtype: of its values.
-      shape: of its array; −1 for any number.
-      what: what the folder of the file is called in messages.
-      remedy: the last sentence of messages.
+      dtype: type of its values.
+      shape: shape of its array; −1 for any size.
+      what: name of the folder's kind for messages.
+      remedy: last sentence of messages.
 
     Attributes:
       path: the file.
-      array: what it holds. It stays readable when the file is deleted or another one gets its
-        name; reading behind the end of a file that was cut ends the process with SIGBUS, which
-        `checked` prevents.
+      array: the array. It stays readable if the file is deleted or replaced. Reading past the end
+        of a file that became shorter ends the process with SIGBUS; `checked` prevents this.
 
     Raises:
-      ValueError: the file is missing, damaged, or of another type or shape.
+      ValueError: if the file is missing or damaged, or has another type or shape.
     """
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], *, what: str, remedy: str):
@@ -59,10 +58,10 @@ class MappedFile:
         self.array = np.asarray(array)
 
     def checked(self) -> np.ndarray:
-        """The array, to be read now.
+        """Return the array, for immediate reading.
 
         Raises:
-          ValueError: the file is shorter than it was.
+          ValueError: if the file became shorter.
         """
         size = self._bytes()
         if size < self._size:
@@ -78,15 +77,15 @@ class MappedFile:
 
 @dataclasses.dataclass(frozen=True)
 class FolderFormat:
-    """A kind of folder of arrays, and the JSON file that says what they are.
+    """A kind of folder of arrays, and the JSON file that describes them.
 
     Args:
-      what: what the folder is called in messages.
+      what: name of the folder's kind for messages.
       facts_file: name of the JSON file.
-      version: the version of the format that is read.
-      kinds: the type of each entry that the file must have.
-      dtypes: what its `dtype` may be.
-      remedy: the last sentence of messages.
+      version: version of the format that is read.
+      kinds: type of each required entry of the file.
+      dtypes: allowed values of its `dtype`.
+      remedy: last sentence of messages.
     """
 
     what: str
@@ -97,10 +96,10 @@ class FolderFormat:
     remedy: str
 
     def facts(self, folder: str | os.PathLike[str]) -> dict[str, Any]:
-        """What the JSON file says.
+        """Return the content of the JSON file.
 
         Raises:
-          ValueError: there is no such file, or it says something else.
+          ValueError: if it is missing or has other content.
         """
         path = Path(folder) / self.facts_file
         try:
@@ -126,20 +125,20 @@ class FolderFormat:
     def mapped(
         self, folder: str | os.PathLike[str], name: str, dtype: str, shape: tuple[int, ...]
     ) -> MappedFile:
-        """One of the folder's arrays."""
+        """Return one of the folder's arrays, mapped."""
         return MappedFile(Path(folder) / name, dtype, shape, what=self.what, remedy=self.remedy)
 
 
 class GrowingArray:
-    """A `.npy` file that is written piece by piece.
+    """A `.npy` file that is written in pieces.
 
     Args:
       path: the file.
-      dtype: of its values.
-      row_shape: of one entry of the array; `()` for an array of one dimension.
+      dtype: type of its values.
+      row_shape: shape of an entry; `()` for an array of one dimension.
 
     Attributes:
-      size: entries so far.
+      size: number of entries so far.
 
     Example:
       with GrowingArray("vectors.npy", "float32", row_shape=(512,)) as array:
@@ -156,7 +155,7 @@ class GrowingArray:
         self._file.write(self._header())
 
     def append(self, values: np.ndarray) -> None:
-        """Writes more entries, converted to the array's type."""
+        """Append entries, converted to the array's type."""
         self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += len(values)
 
@@ -171,7 +170,7 @@ class GrowingArray:
                 self._file.close()
 
     def close(self) -> None:
-        """Writes the number of entries where it belongs, and everything to the disk."""
+        """Write the number of entries into the header, and flush everything to disk."""
         if self._file.closed:
             return
         with self._file as file:

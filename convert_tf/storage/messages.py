@@ -1,7 +1,7 @@
-"""What messages say of a user's text."""
+"""Show a user's text in messages."""
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """A text on one line, cut at its end where it is longer."""
+    """Return a text on one line, cut if it is too long."""
     text = " ".join(text.split())
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"

@@ -1,4 +1,4 @@
-"""How far a long pass over data is: one line, rewritten on a terminal, repeated in a log."""
+"""Show the progress of long work: one line, rewritten on a terminal, repeated in a log."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ def _size(num_bytes: float) -> str:
 
 
 class Progress:
-    """Prints to standard error how many items were handled, how fast, and what is left.
+    """Prints the number of processed items, the rate and the time left to standard error.
 
     ```
     with Progress("comments", total_bytes=sizes) as progress:
@@ -34,9 +34,9 @@ class Progress:
     ```
 
     Args:
-        what: what is counted, as in "1,200 comments".
-        total: how many there will be; 0 when not known.
-        total_bytes: bytes of input there are; 0 when that does not matter.
+        what: name of the items, as in "1,200 comments".
+        total: number of items; 0 if unknown.
+        total_bytes: bytes of input; 0 if they do not matter.
     """
 
     def __init__(self, what: str, *, total: int = 0, total_bytes: int = 0) -> None:
@@ -57,7 +57,7 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def add(self, number: int = 1, *, bytes_done: int = 0) -> None:
-        """Counts items, and says at which byte of all input the pass is."""
+        """Count items, and note the position in the input in bytes."""
         before = self.count // _CALLS_BETWEEN_CLOCKS
         self.count += number
         self.bytes_done = bytes_done
@@ -75,13 +75,13 @@ class Progress:
                 print(line, file=sys.stderr, flush=True)
 
     def counted(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields items, each counted."""
+        """Yield items and count them."""
         for item in items:
             self.add()
             yield item
 
     def line(self, seconds: float) -> str:
-        """What is printed after so many seconds."""
+        """Return the line of progress after so many seconds."""
         parts = [f"{self.count:,} {self.what}", f"{self.count / max(seconds, 1e-9):,.0f}/s"]
         done = 0.0
         if self.total:

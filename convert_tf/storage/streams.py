@@ -1,7 +1,7 @@
-"""Files as streams of their decompressed bytes.
+"""Files as streams of decompressed bytes.
 
-Memory stays flat whatever a file holds: an archive is decompressed in small pieces. A truncated or
-damaged one gives what is before the damage, which is noted.
+An archive is decompressed in small pieces, so memory stays small. A truncated or damaged archive
+gives the data before the damage, and the damage is recorded.
 """
 
 import bz2
@@ -39,15 +39,15 @@ COMPRESSED_SUFFIXES = {
 
 @dataclass
 class StreamStats:
-    """What was read of one file so far.
+    """Facts of a file that is being read.
 
     Attributes:
         path: the file.
-        kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before its first byte was read.
-        compressed_bytes: of the file as it is.
-        problem: `"empty"`; `"truncated"` of an archive, or of a file that got shorter while it was
-            read; `"damaged"` of an archive; else empty.
-        name: what messages call the file, where that is not its path.
+        kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
+        compressed_bytes: size of the file on disk.
+        problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
+            was read; `"damaged"` for an archive; otherwise empty.
+        name: name of the file for messages, if that is not the path.
     """
 
     path: str
@@ -57,24 +57,24 @@ class StreamStats:
     name: str = ""
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Called when a problem is met; `reason` says more."""
+        """Record a problem; `reason` gives details."""
         self.problem = problem
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the file ended too early; its last line is then unfinished."""
+        """Whether the file ended too early, so that its last line is incomplete."""
         return self.problem in ("truncated", "damaged")
 
     @property
     def damage(self) -> str:
-        """What the file is where it ended too early, for messages."""
+        """What the file is if it ended too early, for messages."""
         if self.kind == "plain":
             return "a file that got shorter while it was read"
         return f"a {self.problem} {self.kind} archive"
 
 
 class _Decompressor(Protocol):
-    """What `zlib`, `bz2` and `zstandard` decompression objects have in common."""
+    """The common interface of decompression objects of `zlib`, `bz2` and `zstandard`."""
 
     @property
     def eof(self) -> bool: ...
@@ -105,7 +105,7 @@ _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
 
 
 def _archive_errors(kind: str) -> tuple[type[Exception], ...]:
-    """What damage in an archive raises."""
+    """Return the errors that a damaged archive raises."""
     if kind == "zst":
         import zstandard
 
@@ -114,7 +114,7 @@ def _archive_errors(kind: str) -> tuple[type[Exception], ...]:
 
 
 def file_kind(path: str, head: bytes) -> str:
-    """The compression of a file by its first bytes, else by its name.
+    """Return the compression of a file, from its first bytes or else from its name.
 
     Returns:
         `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`.
@@ -128,7 +128,7 @@ def file_kind(path: str, head: bytes) -> str:
 
 @contextlib.contextmanager
 def zst_written(path: str) -> Iterator[BinaryIO]:
-    """A stream whose bytes go to a new `.zst` file, compressed."""
+    """Yield a stream that writes compressed bytes to a new `.zst` file."""
     with needs("data", "Writing .zst files"):
         import zstandard
     with (
@@ -139,11 +139,11 @@ def zst_written(path: str) -> Iterator[BinaryIO]:
 
 
 def open_local(path: str) -> BinaryIO:
-    """A file on this machine, as a binary stream.
+    """Open a file on this machine as a binary stream.
 
     Raises:
-        ValueError: it is a folder.
-        OSError: it cannot be opened.
+        ValueError: if it is a folder.
+        OSError: if it cannot be opened.
     """
     if os.path.isdir(path):
         raise ValueError(f"{path} is a folder. Pass the files in it, as '{path.rstrip('/')}/*'.")
@@ -151,14 +151,13 @@ def open_local(path: str) -> BinaryIO:
 
 
 def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
-    """Yields the bytes of a text file in UTF-8, decompressed.
+    """Yield the decompressed bytes of a text file in UTF-8.
 
-    UTF-16 and UTF-32 are read where their mark is at the start, and lines that end in a carriage
-    return alone, as of old spreadsheets, where the first ones do. Truncation and damage are noted
-    in `stats`.
+    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. So are lines that end
+    in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `stats`.
 
     Raises:
-        ContentError: the file is no text.
+        ContentError: if the file is not text.
     """
     pieces = _decompressed(path, open_file, stats)
     head = b""
@@ -225,7 +224,7 @@ def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterato
 
 
 def _size(file: BinaryIO) -> int:
-    """Bytes that are left of a file on this machine; 0 of a pipe or of one elsewhere."""
+    """Return the remaining bytes of a local file; 0 for a pipe or a remote file."""
     try:
         return os.fstat(file.fileno()).st_size - file.tell()
     except (OSError, AttributeError):
@@ -255,15 +254,15 @@ class _Pieces(io.RawIOBase):
 
 
 def open_decompressed(path: str, stats: StreamStats, open_file: OpenFile) -> io.BufferedReader:
-    """The content of a file, compressed or not; truncation and damage are noted in `stats`.
+    """Open a file, compressed or not. Truncation and damage are recorded in `stats`.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file; the type is told by content, then by
+        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
             name.
-        stats: what is filled in while reading.
-        open_file: gives the binary stream of a path.
+        stats: filled while reading.
+        open_file: opens a path as a binary stream.
 
     Raises:
-        ContentError: while it is read: the file is no text.
+        ContentError: while reading, if the file is not text.
     """
     return io.BufferedReader(_Pieces(path, stats, open_file), buffer_size=2**16)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
-    """Tables for a terminal: rows of cells, the first one aligned left; empty ones left out."""
+    """Return tables for a terminal, the first column left-aligned. Empty ones are omitted."""
     lines: list[str] = []
     for rows in filter(None, tables):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -16,7 +16,7 @@ def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
 
 
 def as_markdown(tables: Iterable[Sequence[Sequence[str]]]) -> str:
-    """Tables as Markdown: rows of cells, the first row the headings; empty ones left out."""
+    """Return tables as Markdown, the first row as header. Empty ones are omitted."""
     lines: list[str] = []
     for rows in filter(None, tables):
         lines += [""] if lines else []
