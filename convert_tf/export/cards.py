@@ -1,4 +1,4 @@
-"""Model cards: `card.md`, filled with what a checkpoint and its files say.
+"""Model cards: `card.md`, filled with the facts of a checkpoint and its files.
 
 Reference: arXiv 1810.03993 (model cards).
 """
@@ -35,19 +35,19 @@ def encoder_card(
     notes: str = "",
     huggingface: bool = False,
 ) -> str:
-    """The card of an encoder, as Markdown.
+    """Return the card of an encoder, as Markdown.
 
     Args:
-      config: the model.
-      training: what the checkpoint says of it: `data`, `precision`, `parameters`, `train`,
-        `teacher`, `evaluation`; lines without facts are left out.
-      max_tokens: longest sequence, in subwords, that is read.
-      network_bits: of the stored weights of the network.
-      sizes: bytes of each file of a module, the card left out; None for an `.onnx` file, which
-        holds its card.
-      similarity_dim: numbers of a vector for similarity; 0 for a model without them.
-      notes: Markdown of the maker's own: where the data are from, how good it is.
-      huggingface: whether it is the card of a folder for Hugging Face programs.
+      config: configuration of the model.
+      training: facts of the checkpoint: `data`, `precision`, `parameters`, `train`, `teacher`,
+        `evaluation`. Lines without facts are omitted.
+      max_tokens: maximum length of a text, in subwords.
+      network_bits: bits of the stored weights of the network.
+      sizes: bytes of each file of a module, without the card; None for an `.onnx` file, which
+        contains its card.
+      similarity_dim: length of the vectors for similarity; 0 without them.
+      notes: Markdown by the author, such as data sources and accuracy.
+      huggingface: whether this is the card of a folder for Hugging Face programs.
 
     Returns:
       The text of the card.
@@ -114,10 +114,10 @@ def ranker_card(
     sizes: Mapping[str, int],
     notes: str = "",
 ) -> str:
-    """The card of a ranker's module; other arguments as of `encoder_card`.
+    """Return the card of a ranker's module. Other arguments are those of `encoder_card`.
 
     Args:
-      context_tokens, candidate_tokens: longest texts that the module reads.
+      context_tokens, candidate_tokens: maximum lengths of texts.
     """
     head = config.head
     names = {"dev_data": "dev_data", "started_from": "init_from"}
@@ -144,7 +144,7 @@ def ranker_card(
 
 
 def _filled(notes: str, **facts: Any) -> str:
-    """`card.md` without the lines of which a fact is missing or None."""
+    """Return `card.md` without the lines whose facts are missing or None."""
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
     parts = [_without_unknown(before, facts), notes.strip(), _without_unknown(after, facts)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -162,7 +162,7 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
 
 
 def _only(is_true: bool) -> str | None:
-    """What `_filled` takes for a line that stands there if something is true."""
+    """Return the value for `_filled` of a line that is shown if a condition is true."""
     return "" if is_true else None
 
 
@@ -187,7 +187,7 @@ def _signature_rows(config: ModelConfig, similarity_dim: int) -> str | None:
 
 
 def _file_facts(sizes: Mapping[str, int] | None, network_bits: int) -> dict[str, Any]:
-    """How the network is stored, and the bytes of each file and of all."""
+    """Return how the network is stored, and the sizes of all files."""
     if sizes is None:
         return {}
     return {
@@ -198,9 +198,9 @@ def _file_facts(sizes: Mapping[str, int] | None, network_bits: int) -> dict[str,
 
 
 def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
-    """What is said of the training of any model.
+    """Return the facts of the training of any model.
 
-    A card is published: it has the names of folders, not where its maker keeps them.
+    A card is published. It has the names of folders, but not their paths.
     """
     options, data = training.get("train", {}), data_facts(training)
     path = training.get("data") if isinstance(training.get("data"), str) else data.get("data")

@@ -1,4 +1,4 @@
-"""A checkpoint as what others load: a TF Hub module, one `.onnx` file, or a Hugging Face folder."""
+"""Export a checkpoint as a TF Hub module, an `.onnx` file, or a Hugging Face folder."""
 
 import os
 from collections.abc import Callable

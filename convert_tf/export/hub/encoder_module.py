@@ -1,8 +1,8 @@
-"""A dual encoder as a `tf.Module`, from strings to encodings: what a TF Hub module is made of.
+"""A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
 
-The layers are the encoder's own, run without padding (`convert_tf.export.hub.network`), a bounded
-number of tokens at a time. All signatures share one graph of the trunk and the reduction, which is
-there twice: in float32, and in bfloat16 for machines that compute faster so.
+It uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a limited
+number of tokens at a time. All signatures share one graph of the trunk and the reduction. It exists
+twice: in float32, and in bfloat16 for machines on which this is faster.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -35,12 +35,12 @@ _NUMBERS = tf.TensorSpec([None], tf.int32)
 
 
 class _Ids(NamedTuple):
-    """Token ids of texts, cut to the number that the network reads.
+    """Token ids of texts, cut to the maximum length.
 
     Attributes:
-      values: int32 `[total]`, of all texts, uncut, one behind the other.
-      starts: int32 `[texts]`, place of each text's first token.
-      lengths: int32 `[texts]`, how many of its tokens the network reads.
+      values: int32 `[total]`, the ids of all texts, uncut and concatenated.
+      starts: int32 `[texts]`, index of each text's first token.
+      lengths: int32 `[texts]`, number of tokens that the network reads.
     """
 
     values: tf.Tensor
@@ -51,43 +51,41 @@ class _Ids(NamedTuple):
 class EncoderModule(tf.Module):
     """A dual encoder with its tokenizer, from strings to encodings.
 
-    Texts are cut to `max_tokens` subwords before the network reads them. `tokenize` is not cut, and
-    `encode_sequence` has a row for each token that `tokenize` gives, zeros after `max_tokens`:
-    clients count the tokens of the one and slice the other.
+    The network reads at most `max_tokens` subwords of a text. `tokenize` does not cut texts.
+    `encode_sequence` has a row for each token of `tokenize`, and zeros after `max_tokens`, because
+    clients count the tokens of one and slice the other.
 
-    It computes in float32. `use_bfloat16(True)`, which a loaded module has too, makes all
-    signatures compute trunk and reduction in bfloat16, with copies of the weights that are there
-    from the start. Training needs float32; after it, call `use_bfloat16(True)` again for new
-    copies.
+    The module computes in float32. After `use_bfloat16(True)`, which a loaded module also has, all
+    signatures compute trunk and reduction in bfloat16, with copies of the weights. Training needs
+    float32. After training, call `use_bfloat16(True)` again to update the copies.
 
-    Masking: padding and the other texts of a batch never change a row.
+    Masking: padding and other texts of a batch never change a row.
 
     Args:
-      encoder: whose weights are copied; a float32 one. It becomes part of the module and must not
-        be used by itself any more.
-      tokenizer: of the encoder's vocabulary.
-      network_bits: 16 or 8, of the stored weights of the network; see `StoredWeights`. The subword
-        table is stored in 8 bits where it was trained so; see `StoredTable`.
-      max_tokens: longest sequence, in subwords, that the network reads.
-      similarity_map: float32 `[reduced_dim, dim]`, what makes vectors for similarity of r. With it
-        there is the signature `encode_similarity`, strings to `[batch, dim]` of length 1, and
-        `default` gives `convert_tf.models.distillation.sentence_encodings` of r.
+      encoder: a float32 encoder, whose weights are copied. It becomes part of the module and must
+        not be used on its own any more.
+      tokenizer: tokenizer of the encoder's vocabulary.
+      network_bits: 16 or 8 bits for the stored weights of the network; see `StoredWeights`. The
+        subword table is stored in 8 bits if it was trained in 8 bits; see `StoredTable`.
+      max_tokens: maximum number of subwords that the network reads.
+      similarity_map: float32 `[reduced_dim, dim]`, the map from r to vectors for similarity. With
+        it, there is the signature `encode_similarity`, from strings to `[batch, dim]` of length 1,
+        and `default` returns `convert_tf.models.distillation.sentence_encodings` of r.
 
     Call arguments:
       strings: string `[batch]`.
 
     Returns:
-      float32 `[batch, reduced_dim]`, not normalised, the output of the signature `default`: r, or
-      with a map what is said above.
+      float32 `[batch, reduced_dim]`, not normalised, as the signature `default`.
 
     Attributes:
-      variables, trainable_variables: what is stored and computed with, and what `hub.KerasLayer`
-        may train: the network, in float32. The subword table stays as it is.
-      regularization_losses: empty; `hub.KerasLayer` asks for it.
+      variables, trainable_variables: the stored and computed variables, and those that
+        `hub.KerasLayer` may train: the network in float32. The subword table is not trainable.
+      regularization_losses: empty; required by `hub.KerasLayer`.
 
     Raises:
-      ValueError: a weight is no number or too large for 16 bits, `max_tokens` is not positive, or
-        the encoder does not compute in float32.
+      ValueError: if a weight is NaN, infinite or too large for 16 bits, `max_tokens` is not
+        positive, or the encoder does not compute in float32.
 
     Example:
       module = tf.saved_model.load("hub_modules/convert/1")
@@ -144,7 +142,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.bool, name="flag")])
     def use_bfloat16(self, flag: tf.Tensor) -> None:
-        """Turns computing in bfloat16 on or off, for every signature.
+        """Turn bfloat16 on or off for every signature.
 
         Args:
           flag: bool `[]`.
@@ -161,24 +159,24 @@ class EncoderModule(tf.Module):
 
     @tf.function(input_signature=[_TEXTS])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Encodings of sentences, `[batch, reduced_dim]`, not normalised."""
+        """Return encodings of sentences, `[batch, reduced_dim]`, not normalised."""
         return {"default": self(strings)}
 
     @tf.function(input_signature=[_TEXTS])
     def encode_context(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """h of contexts, `[batch, encoding_dim]`, of length 1."""
+        """Return the encodings h of contexts, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._context_encoding(strings)}
 
     @tf.function(input_signature=[_TEXTS])
     def encode_response(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """h of responses, `[batch, encoding_dim]`, of length 1."""
+        """Return the encodings h of responses, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._response_encoding(strings)}
 
     @tf.function(input_signature=[_CONTEXTS, _RESPONSES])
     def encode_context_and_response(
         self, context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """h of contexts and of responses, which need not be equally many."""
+        """Return the encodings h of contexts and of responses. Their numbers may differ."""
         return {
             "context_encoding": self._context_encoding(context),
             "response_encoding": self._response_encoding(response),
@@ -186,7 +184,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The trunk's result for each token, `[batch, tokens, embedding_dim]`, and the tokens."""
+        """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the tokens."""
         self.weights.unpack()
         strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
@@ -205,7 +203,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(input_signature=[_TEXTS])
     def tokenize(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Subwords, string `[batch, tokens]`, padded with `""`."""
+        """Return subwords, string `[batch, tokens]`, padded with `""`."""
         tokens = self.tokenizer.tokenize(_without_first_space(strings))
         return {"default": tokens.to_tensor(default_value="")}
 
@@ -271,22 +269,22 @@ class EncoderModule(tf.Module):
 class MultiContextEncoderModule(EncoderModule):
     """A multi-context dual encoder: `encode_context` also takes the earlier turns.
 
-    They are one text each, the most recent turn first; `""` is no history. So does
-    `encode_context_and_response`.
+    The earlier turns of a context are one text, the most recent turn first; `""` means no history.
+    `encode_context_and_response` takes them too.
 
     Reference: arXiv 1911.03688 §2.2.
     """
 
     @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def encode_context(self, context: tf.Tensor, extra_context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """h of contexts with their earlier turns, `[batch, encoding_dim]`, of length 1."""
+        """Return h of contexts with earlier turns, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._both_encoding(context, extra_context)}
 
     @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS, _RESPONSES])
     def encode_context_and_response(  # type: ignore[override]
         self, context: tf.Tensor, extra_context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """h of contexts with their earlier turns and of responses, which need not be as many."""
+        """Return h of contexts with earlier turns, and of responses. Their numbers may differ."""
         return {
             "context_encoding": self._both_encoding(context, extra_context),
             "response_encoding": self._response_encoding(response),
@@ -308,16 +306,16 @@ class MultiContextEncoderModule(EncoderModule):
 
 
 def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
-    """Texts as clients align them: without one space before the first character.
+    """Return texts without one space before the first character.
 
-    Rasa reads a text without most of its punctuation, with a space in place of what stood at the
-    start, and counts tokens of words, which have none for that space.
+    Rasa replaces punctuation at the start of a text by a space, and then counts the tokens of
+    words, which have no token for that space.
     """
     return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 
 
 def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The ids of some texts, one behind the other, and the lengths of those texts."""
+    """Return the concatenated ids of some texts, and their lengths."""
     lengths = tf.gather(ids.lengths, places)
     starts = tf.gather(ids.starts, places)
     own_starts = tf.cumsum(lengths, exclusive=True)
@@ -326,7 +324,7 @@ def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:
-    """Layers of the encoder's shapes that compute in bfloat16; their values are never read."""
+    """Return a copy of the encoder's layers that computes in bfloat16. Its values are not read."""
     config, dtype = encoder.config, "mixed_bfloat16"
     trunk = Trunk(config, dtype=dtype, name="trunk")
     trunk.build((None, None))

@@ -1,8 +1,8 @@
-"""The trunk and the reduction as an exported module runs them: without padding.
+"""The trunk and the reduction without padding, for exported modules.
 
-The tokens of all texts stand in one row, so that embedding, norms and feed-forward layers, nearly
-all of the work, see no padding; they are the encoder's own layers, but for layer norms in bfloat16.
-Only attention, here and in the reduction, takes the tokens apart into `[texts, tokens]`.
+The tokens of all texts are in one row. So embedding, norms and feed-forward layers, which are
+nearly all of the work, process no padding. They are the encoder's own layers, except for layer
+norms in bfloat16. Only attention splits the tokens into `[texts, tokens]`.
 """
 
 import math
@@ -28,7 +28,7 @@ _FEW_ROWS = 128
 
 
 def check_exportable(model: keras.Model, max_tokens: int) -> None:
-    """Raises `ValueError` unless a model computes in float32 and texts have room for a token."""
+    """Raise `ValueError` unless a model computes in float32 and texts may have a token."""
     if max_tokens < 1:
         raise ValueError(
             f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
@@ -42,12 +42,12 @@ def check_exportable(model: keras.Model, max_tokens: int) -> None:
 
 
 class _Layout(NamedTuple):
-    """Where the tokens of some texts are.
+    """Positions of the tokens of some texts.
 
     Attributes:
-      dense_index: int32 `[texts, tokens]`, place of each token in the row; 0 for padding.
-      flat_index: int32 `[total]`, place of each token of the row in `texts * tokens`.
-      is_real: float32 `[texts, tokens]`, 1 or 0 for padding.
+      dense_index: int32 `[texts, tokens]`, index of each token in the row; 0 for padding.
+      flat_index: int32 `[total]`, index of each token of the row in `texts * tokens`.
+      is_real: float32 `[texts, tokens]`, 1, or 0 for padding.
       key_bias: float32 `[texts, 1, 1, tokens]`, added to scores: 0, or −10⁹ for padding.
       distance: int32 `[tokens, tokens]`, j − i at [i, j].
       lengths: int32 `[texts]`.
@@ -77,7 +77,7 @@ def _layout(lengths: Any) -> _Layout:
 
 
 def use_plain_gelu(model: keras.Model) -> None:
-    """Has a model's layers compute the fast GELU as `plain_fast_gelu` does."""
+    """Make a model's layers compute the fast GELU as `plain_fast_gelu` does."""
     for layer in model._flatten_layers():
         if getattr(layer, "activation", None) is fast_gelu:
             layer.activation = plain_fast_gelu
@@ -86,12 +86,13 @@ def use_plain_gelu(model: keras.Model) -> None:
 def encode_row(
     trunk: Trunk, reduction: SqrtNReduction, token_ids: Any, lengths: Any
 ) -> tuple[Any, Any]:
-    """What `DualEncoder.encode_sequence` and `DualEncoder.reduce` give, for texts in one row.
+    """Return the results of `DualEncoder.encode_sequence` and `DualEncoder.reduce` for texts in one
+    row.
 
     Args:
-      trunk, reduction: the encoder's.
-      token_ids: int32 `[total]`: the texts, one behind the other, without padding.
-      lengths: int32 `[texts]`, tokens of each; they may be 0.
+      trunk, reduction: layers of the encoder.
+      token_ids: int32 `[total]`: the concatenated texts, without padding.
+      lengths: int32 `[texts]`, number of tokens of each text; may be 0.
 
     Returns:
       `(sequence, reduced)`: `[total, embedding_dim]` and `[texts, reduced_dim]`, in the compute
@@ -109,19 +110,19 @@ def encode_row(
 
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
-    """The layer norm of `[total, dim]`."""
+    """Return the layer norm of `[total, dim]`."""
     if norm.compute_dtype == "float32":  # may be trained, and what is trained is not fused
         return norm(x)
     return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
 
 
 def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
-    """The layer norm of bfloat16, as ops that TensorFlow makes one of.
+    """Return the layer norm in bfloat16, as ops that TensorFlow fuses.
 
-    Grappler puts oneDNN's layer norm in the place of just these ops: a batch norm whose channels
-    are the rows, scale and offset after it. It is in float32, since the batch norm of bfloat16
-    raises an error up to TensorFlow 2.12 where the processor has no bfloat16, and that as soon as
-    the graph is prepared, though this branch is not taken.
+    Grappler replaces exactly these ops by oneDNN's layer norm: a batch norm whose channels are the
+    rows, followed by scale and offset. The batch norm is in float32. In bfloat16 it raises an error
+    up to TensorFlow 2.12 on processors without bfloat16, as soon as the graph is prepared, even if
+    this branch is not taken.
     """
     # A saved graph has forgotten the static shape, without which nothing is replaced.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
@@ -170,7 +171,7 @@ def _attend(attention: RelativeSelfAttention, x: Any, layout: _Layout) -> Any:
 
 
 def _distance_bias(attention: RelativeSelfAttention, layout: _Layout) -> Any:
-    """What is added to the score of query i and key j, float32 `[heads, tokens, tokens]`."""
+    """Return the bias for query i and key j, float32 `[heads, tokens, tokens]`."""
     reach = attention.max_distance
     bias = tf.zeros([attention.num_heads, 2 * reach + 1])
     if attention.use_relative_bias:
@@ -215,18 +216,20 @@ def in_length_batches(
     result_shape: tuple[int | None, ...] = (),
     max_rows: int | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Computes rows, the longest first, as many at a time as make `BATCH_TOKENS` tokens.
+    """Compute rows in batches of about `BATCH_TOKENS` tokens, the longest rows first.
 
-    Two such batches are computed at the same time; few rows are divided into two batches for that.
+    Two batches are computed at the same time. If there are few rows, they are split into two
+    batches.
 
     Args:
-      lengths: int32 `[N]`, tokens of each row.
-      compute: int32 `[n]`, places of some rows, to float32 `[n, …]`, their results.
-      result_shape: of one result, as far as it is known.
-      max_rows: of a batch; None for no other limit than tokens.
+      lengths: int32 `[N]`, number of tokens of each row.
+      compute: from int32 `[n]`, indices of rows, to float32 `[n, …]`, their results.
+      result_shape: static shape of one result.
+      max_rows: maximum number of rows of a batch; None for no limit.
 
     Returns:
-      float32 `[N, …]`, in the order of `lengths`. Without rows `compute` is called once, for none.
+      float32 `[N, …]`, in the order of `lengths`. If there are no rows, `compute` is called once
+      with no row.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     number = tf.size(order)

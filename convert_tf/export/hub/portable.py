@@ -1,8 +1,8 @@
-"""SavedModels that every TensorFlow from 2.6 on loads, though a newer one wrote them.
+"""Write SavedModels that TensorFlow 2.6 and later can load.
 
-Some clients of the original modules stand still: Rasa 2.8 at TensorFlow 2.6, whatlies at 2.9, Rasa
-3.6 at 2.12. What TensorFlow writes beside a module's own graph is made readable to them, and a
-graph with ops, attributes or types that 2.6 has not is refused.
+Some clients of the original modules use old versions: Rasa 2.8 uses TensorFlow 2.6, whatlies 2.9,
+Rasa 3.6 2.12. The parts that TensorFlow adds to a module's graph are changed so that they can read
+them. A graph with ops, attributes or types that are unknown to 2.6 is refused.
 """
 
 import errno
@@ -35,21 +35,20 @@ _RAISING = ("_FusedConv2D", "FusedBatchNormV3", "FusedBatchNormGradV3")
 
 
 class PortabilityError(ValueError):
-    """A graph that older versions of TensorFlow cannot load."""
+    """Error: older versions of TensorFlow cannot load a graph."""
 
 
 def save_portable(module: Any, folder: Path, *, signatures: Mapping[str, Any]) -> None:
-    """`tf.saved_model.save` for TensorFlow 2.6 and later; variables in two files, zeros in none.
+    """Call `tf.saved_model.save` for TensorFlow 2.6 and later. Variables are in two files.
 
     Args:
       module: a `tf.Module`.
-      folder: a new one.
+      folder: a new folder.
       signatures: functions by name.
 
     Raises:
-      PortabilityError: the graph has what 2.6 does not know, or functions with a gradient of their
-        own.
-      OSError: it cannot be written.
+      PortabilityError: if the graph has parts that are unknown to 2.6, or custom gradients.
+      OSError: if it cannot be written.
     """
     try:
         tf.saved_model.save(module, str(folder), signatures=signatures)
@@ -96,7 +95,7 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _check(node: NodeDef) -> None:
-    """Refuses what the old version has not; leaves attributes out that it need not know."""
+    """Raise an error for parts that the old version lacks; remove optional attributes."""
     attributes = _known_ops().get(node.op)
     if attributes is None:
         raise _unknown(f"the op {node.op}", node)
@@ -125,7 +124,7 @@ def _unknown(what: str, node: NodeDef) -> PortabilityError:
 
 @functools.cache
 def _known_ops() -> dict[str, dict[str, set[int]]]:
-    """For each op the types that each of its attributes may have, none for all; all in `types`."""
+    """Return the known ops with the types that their attributes allow, and all known types."""
     ops = {}
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
         name, *attributes = line.replace("types:", "types :").split()

@@ -1,9 +1,9 @@
 """Rankers as TF Hub modules: from strings of contexts and candidates to scores.
 
-A ranker's network is traced once, between token ids and vectors or scores. Around it, in the graph,
-texts are tokenized, equal candidates are found, and rows of similar length are computed together,
-so many at a time that memory does not grow with the number of texts. Bi- and poly-encoders encode
-contexts and candidates apart, and their encodings can be kept; cross-encoders read both together.
+A ranker's network is traced once, from token ids to vectors or scores. The graph around it
+tokenizes texts, finds equal candidates, and computes rows of similar length in batches of limited
+size. So memory does not grow with the number of texts. Bi- and poly-encoders encode contexts and
+candidates separately, and the encodings can be reused. Cross-encoders read both together.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4.
 """
@@ -34,27 +34,27 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class RankerModule(tf.Module):
-    """A ranker with its tokenizer, from strings to scores; what its two subclasses share.
+    """A ranker with its tokenizer, from strings to scores: base class of both kinds of modules.
 
-    A context is one text: all turns joined with spaces, the newest last. Where it is longer than
-    the ranker reads, its oldest tokens are left out; a candidate loses tokens at its end.
+    A context is one text: all turns, joined with spaces, the newest last. If it is too long, its
+    oldest tokens are dropped. A candidate that is too long loses its last tokens.
 
-    A score depends on its context and its candidate alone, not on other rows, order or padding.
+    A score only depends on its context and its candidate, not on other rows, order or padding.
 
     Args:
-      ranker: whose weights are copied; a float32 one. It becomes part of the module and must not be
-        used by itself any more.
-      tokenizer: of the ranker's vocabulary.
-      network_bits: 16 or 8, of the stored weights; see `StoredWeights` and `StoredTable`.
-      max_tokens: longest texts, where the ranker's own limits are not lower.
+      ranker: a float32 ranker, whose weights are copied. It becomes part of the module and must not
+        be used on its own any more.
+      tokenizer: tokenizer of the ranker's vocabulary.
+      network_bits: 16 or 8 bits for the stored weights; see `StoredWeights` and `StoredTable`.
+      max_tokens: maximum number of tokens of a text, unless the ranker's own limits are lower.
 
     Attributes:
-      variables, trainable_variables: what is stored, and what a user may train: the network.
+      variables, trainable_variables: the stored variables, and those that a user may train.
       regularization_losses: empty.
 
     Raises:
-      ValueError: a weight is no number or too large for 16 bits, `max_tokens` is not positive, or
-        the ranker does not compute in float32.
+      ValueError: if a weight is NaN, infinite or too large for 16 bits, `max_tokens` is not
+        positive, or the ranker does not compute in float32.
 
     Example:
       module = tf.saved_model.load("hub_modules/poly/1")
@@ -125,14 +125,14 @@ class RankerModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _CANDIDATES])
     def score_all(self, context: tf.Tensor, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Every candidate for every context: string `[B]`, `[C]` → float32 `[B, C]`."""
+        """Score every candidate for every context: string `[B]`, `[C]` → float32 `[B, C]`."""
         return {"default": self._scores(context, candidates, None)}
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _MATRIX])
     def score_matrix(self, context: tf.Tensor, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Each context's own candidates: string `[B]`, `[B, C]` → float32 `[B, C]`.
+        """Score each context's own candidates: string `[B]`, `[B, C]` → float32 `[B, C]`.
 
-        `""` is padding, which may stand anywhere and scores −1e30.
+        `""` is padding, may be anywhere, and scores −1e30.
         """
         _check_rows(context, tf.shape(candidates)[0])
         is_real = candidates != ""
@@ -146,12 +146,12 @@ class RankerModule(tf.Module):
     def score_ragged(
         self, context: tf.Tensor, candidates: tf.Tensor, row_lengths: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Each context's own candidates, one list behind the other.
+        """Score each context's own candidates, given as one concatenated list.
 
         Args:
           context: string `[B]`.
           candidates: string `[N]`.
-          row_lengths: int64 `[B]`, how many of them each context has; N in all.
+          row_lengths: int64 `[B]`, number of candidates of each context; the sum is N.
 
         Returns:
           `default`, float32 `[N]`.
@@ -169,7 +169,7 @@ class RankerModule(tf.Module):
 
     @tf.function(autograph=False)
     def score(self, context: Any, candidates: Any) -> Any:
-        """Scores of candidates, for a call from Python.
+        """Score candidates, for calls from Python.
 
         Args:
           context: string `[B]`.
@@ -221,7 +221,7 @@ class RankerModule(tf.Module):
 
 
 def _lengths_of(ids: tf.RaggedTensor) -> tf.Tensor:
-    """Tokens of each text, int32 `[N]`."""
+    """Return the number of tokens of each text, int32 `[N]`."""
     return tf.cast(ids.row_lengths(), tf.int32)
 
 
@@ -232,13 +232,13 @@ def _check_rows(context: tf.Tensor, rows: tf.Tensor) -> None:
 
 
 def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
-    """The module of a ranker, of the class that its head wants; arguments as in `RankerModule`."""
+    """Return the module of a ranker. Arguments are those of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     return kind(ranker, tokenizer, **kwargs)
 
 
 class EncodingRankerModule(RankerModule):
-    """A bi- or poly-encoder: contexts and candidates are encoded apart, and can be kept.
+    """A bi- or poly-encoder: contexts and candidates are encoded separately and can be reused.
 
     Equal candidates are encoded once.
 
@@ -271,14 +271,14 @@ class EncodingRankerModule(RankerModule):
 
     @tf.function(autograph=False, input_signature=[_CANDIDATES])
     def encode_candidates(self, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Candidate vectors: string `[C]` → float32 `[C, dim]`."""
+        """Encode candidates: string `[C]` → float32 `[C, dim]`."""
         return {"default": self._candidate_vectors(candidates)}
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS])
     def encode_context(self, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Context vectors: string `[B]` → `vectors` float32 `[B, M, dim]`, `mask` bool `[B, M]`.
+        """Encode contexts: string `[B]` → `vectors` float32 `[B, M, dim]`, `mask` bool `[B, M]`.
 
-        M is 1 for a bi-encoder; masked vectors are zeros, which `score_vectors` does not read.
+        M is 1 for a bi-encoder. Masked vectors are zeros, which `score_vectors` does not read.
         """
         self.weights.unpack()
         ids = self._context_ids(context)

@@ -1,9 +1,9 @@
-"""Writes the variables of a SavedModel anew: in two files, and zeros as next to nothing.
+"""Rewrite the variables of a SavedModel: in two files, with zeros in almost no space.
 
 TensorFlow's format is a table of entries (`variables.index`) that say where the bytes of an array
-are. An array may be there in slices, and nothing forbids slices to be at the same place: those of
-an array of zeros all are. So a variable that is computed from others after loading has a value, as
-loading wants it under distribution strategies, in graphs and in Keras, and needs no space.
+are. An array may be stored in slices, and slices may share their bytes. The slices of an array of
+zeros do. So a variable that is computed after loading has a value, which distribution strategies,
+graphs and Keras need, and takes no space.
 
 Reference: tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 """
@@ -35,12 +35,12 @@ class _Array(NamedTuple):
 
 
 def rewrite_variables(folder: Path) -> None:
-    """Writes `variables/` of a SavedModel as two data files of about equal size.
+    """Write `variables/` of a SavedModel as two data files of about equal size.
 
     Clients of the original modules look for `variables.data-00000-of-00002` and `-00001-of-00002`.
 
     Args:
-      folder: of the SavedModel.
+      folder: folder of the SavedModel.
     """
     prefix = folder / "variables" / "variables"
     index = prefix.with_name("variables.index")
@@ -70,7 +70,7 @@ def _array(value: bytes, shards: list[bytes]) -> _Array:
 
 
 def _laid_out(arrays: Mapping[bytes, _Array]) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """The entries of an index, and the contents of two files."""
+    """Return the entries of an index, and the contents of two files."""
     entries: dict[bytes, bytes] = {}
     zeros = {key for key, array in arrays.items() if _is_zeros(*array)}
     longest = max((len(arrays[key].content) for key in zeros), default=0)
@@ -104,7 +104,7 @@ def _is_zeros(entry: BundleEntryProto, content: bytes) -> bool:
 
 
 def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
-    """An array in slices of rows, all of them the first bytes of the first file."""
+    """Return an array as slices of rows that all share the first bytes of the first file."""
     sizes = [dim.size for dim in entry.shape.dim]
     row_bytes = entry.size // sizes[0]
     rows = _ZERO_BYTES // row_bytes
@@ -126,7 +126,7 @@ def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
 
 
 def _slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """The key of a slice: TensorFlow's `EncodeTensorNameSlice`."""
+    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice`."""
     escaped = key.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
     numbers = itertools.chain.from_iterable(extents)
     return b"".join([b"\x00", escaped, b"\x00\x01", bytes([1, len(extents)]),
@@ -134,13 +134,13 @@ def _slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
 
 
 def _ordered(number: int) -> bytes:
-    """A number of 0 or more in the order of its bytes: 7 bits a byte, after a 1 for each byte."""
+    """Encode a non-negative number so that bytes sort as numbers: 7 bits per byte."""
     length = number.bit_length() // 7 + 1
     return (number | ((1 << length) - 1) << 7 * length).to_bytes(length, "big")
 
 
 def _read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a table."""
+    """Return the keys and values of a table."""
     footer = content[-_FOOTER_BYTES:]
     _, _, place = _varints(footer, 0, 2)
     offset, size, _ = _varints(footer, place, 2)
@@ -163,7 +163,7 @@ def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes,
 
 
 def _table(entries: Mapping[bytes, bytes]) -> bytes:
-    """A table of sorted entries."""
+    """Return a table of sorted entries."""
     content = bytearray()
 
     def append(block: list[tuple[bytes, bytes]]) -> bytes:
@@ -199,7 +199,7 @@ def _varint(number: int) -> bytes:
 
 
 def _varints(content: bytes, place: int, count: int) -> list[int]:
-    """Some numbers, and the place behind them."""
+    """Decode some numbers, and return the position after them."""
     numbers = []
     for _ in range(count):
         number, shift = 0, 0
@@ -223,7 +223,7 @@ def _crc_steps() -> list[int]:
 
 @functools.lru_cache(64)
 def _crc(content: bytes) -> int:
-    """TensorFlow's checksum, a masked CRC-32C."""
+    """Return TensorFlow's checksum, a masked CRC-32C."""
     steps, crc = _crc_steps(), 0xFFFFFFFF
     for byte in content:
         crc = steps[(crc ^ byte) & 255] ^ crc >> 8

@@ -1,13 +1,13 @@
-"""Weights of a network inside a saved module: small in the file, ready to compute with once loaded.
+"""Weights of a network in a saved module: small in the file, float32 after the first call.
 
-The file holds each weight as 16-bit floats, or as 8-bit codes with a scale per output channel. The
-first call unpacks them, once, into float32 variables of the same shapes, which are zeros in the
-file: these are what the network computes with and what a user may train. A module that was called
-and saved again holds their values, and keeps them.
+The file stores each weight as a 16-bit float, or as an 8-bit code with a scale per output channel.
+The first call unpacks them into float32 variables of the same shapes, which are zeros in the file.
+The network computes with these, and a user may train them. A module that was called and saved again
+keeps their values.
 
-Loading itself unpacks nothing. What could do that, a resource whose initializer assigns variables,
-is called where variables have no handle yet (under a distribution strategy), or not at all (in a
-graph, in a model that exports the module again).
+Loading does not unpack. A resource whose initializer assigns variables could do that, but it is
+called before variables have a handle (under a distribution strategy), or not at all (in a graph, or
+in a model that exports the module again).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ SMALLEST_SIDE = 64
 
 
 class WeightsError(ValueError):
-    """Weights that cannot be stored."""
+    """Error: weights cannot be stored."""
 
 
 class StoredWeights(tf.Module):
@@ -93,9 +93,9 @@ class StoredWeights(tf.Module):
         self._branches: Callable[[], list[Any]] = lambda: branches
 
     def unpack(self) -> None:
-        """Gives `trainable_variables` their values where they have none yet.
+        """Set `trainable_variables` to their values if they have none yet.
 
-        To be called in a graph before `scope`, not inside of a loop.
+        Call it in a graph before `scope`, outside of loops.
         """
         if not self._stored:
             return
@@ -110,7 +110,7 @@ class StoredWeights(tf.Module):
         )
 
     def scope(self) -> keras.StatelessScope:
-        """Where the model's variables have the values of `trainable_variables`."""
+        """Make the model use the values of `trainable_variables` during the block."""
         return keras.StatelessScope(
             state_mapping=list(zip(self._sources(), self._computed, strict=True))
         )
@@ -170,13 +170,13 @@ class Bfloat16Copies(tf.Module):
         ]
 
     def update(self) -> None:
-        """Copies the float32 variables as they are now."""
+        """Copy the current values of the float32 variables."""
         for copy, variable in zip(self._values, self._computed, strict=True):
             if copy is not variable:
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Where the model has the copies, and for the rest the float32 variables."""
+        """Make the model use the copies, and otherwise the float32 variables."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
             scope.add_update((variable, value.read_value()))  # the constructor would cast
@@ -184,14 +184,14 @@ class Bfloat16Copies(tf.Module):
 
 
 class StoredMap(tf.Module):
-    """The linear map of encodings to vectors for similarity; it is not trainable.
+    """The linear map from encodings to vectors for similarity. It is not trainable.
 
     Args:
       kernel: float32 `[inputs, outputs]`.
-      bits: of the stored numbers: 32, 16, or 8 with a scale for each column.
+      bits: bits of the stored numbers: 32, 16, or 8 with a scale for each column.
 
     Raises:
-      WeightsError: a number is none, or too large for 16 bits.
+      WeightsError: if a number is NaN, infinite or too large for 16 bits.
 
     Example:
       vectors = StoredMap(kernel, bits=8)(reduced)
@@ -213,7 +213,7 @@ class StoredMap(tf.Module):
         self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
 
     def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
-        """float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
+        """Return float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
         product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
         return l2_normalize(product if self._scales is None else product * self._scales)
 
@@ -230,7 +230,7 @@ def _is_kernel(variable: Any) -> bool:
 
 
 def _stored(variable: Any, bits: int) -> list[tf.Variable]:
-    """`[float16 values]`, or `[int8 codes, float32 scales]`."""
+    """Return `[float16 values]`, or `[int8 codes, float32 scales]`."""
     as_float16 = float16_values(variable)  # refuses what codes would hide
     if bits == 16 or as_float16.ndim != 2 or min(as_float16.shape) < SMALLEST_SIDE:
         return [tf.Variable(as_float16, trainable=False, name=f"{variable.path}/float16")]
@@ -252,10 +252,10 @@ def _finite(variable: Any) -> np.ndarray:
 
 
 def float16_values(variable: Any) -> np.ndarray:
-    """The values of a variable in 16 bits.
+    """Return the values of a variable in 16 bits.
 
     Raises:
-      WeightsError: one of them is no number, or too large.
+      WeightsError: if a value is NaN, infinite or too large.
     """
     with np.errstate(over="ignore"):
         values = keras.ops.convert_to_numpy(variable).astype(np.float16)

@@ -1,7 +1,7 @@
-"""Writes modules: a checkpoint as a TF Hub module that needs neither to be loaded.
+"""Write a checkpoint as a TF Hub module, which needs neither the checkpoint nor this package.
 
-A module is a SavedModel with its signatures, its vocabulary, and a card beside them. It is written
-whole or not at all.
+A module is a SavedModel with its signatures, its vocabulary and a card. It is written whole or not
+at all.
 """
 
 import functools
@@ -41,7 +41,7 @@ from convert_tf.storage.json_text import written_json
 
 
 class ExportError(ValueError):
-    """A module that cannot be written."""
+    """Error: a module cannot be written."""
 
 
 def export_module(
@@ -53,24 +53,24 @@ def export_module(
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Writes the module of an encoder's or a ranker's checkpoint, with a model card.
+    """Write the module of an encoder or a ranker, with a model card.
 
     Args:
       checkpoint: a model directory.
-      output: the module's folder; its parents are made, and a link is followed.
-      network_bits: 16, 8 or 32, of the network's weights in the file.
-      max_tokens: longest text, in tokens, that the network reads, where a ranker's own limits are
-        not lower. None for 512, or for what `checkpoint` reads if it is a module.
-      notes: Markdown that joins the model card: where the data are from, how good it is.
-      overwrite: whether a folder of that name is replaced.
+      output: the module's folder; its parents are created, and a link is followed.
+      network_bits: 16, 8 or 32 bits for the weights of the network in the file.
+      max_tokens: maximum number of tokens of a text, unless a ranker's own limits are lower. None
+        for 512, or for the value of `checkpoint` if it is a module.
+      notes: Markdown for the model card, such as data sources and accuracy.
+      overwrite: whether an existing folder is replaced.
 
     Returns:
       `output`, absolute.
 
     Raises:
-      ExportError: `output` exists, or cannot be written.
-      CheckpointError: the checkpoint is incomplete, damaged, or its vocabulary is another one.
-      ValueError: another argument is out of range.
+      ExportError: if `output` exists, or cannot be written.
+      CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
+      ValueError: if another argument is out of range.
     """
     _module_folder(output, overwrite=overwrite)  # which says so before the work begins
     make = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
@@ -84,7 +84,7 @@ def export_module(
 
 
 class _Parts(NamedTuple):
-    """What a folder is made of; `card` takes `network_bits`, `sizes` and `notes`."""
+    """The parts of a module's folder; `card` takes `network_bits`, `sizes` and `notes`."""
 
     module: Any
     card: Callable[..., str]
@@ -128,9 +128,9 @@ def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
 
 
 def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """What is known of the training, without where its maker keeps files: all that the card says.
+    """Return the facts of training for publication, without paths of files.
 
-    So a module that is made of this one has the same card.
+    A module that is made from this one has the same card.
     """
     names = (
         *("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256"),
@@ -157,7 +157,7 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
 
 
 def _module_folder(output: str | os.PathLike, *, overwrite: bool) -> OutputFolder:
-    """The folder of a module; raises `ExportError` where what is there forbids one."""
+    """Return the folder of a module; raise `ExportError` if it may not be written."""
     try:
         return OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
     except ValueError as error:
@@ -172,20 +172,20 @@ def _write_module(
     beside: Mapping[str, str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Writes a `tf.Module` with `signatures` as a folder, whole or not at all.
+    """Write a `tf.Module` with `signatures` as a folder, whole or not at all.
 
     Args:
-      module: what is saved.
-      output: the folder; its parents are made, and a link is followed.
+      module: the module to save.
+      output: the folder; its parents are created, and a link is followed.
       card: from `sizes`, the bytes of each file of the module, to the text of its card.
-      beside: further files of the folder, their texts by name.
-      overwrite: whether a folder of that name is replaced.
+      beside: texts of further files of the folder, by name.
+      overwrite: whether an existing folder is replaced.
 
     Returns:
       `output`, absolute.
 
     Raises:
-      ExportError: `output` exists, or cannot be written.
+      ExportError: if `output` exists, or cannot be written.
     """
     try:
         with _module_folder(output, overwrite=overwrite).open() as folder:
