@@ -68,8 +68,8 @@ rankers() {
 }
 
 modules() {
-    for name in $models $rankers; do
-        [ ! -d "$work/runs/$name" ] || [ -d "$work/hub_modules/$name/1" ] ||
+    for name in $models $(cd "$work/runs" && ls -d $rankers 2>/dev/null); do
+        [ -d "$work/hub_modules/$name/1" ] ||
             python3 export.py --network_bits=8 --encoder "$work/runs/$name" \
                 --notes "$recipes/$name.md" --output "$work/hub_modules/$name/1"
     done
