@@ -48,7 +48,8 @@ def mine(
     """Write the hard negatives of a split of token ids.
 
     A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
-    the encodings of one block and the result. The folder gets its name when it is complete.
+    the encodings of one block, or of 131,072 examples if that is more, and the result. The folder
+    gets its name when it is complete.
 
     Args:
       checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
@@ -91,10 +92,11 @@ def mine(
     encoder, _ = checkpoints.load_checkpoint(checkpoint, dtype=choose_precision(precision))
     number = examples.num_examples
     blocks = math.ceil(number / block_size)
+    encoded_together = min(number, max(number // blocks, BLOCK_SIZE))
     print(
         f"{number:,} contexts, each against about {number // blocks:,} responses: "
         f"{number * (number // blocks) * config.encoding_dim / 1e12:,.3g} T multiplications beside "
-        f"the encoding, and {number // blocks * config.encoding_dim * 12 / 1e9:,.2g} GB"
+        f"the encoding, and {encoded_together * config.encoding_dim * 12 / 1e9:,.2g} GB"
     )
     uses = np.zeros(number, np.int64)
     with place.open() as written:
@@ -103,22 +105,26 @@ def mine(
             GrowingArray(written / array_file(split), DTYPE, row_shape=(negatives,)) as array,
         ):
             bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
-            for start, stop in itertools.pairwise(bounds):
-                block = np.arange(start, stop)
-                in_block = ExampleRange(examples, start, stop)
-                contexts, responses = _encode(encoder, in_block, progress)
-                mined = hard_negatives(
-                    contexts,
-                    responses,
-                    context_groups=text_groups(examples.texts("context", block)),
-                    response_groups=text_groups(examples.texts("response", block)),
-                    negatives=negatives,
-                    skip_top=skip_top,
-                    margin=margin,
-                    count=progress.add,
-                )
-                uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
-                array.append(np.where(mined < 0, -1, mined + start))
+            together = max(1, BLOCK_SIZE // block_size)  # small blocks are encoded together
+            for first in range(0, blocks, together):
+                own_bounds = bounds[first : first + together + 1]
+                offset = own_bounds[0]
+                in_blocks = ExampleRange(examples, offset, own_bounds[-1])
+                contexts, responses = _encode(encoder, in_blocks, progress)
+                for start, stop in itertools.pairwise(own_bounds):
+                    block = np.arange(start, stop)
+                    mined = hard_negatives(
+                        contexts[start - offset : stop - offset],
+                        responses[start - offset : stop - offset],
+                        context_groups=text_groups(examples.texts("context", block)),
+                        response_groups=text_groups(examples.texts("response", block)),
+                        negatives=negatives,
+                        skip_top=skip_top,
+                        margin=margin,
+                        count=progress.add,
+                    )
+                    uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
+                    array.append(np.where(mined < 0, -1, mined + start))
         if not uses.any():
             raise ValueError(
                 f"No context has a wrong response in blocks of {number // blocks:,} examples with "
