@@ -23,6 +23,7 @@ def define_flags(define: Define) -> None:
     define("data", NEEDED, "Folder of token ids.")
     define("output", NEEDED, "Folder of negatives to write.")
     define("split", "train", "Which examples.")
+    define("max_examples", 0, "Mine for the first examples only, this many.", lower_bound=0)
     define("negatives", 8, "Kept for an example at most.", lower_bound=1)
     define("skip_top", 10, "So many of the best wrong responses are left out.", lower_bound=0)
     define(
@@ -49,10 +50,12 @@ def run(values: Any) -> None:
         values.encoder,
         values.data,
         values.output,
-        **same(values, "split negatives skip_top margin block_size precision overwrite"),
+        **same(
+            values, "split max_examples negatives skip_top margin block_size precision overwrite"
+        ),
     )
     print(
-        f"{facts['examples']:,} examples of {facts['split']} with up to {facts['negatives']} "
+        f"{facts['mined_examples']:,} examples of {facts['split']} with up to {facts['negatives']} "
         f"negatives each; {100 * facts['found']:.1f} % of them found, one response at most "
         f"{facts['most_used']:,} times; {facts['seconds']:,.0f} s"
     )

@@ -5,7 +5,7 @@ A folder that `convert-tf mine` wrote holds
 - `negatives.json`: the `version` of the format, the `split` and its number of `examples`, the
   SHA-256 of their contexts and responses (`texts_sha256`), how many `negatives` an example has at
   most, the `dtype` of their numbers, and how they were found: the `checkpoint`, the SHA-256 of its
-  weights, the options;
+  weights, the number of `mined_examples`, the options;
 - `{split}-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
   best-ranked first; −1 where there are fewer.
 """

@@ -38,6 +38,7 @@ def mine(
     output: str,
     *,
     split: str = "train",
+    max_examples: int = 0,
     negatives: int = 8,
     skip_top: int = 10,
     margin: float | None = None,
@@ -56,6 +57,7 @@ def mine(
       data: folder of token ids.
       output: folder to write.
       split: name of the split.
+      max_examples: mine for the first examples only, this many; the others get none. 0 for all.
       negatives: maximum number of negatives per example.
       skip_top: number of the best wrong responses to leave out.
       margin: leave out responses with a cosine above that of the right one plus this; None keeps
@@ -90,7 +92,7 @@ def mine(
         split, max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
     )
     encoder, _ = checkpoints.load_checkpoint(checkpoint, dtype=choose_precision(precision))
-    number = examples.num_examples
+    number = min(max_examples or examples.num_examples, examples.num_examples)
     blocks = math.ceil(number / block_size)
     encoded_together = min(number, max(number // blocks, BLOCK_SIZE))
     print(
@@ -125,6 +127,9 @@ def mine(
                     )
                     uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
                     array.append(np.where(mined < 0, -1, mined + start))
+            for start in range(number, examples.num_examples, BLOCK_SIZE):
+                rest = min(BLOCK_SIZE, examples.num_examples - start)
+                array.append(np.full((rest, negatives), -1))
         if not uses.any():
             raise ValueError(
                 f"No context has a wrong response in blocks of {number // blocks:,} examples with "
@@ -134,7 +139,8 @@ def mine(
         facts = {
             "version": FORMAT_VERSION,
             "split": split,
-            "examples": number,
+            "examples": examples.num_examples,
+            "mined_examples": number,
             "texts_sha256": examples.checksum(PAIR),
             "negatives": negatives,
             "dtype": DTYPE,

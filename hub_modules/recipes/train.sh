@@ -62,7 +62,8 @@ runs() {
 
 rankers() {
     [ -d "$work/negatives" ] || convert_tf mine --encoder "$work/runs/convert" --data "$work/ids" \
-        --block_size=512 --skip_top=0 --negatives=15 --output "$work/negatives"
+        --max_examples=1000000 --block_size=512 --skip_top=0 --negatives=15 \
+        --output "$work/negatives"
     train convert_rerank_poly --init_from "$work/runs/convert" "$@"
     train convert_rerank_cross --init_from "$work/runs/convert" --hard_negatives "$work/negatives" "$@"
 }

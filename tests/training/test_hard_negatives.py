@@ -138,6 +138,10 @@ def test_each_option_of_the_command_changes_what_is_mined(
     assert "90 examples of train with up to 3 negatives each; 100.0 %" in capsys.readouterr().out
     assert mined(split="dev").name == "dev-negatives.npy"
     assert np.load(mined(negatives=2)).shape == (NUM_TRAIN, 2)
+    first = np.load(mined(max_examples=40))
+    assert first.shape == usual.shape
+    assert (first[:40] >= 0).any() and first[:40].max() < 40
+    assert (first[40:] == -1).all()
     others = [mined(encoder=checkpoints["multi"]), mined(skip_top=9), mined(block_size=50),
               mined(margin=-0.3), mined(precision="mixed_bfloat16")]  # fmt: skip
     for path in others:
