@@ -1,4 +1,4 @@
-"""PolyAI's client of the original modules, for modules of today."""
+"""PolyAI's client of the original modules, for today's modules."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class _CachedMethod(Generic[_Arguments]):
-    """A method of the client that has `cache_hits()`, as the original's methods have."""
+    """A method of the client with `cache_hits()`, as in the original."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class _CachedMethod(Generic[_Arguments]):
         return getattr, (self._client, self._function.__name__)
 
     def cache_hits(self) -> int:
-        """Encodings that were found in the cache of this method; equal texts of a call are one."""
+        """Return the number of encodings that were found in the cache of this method."""
         return getattr(self._client, self._cache).hits
 
 
@@ -48,27 +48,26 @@ def _cached(
 
 
 class EncoderClient:
-    """A drop-in for PolyAI's client of the original modules, on modules of today.
+    """A drop-in replacement for PolyAI's client, on today's modules.
 
     Constructor, methods and defaults are those of `encoder_client.EncoderClient`. Texts are encoded
-    in batches of similar length, equal ones once, and the encodings that were asked for last are
-    kept in memory: `client.encode_sentences.cache_hits()`, and so for the other methods, says how
-    many were found there. Arrays that are returned may be changed.
+    in batches of similar length, and equal texts once. Recent encodings are cached in memory:
+    `client.encode_sentences.cache_hits()` returns the number of hits, as for the other methods.
+    Returned arrays may be changed.
 
     Args:
-      uri: folder of a module, an `.onnx` file, what `tensorflow_hub.resolve` takes, or a run's
-        folder.
-      use_extra_context: whether contexts have turns before them; for multi-context models.
-      use_extra_context_prefixes: whether these turns are numbered, `"0: "` the most recent, also
-        where the model does not say that it was trained with `--turn_prefixes`.
-      max_extra_contexts: how many of them are read, the most recent ones.
-      cache_size: encodings that are kept, for sentences, contexts and responses each; 0 for none.
-      internal_batch_size: most texts of a batch.
+      uri: folder of a module, an `.onnx` file, an address for `tensorflow_hub.resolve`, or a run.
+      use_extra_context: whether contexts have earlier turns; for multi-context models.
+      use_extra_context_prefixes: whether these turns are numbered, `"0: "` for the most recent,
+        even if the model was not trained with `--turn_prefixes`.
+      max_extra_contexts: maximum number of earlier turns, the most recent ones.
+      cache_size: number of cached encodings of sentences, contexts and responses each; 0 for none.
+      internal_batch_size: maximum number of texts per batch.
       compute_dtype: as in `SentenceEncoder`.
 
     Raises:
-      ValueError: the model is none, or damaged, or reads no extra contexts and should; or a number
-        is negative.
+      ValueError: if `uri` is not an encoder or is damaged, if the model does not read extra
+        contexts but should, or if a number is negative.
 
     Example:
       client = EncoderClient("convert_small")
@@ -115,18 +114,18 @@ class EncoderClient:
     def encode_contexts(
         self, contexts: Texts, extra_contexts: Iterable[Iterable[str]] | None = None
     ) -> np.ndarray:
-        """h of contexts, of length 1.
+        """Encode contexts as h, of length 1.
 
         Args:
           contexts: the last turn of each conversation.
-          extra_contexts: of each the turns before, the oldest first; for models with
+          extra_contexts: for each conversation the turns before, the oldest first; for models with
             `use_extra_context`.
 
         Returns:
           float32 `[contexts, encoding_dim]`.
 
         Raises:
-          ValueError: there are extra contexts that the model does not use, or not equally many.
+          ValueError: if the model does not use extra contexts, or their number differs.
         """
         texts = [*text_bytes(contexts)]
         if extra_contexts is None:
@@ -141,7 +140,7 @@ class EncoderClient:
 
     @_cached("_responses")
     def encode_responses(self, responses: Texts) -> np.ndarray:
-        """h of responses, of length 1: float32 `[responses, encoding_dim]`."""
+        """Encode responses as h, of length 1: float32 `[responses, encoding_dim]`."""
         return self._responses([*text_bytes(responses)])
 
     def _encode_pairs(self, pairs: Sequence[tuple[bytes, bytes]]) -> np.ndarray:
@@ -151,7 +150,7 @@ class EncoderClient:
         return self._encoder.encode_contexts(texts, [history for _, history in pairs])
 
     def _joined(self, turns: Iterable[str]) -> bytes:
-        """The turns before a context as the model reads them: the most recent first."""
+        """Return the turns before a context in the model's order: the most recent first."""
         newest = [*text_bytes(turns, what="The turns of an extra context")][::-1]
         newest = newest[: self._max_extra_contexts]
         if self._use_extra_context_prefixes:

@@ -1,4 +1,4 @@
-"""Texts to vectors, by a model of any form."""
+"""Encode texts with a trained model of any format."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,31 +38,29 @@ Ranking = list[tuple[str, float]]
 
 
 class SentenceEncoder:
-    """Encodes texts with a trained model: a module, an `.onnx` file, a run's folder or a folder for
-    Hugging Face programs.
+    """Encodes texts with a module, an `.onnx` file, a run, or a folder for Hugging Face programs.
 
-    Texts are sorted by length and encoded in batches, equal ones once; results come in the order of
-    the texts. They may be in a list, a tuple, a numpy array, a column of a table, or come from an
-    iterator, which is read as it is encoded: its texts are never all in memory. str is encoded as
-    UTF-8; bytes are taken as they are. May be used by several threads at once; a pickle holds the
-    path of the model, and copies share it.
+    Texts are sorted by length and encoded in batches, and equal texts once. Results are in the
+    order of the texts. Texts may be in a list, a tuple, a numpy array, a column of a table, or an
+    iterator, which is never read into memory as a whole. str is encoded as UTF-8; bytes are used
+    unchanged. Several threads may use an encoder at once. A pickle stores the path of the model.
 
     Args:
-      model: name of a released encoder (`"convert_small"`), folder of a module, of a run or for
-        Hugging Face programs, an `.onnx` file, `hf://owner/name`, or a `Backend`.
-      batch_size: most texts of a batch; fewer where they are long.
-      compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where this
-        machine multiplies matrices faster in it.
-      numbers_turns: whether the turns before a context are numbered, `"0: "` the most recent, as in
-        training with `--turn_prefixes`; None for what the model says of its training.
+      model: name of a released encoder (`"convert_small"`); folder of a module, of a run or for
+        Hugging Face programs; an `.onnx` file; `hf://owner/name`; or a `Backend`.
+      batch_size: maximum number of texts per batch; batches of long texts are smaller.
+      compute_dtype: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 if this machine multiplies
+        matrices faster in it.
+      numbers_turns: whether earlier turns are numbered, `"0: "` for the most recent, as in training
+        with `--turn_prefixes`; None for the setting that the model was trained with.
 
     Attributes:
-      reads_history: whether contexts have a second text, the turns before.
-      numbers_turns: whether these turns are numbered; false where nobody says.
-      path: absolute path of the model; None of an address, or of a `Backend` without a path.
+      reads_history: whether the model reads the turns before a context.
+      numbers_turns: whether these turns are numbered; false if unknown.
+      path: absolute path of the model; None for an address, or for a `Backend` without a path.
 
     Raises:
-      ValueError: the model is none, or a damaged one.
+      ValueError: if `model` is not an encoder, or is damaged.
 
     Example:
       encoder = SentenceEncoder("convert_small")
@@ -108,7 +106,7 @@ class SentenceEncoder:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of encodings that the model has: `"sentence"`, `"context"` and so on."""
+        """The kinds of encodings that the model has, such as `"sentence"` and `"context"`."""
         return [s.kind for s in SIGNATURES.values() if s.name in self._model.outputs]
 
     def encode(
@@ -119,23 +117,22 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encodings of texts; by default of sentences, for classifiers, not normalised.
+        """Encode texts; by default as sentences, for classifiers, not normalised.
 
-        Encodings of sentences are r, the reduced sequence, or
-        `convert_tf.models.distillation.sentence_encodings` of it, where the model has vectors for
-        similarity.
+        Sentence encodings are r, the reduced sequence. If the model has vectors for similarity,
+        they are `convert_tf.models.distillation.sentence_encodings` of r.
 
         Args:
-          texts: of any container; or one text.
+          texts: texts in any container, or one text.
           kind: one of `kinds`, or the name of another signature of a module.
-          batch_size: of this call.
-          show_progress: whether sentences per second and the time left go to standard error.
+          batch_size: batch size of this call.
+          show_progress: whether to print sentences per second and the time left on standard error.
 
         Returns:
           float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: an item is not a text, and the error names it; or the model has no such
+          ValueError: if an item is not a text, which the message names; or if the model has no such
             encodings.
         """
         return self._encode(kind, texts, None, batch_size, show_progress)
@@ -148,22 +145,21 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """h of contexts, of length 1: its dot product with a response's h is their score.
+        """Encode contexts as h, of length 1. The dot product with a response's h is their score.
 
         Args:
           texts: the last turn of each conversation.
-          extra_contexts: of each the turns before, as a list, the oldest first; or a text, in which
-            they are joined as the model reads them, the most recent first, `""` for none. Only for
-            models that read history.
-          batch_size: of this call.
+          extra_contexts: for each conversation the turns before, as a list, the oldest first; or as
+            one text, the most recent turn first, `""` for none. Only for models that read history.
+          batch_size: batch size of this call.
           show_progress: as in `encode`.
 
         Returns:
           float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: one of them is no text, the two are not equally many, or the model reads no
-            history.
+          ValueError: if an item is not a text, the numbers of both differ, or the model does not
+            read history.
         """
         return self._encode("context", texts, extra_contexts, batch_size, show_progress)
 
@@ -174,7 +170,7 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """h of responses, of length 1; arguments and result as in `encode`."""
+        """Encode responses as h, of length 1. Arguments and result are those of `encode`."""
         return self._encode("response", texts, None, batch_size, show_progress)
 
     def encode_similarity(
@@ -185,22 +181,22 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Vectors of length 1, of an empty text 0, whose dot products say how alike texts are.
+        """Encode texts as vectors of length 1 whose dot products measure similarity.
 
-        For duplicates, and for questions like a question: both texts are in one space, which
-        contexts and responses are not.
+        Use them to find duplicates or similar questions. Both texts are in the same space, unlike
+        contexts and responses. The vector of an empty text is zero.
 
         Args:
-          texts: of any container; or one text.
-          dim: numbers of a vector, of which the first say most; None for all that the model has.
-          batch_size: of this call.
+          texts: texts in any container, or one text.
+          dim: length of the vectors. The first numbers matter most. None for all.
+          batch_size: batch size of this call.
           show_progress: as in `encode`.
 
         Returns:
           float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: one of them is no text, or the model has no such vectors, or shorter ones.
+          ValueError: if an item is not a text, or the model has no such vectors, or shorter ones.
         """
         if dim is not None and not is_count(dim):
             raise ValueError(
@@ -220,17 +216,17 @@ class SentenceEncoder:
     def text_similarity(
         self, texts: Texts | str | bytes, others: Texts | str | bytes, *, dim: int | None = None
     ) -> np.ndarray:
-        """How alike texts are: the dot products of what `encode_similarity` makes of them.
+        """Return the similarity of texts: the dot products of their `encode_similarity` vectors.
 
         Args:
-          texts, others: texts, each of them against each; or one text.
+          texts, others: texts, all of which are compared with each other; or one text.
           dim: as in `encode_similarity`.
 
         Returns:
-          float32 `[texts, others]`, from −1 to 1; without the dimension of what is one text.
+          float32 `[texts, others]`, from −1 to 1. A single text has no dimension.
 
         Raises:
-          ValueError: as of `encode_similarity`.
+          ValueError: as for `encode_similarity`.
         """
         own, other = (self.encode_similarity(each, dim) for each in (texts, others))
         return own @ other.T
@@ -244,21 +240,21 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> Iterator[np.ndarray]:
-        """Encodings piece by piece, for more texts than memory holds.
+        """Encode texts piece by piece, for more texts than fit into memory.
 
         Args:
-          texts: any number of them.
+          texts: any number of texts.
           extra_contexts: as in `encode_contexts`.
           kind: as in `encode`.
-          batch_size: of this call. Texts are sorted, and equal ones encoded once, among some
-            thousand that follow one another.
+          batch_size: batch size of this call. Sorting by length and finding equal texts is limited
+            to some thousand consecutive texts.
           show_progress: as in `encode`.
 
         Yields:
-          float32 `[some, dim]`, in the order of the texts; `[0, dim]` once where there are none.
+          float32 `[some, dim]`, in the order of the texts; `[0, dim]` once if there are none.
 
         Raises:
-          ValueError: as in `encode_contexts`, when the text in question is reached.
+          ValueError: as in `encode_contexts`, when the text is reached.
         """
         size = self.batch_size if batch_size is None else _checked_batch_size(batch_size)
         columns = self._columns(kind, texts, extra_contexts)
@@ -272,21 +268,21 @@ class SentenceEncoder:
         *,
         top_k: int | None = None,
     ) -> Ranking | list[Ranking]:
-        """The responses that suit a context best.
+        """Return the best responses to a context.
 
         Args:
-          context: a text; or `(text, extra_context)`, with the turns before as in
-            `encode_contexts`; or a list or a column of these.
+          context: a text; or `(text, extra_context)`, with earlier turns as in `encode_contexts`;
+            or a list or a column of contexts.
           responses: texts.
-          top_k: how many are returned; None for all.
+          top_k: number of responses to return; None for all.
 
         Returns:
-          `(response, cosine)` pairs, best first, equal ones in the order given; for a list of
-          contexts a list of such lists.
+          `(response, cosine)` pairs, the best first; equal ones stay in their order. A list of such
+          lists for a list of contexts.
 
         Raises:
-          ValueError: there is no response, `top_k` is no positive whole number, or what is given
-            is no text or no list of texts.
+          ValueError: if there is no response, `top_k` is not a positive whole number, or an
+            argument is not a text or a list of texts.
         """
         if is_text(responses) or not isinstance(responses, Iterable):
             raise ValueError(
@@ -347,7 +343,7 @@ class SentenceEncoder:
         return joined(self._pieces(kind, pieces, size, show_progress, total=total))
 
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
-        """What is encoded, checked as it is read."""
+        """Yield the texts to encode, checked while they are read."""
         name = signature_name(kind)
         if name not in self._model.outputs:
             if name == kind:

@@ -1,7 +1,7 @@
-"""What ranks texts: the one interface that evaluation and search have with every model.
+"""The interface of rankers, which evaluation and search use for every model.
 
-A context is a sequence of turns, the oldest first (`convert_tf.data.candidates` says how they
-become one text). Whoever ranks may read all turns or only the newest.
+A context is a sequence of turns, the oldest first (`convert_tf.data.candidates` joins them). A
+ranker may read all turns or only the newest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,10 @@ Turns = Sequence[str]
 
 
 def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
-    """Contexts as their turns: a text is one turn.
+    """Return contexts as turns. A text is one turn.
 
     Raises:
-      ValueError: what is given is one text or no list, or one of them is neither a text nor texts.
+      ValueError: if the argument is one text or not a list, or an item is neither a text nor texts.
     """
     if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
         raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
@@ -31,10 +31,10 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
 
 
 def checked_candidates(candidates: Any) -> Sequence[str]:
-    """Candidates of all contexts of a call, from a list, an array or a column of a table.
+    """Return the candidates of a call, from a list, an array or a column of a table.
 
     Raises:
-      ValueError: they are no list of texts.
+      ValueError: if they are not a list of texts.
     """
     if hasattr(candidates, "__array__"):
         candidates = np.asarray(candidates).tolist()
@@ -56,40 +56,40 @@ def checked_candidates(candidates: Any) -> Sequence[str]:
 
 
 def are_texts(value: Any) -> bool:
-    """Whether something is several texts in order."""
+    """Return whether a value is a sequence of texts."""
     is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
     return is_list and all(isinstance(text, str) for text in value)
 
 
 @runtime_checkable
 class TextRanker(Protocol):
-    """Scores candidate texts for contexts: the higher, the better.
+    """Scores candidate texts for contexts. Higher is better.
 
-    A score depends on its context and its candidate alone, not on the other texts of a call.
+    A score only depends on its context and its candidate, not on other texts of a call.
 
     Attributes:
-      name: of a row in a table of results.
+      name: name of the row in a table of results.
     """
 
     name: str
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float `[len(contexts), len(candidates)]`."""
+        """Score every candidate for every context: float `[len(contexts), len(candidates)]`."""
         ...
 
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
+        """Score each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
 
-        Contexts that share candidates stand together and have the very same list object, so that
-        what can be done once for a list is done once (`runs_of_lists`).
+        Contexts that share candidates are consecutive and have the same list object. So work for a
+        list can be done once (`runs_of_lists`).
         """
         ...
 
 
 def runs_of_lists(candidate_lists: Sequence[Sequence[str]]) -> Iterator[slice]:
-    """The slices of neighbouring contexts whose candidates are one and the same object."""
+    """Yield slices of consecutive contexts that share the same list object of candidates."""
     start = 0
     for i in range(1, len(candidate_lists) + 1):
         if i == len(candidate_lists) or candidate_lists[i] is not candidate_lists[start]:

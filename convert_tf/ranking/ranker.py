@@ -1,4 +1,4 @@
-"""`Ranker`, a trained ranker of texts; and any model as what ranks texts."""
+"""`Ranker`, a trained ranker of texts, and a function that opens any model as a ranker."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -17,22 +17,21 @@ if TYPE_CHECKING:
 
 
 class Ranker:
-    """A trained bi-, poly- or cross-encoder that ranks texts; a `TextRanker`.
+    """A trained bi-, poly- or cross-encoder that ranks texts. Implements `TextRanker`.
 
-    A context is a text or its turns, the oldest first, which are joined; where that is longer than
-    the ranker reads, the oldest tokens are left out. A score depends on its context and its
-    candidate alone.
+    A context is a text or a list of turns, the oldest first. Turns are joined. If a context is too
+    long, its oldest tokens are dropped. A score only depends on its context and its candidate.
 
     Args:
-      folder: of a run of `convert-tf train --head`, or of the module of one.
-      precision: policy of a run's computations; a module has its own.
+      folder: a run of `convert-tf train --head`, or its module.
+      precision: precision policy of a run; a module has its own.
 
     Attributes:
       name: the folder.
-      settings: what a report says of the row.
+      settings: facts for the row of a report.
 
     Raises:
-      ValueError: the folder holds no ranker, or a damaged one.
+      ValueError: if the folder is not a ranker, or is damaged.
 
     Example:
       ranker = Ranker("runs/poly")
@@ -47,19 +46,19 @@ class Ranker:
     def rank(
         self, context: str | Turns, candidates: Sequence[str], *, top_k: int | None = None
     ) -> list[tuple[str, float]]:
-        """The candidates that suit a context best.
+        """Return the best candidates for a context.
 
         Args:
           context: a text, or its turns, the oldest first.
           candidates: texts.
-          top_k: how many are returned; None for all.
+          top_k: number of candidates to return; None for all.
 
         Returns:
-          `(candidate, score)` pairs, best first, equal ones in the order given.
+          `(candidate, score)` pairs, the best first; equal ones stay in their order.
 
         Raises:
-          ValueError: there is no candidate, `top_k` is no positive whole number, or what is given
-            is no text.
+          ValueError: if there is no candidate, `top_k` is not a positive whole number, or an
+            argument is not a text.
         """
         candidates = checked_candidates(candidates)
         if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
@@ -72,10 +71,10 @@ class Ranker:
         return [(candidates[i], float(scores[i])) for i in best]
 
     def scores(self, contexts: Sequence[str | Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`.
+        """Score every candidate for every context: float32 `[len(contexts), len(candidates)]`.
 
         Raises:
-          ValueError: contexts are no texts or turns, or candidates are no list of texts.
+          ValueError: if contexts are not texts or turns, or candidates are not a list of texts.
         """
         turns, texts = checked_contexts(contexts), checked_candidates(candidates)
         if not turns or not texts:
@@ -85,10 +84,10 @@ class Ranker:
     def candidate_scores(
         self, contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
+        """Score each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
 
         Raises:
-          ValueError: as of `scores`, or there is not one list of candidates for each context.
+          ValueError: as for `scores`, or if there is not one list of candidates for each context.
         """
         turns = checked_contexts(contexts)
         if isinstance(candidate_lists, str | bytes) or not isinstance(candidate_lists, Iterable):
@@ -136,15 +135,15 @@ def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | Exported
 def open_ranker(
     folder: str | os.PathLike[str], *, precision: str = "float32", joins_turns: bool = False
 ) -> TextRanker:
-    """What ranks texts with a model of any kind: a ranker, or an encoder by its dot products.
+    """Open any model as a ranker. Encoders rank by dot products.
 
     Args:
-      folder: a run's folder, a module or an `.onnx` file.
-      precision: policy of a checkpoint's computations; any other model has its own.
-      joins_turns: whether an encoder of one text reads all turns, joined; rankers always do.
+      folder: a run, a module or an `.onnx` file.
+      precision: precision policy of a run; other models have their own.
+      joins_turns: whether an encoder of single texts reads all turns, joined; rankers always do.
 
     Raises:
-      ValueError: the folder is none of these, or a damaged one.
+      ValueError: if the folder is not a model, or is damaged.
     """
     path, kind = os.fspath(folder), kind_of(folder)
     if kind in (Kind.RANKER, Kind.RANKER_MODULE):

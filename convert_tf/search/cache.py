@@ -53,19 +53,19 @@ _NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits but the three below the sign
 
 
 class CandidateCache:
-    """A folder of encoded candidates, mapped into memory and read where it is needed.
+    """A folder of encoded candidates, memory-mapped.
 
     Args:
-      folder: that `write_cache` wrote.
+      folder: a folder that `write_cache` wrote.
 
     Attributes:
       count, dim, dtype: of the stored vectors.
       max_norm: length of the longest vector.
-      encoder: fingerprint of what encoded them.
-      texts_hash: names the texts; equal where the texts are.
+      encoder: fingerprint of the encoder.
+      texts_hash: checksum of the texts.
 
     Raises:
-      ValueError: the folder is no cache, or a damaged one.
+      ValueError: if the folder is not a cache, or is damaged.
 
     Example:
       cache = CandidateCache("cache/")
@@ -96,7 +96,7 @@ class CandidateCache:
         return self.count
 
     def check_encoder(self, fingerprint: str) -> None:
-        """Raises `ValueError` unless the vectors are of the encoder with this fingerprint."""
+        """Raise `ValueError` unless the encoder has this fingerprint."""
         if fingerprint != self.encoder:
             raise ValueError(
                 f"The cache {str(self.folder)!r} was encoded by {self.encoder}, not by this "
@@ -114,17 +114,17 @@ class CandidateCache:
             )
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Rows as they are stored, and their scales; both mapped, nothing is copied."""
+        """Return stored rows and their scales. Both are mapped, not copied."""
         scales = None if self._scales is None else self._scales[start:stop]
         return self._vectors[start:stop], scales
 
     def vectors_at(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
-        """float32 `[len(ids), dim]`, as stored."""
+        """Return float32 `[len(ids), dim]`."""
         rows = self._vectors[np.asarray(ids)].astype(np.float32)
         return rows if self._scales is None else rows * self._scales[np.asarray(ids), None]
 
     def text(self, candidate_id: int) -> str:
-        """The text of a candidate."""
+        """Return the text of a candidate."""
         if not 0 <= candidate_id < self.count:
             raise ValueError(
                 f"There is no candidate {candidate_id}: the cache has numbers 0 to "
@@ -134,7 +134,7 @@ class CandidateCache:
         return self._texts[start:stop].tobytes().decode("utf-8")
 
     def texts(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        """The texts from `start` to before `stop`, in order."""
+        """Yield the texts from `start` to before `stop`, in order."""
         return (self.text(i) for i in range(start, self.count if stop is None else stop))
 
     def _mapped(self, name: str, dtype: str, size: int) -> np.ndarray:
@@ -150,16 +150,16 @@ class CandidateCache:
 
 
 def text_pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """What the checksum of texts in UTF-8 is of: each behind its length."""
+    """Yield the bytes for the checksum of texts in UTF-8: each text after its length."""
     for text in texts:
         yield b"%d:" % len(text)
         yield text
 
 
 def widen_float16(values: np.ndarray, out: np.ndarray) -> None:
-    """`out[...] = values`, float16 → float32, for finite values.
+    """Compute `out[...] = values`, float16 → float32, for finite values.
 
-    Reads them as integers: six times as fast as numpy's own conversion, which goes value by value.
+    The values are read as integers, which is six times as fast as numpy's conversion.
     """
     bits = out.view(np.int32)
     np.copyto(bits, values.view(np.int16))

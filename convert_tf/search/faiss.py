@@ -1,6 +1,6 @@
-"""Search with FAISS among cached candidates, for encoders with one vector for a context.
+"""Search cached candidates with FAISS, for encoders with one vector per context.
 
-FAISS is the extra `[faiss]`; its indexes hold all vectors in memory, as float32.
+FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
 import math
@@ -27,21 +27,21 @@ _CONTEXTS_AT_ONCE = 32
 class FaissIndex:
     """Approximate search (exact for `flat`), with the interface of `CandidateIndex`.
 
-    The index is made on first use and kept in the cache's folder. Scores are those of
-    `CandidateIndex`; `ivf` and `hnsw` may miss candidates, and find fewer than were asked for.
+    The index is built on first use and stored in the cache's folder. Scores are those of
+    `CandidateIndex`. `ivf` and `hnsw` may miss candidates, and may find fewer than requested.
 
     Args:
       cache: the candidates.
-      encoder: of which the cache is.
+      encoder: the encoder of the cache.
       kind: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of neighbours).
-      lists: of `ivf`; 4 √candidates when None.
-      probes: lists of `ivf` that are searched.
-      links: of each candidate in `hnsw`.
-      search_width: candidates that `hnsw` holds while it searches.
+      lists: number of lists of `ivf`; None for 4 √candidates.
+      probes: number of lists of `ivf` to search.
+      links: number of links of each candidate in `hnsw`.
+      search_width: number of candidates that `hnsw` keeps during a search.
 
     Raises:
-      ImportError: FAISS is not installed.
-      ValueError: the cache is of another encoder, or `kind` is none of those.
+      ImportError: if FAISS is not installed.
+      ValueError: if the cache belongs to another encoder, or `kind` is unknown.
 
     Example:
       index = FaissIndex(CandidateCache("cache/"), encoder, kind="hnsw")
@@ -79,14 +79,14 @@ class FaissIndex:
             self._index.hnsw.efSearch = search_width
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """The best candidates that the index finds; see `CandidateIndex.search`.
+        """Find the best candidates with the index. See `CandidateIndex.search`.
 
         Returns:
-          `[len(contexts), min(top_k, candidates)]`; where fewer are found, ids are −1 and scores −∞
-          at the end.
+          `[len(contexts), min(top_k, candidates)]`. If fewer are found, ids are −1 and scores −∞ at
+          the end.
 
         Raises:
-          ValueError: `top_k` is not positive, or a context has several vectors.
+          ValueError: if `top_k` is not positive, or a context has several vectors.
         """
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         if self.kind == "hnsw":

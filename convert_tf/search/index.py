@@ -1,4 +1,4 @@
-"""Exact search: all candidates of a cache are scored."""
+"""Exact search: score all candidates of a cache."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,20 +24,20 @@ _VECTORS_AT_ONCE = 512  # of several contexts, that each chunk of candidates is 
 class CandidateIndex:
     """Exact search: scores all candidates of a cache, in chunks.
 
-    Results are those of scoring each candidate in float64 and rounding to float32, best first, the
-    lower id first among equals: they do not depend on the chunks or the other contexts. float16 and
-    int8 caches are searched as what they hold, rounded vectors.
+    The results equal those of scoring each candidate in float64 and rounding to float32. The best
+    comes first, and of equal scores the lower id. They do not depend on chunks or other contexts.
+    float16 and int8 caches hold rounded vectors, which are searched.
 
-    Masking: context vectors that the encoder masks are never read; a context without any scores 0.
+    Masking: masked context vectors are not read. A context without vectors scores 0.
 
     Args:
       cache: the candidates.
-      encoder: of which the cache is.
-      buffer_bytes: what chunks of candidates and their scores may hold of memory. The encoded
-        contexts come on top, and for each 12 bytes per candidate that can be among its best.
+      encoder: the encoder of the cache.
+      buffer_bytes: memory for chunks of candidates and their scores. In addition, memory holds the
+        encoded contexts, and 12 bytes for each candidate that may be among the best of a context.
 
     Raises:
-      ValueError: the cache is of another encoder.
+      ValueError: if the cache belongs to another encoder.
 
     Example:
       index = CandidateIndex(CandidateCache("cache/"), encoder)
@@ -60,17 +60,17 @@ class CandidateIndex:
         self.buffer_bytes = buffer_bytes
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """The best candidates of each context.
+        """Find the best candidates of each context.
 
         Args:
-          contexts: of each its turns, the oldest first; or a text, which is one turn.
-          top_k: how many candidates; all where there are fewer.
+          contexts: for each context its turns, the oldest first; or a text, which is one turn.
+          top_k: number of candidates.
 
         Returns:
           ids int64 and scores float32, `[len(contexts), min(top_k, candidates)]`.
 
         Raises:
-          ValueError: `top_k` is not positive, or a context is neither.
+          ValueError: if `top_k` is not positive, or a context is neither.
         """
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         found = [
@@ -80,13 +80,13 @@ class CandidateIndex:
         return BestCandidates.of_blocks(found, k)
 
     def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
-        """Scores of given candidates: int64 `[B, n]` → float32 `[B, n]`."""
+        """Score given candidates: int64 `[B, n]` → float32 `[B, n]`."""
         vectors = (own for block in self._blocks(contexts) for own in block)
         scores = [exact_scores(self.cache, own, v) for own, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
 
     def _blocks(self, contexts: Sequence[Turns]) -> Iterator[list[np.ndarray]]:
-        """Vectors of contexts that are scored together, context by context."""
+        """Yield the vectors of contexts that are scored together."""
         block: list[np.ndarray] = []
         for start in range(0, len(contexts), _CONTEXTS_AT_ONCE):
             encoded = self.encoder.encode_contexts(contexts[start : start + _CONTEXTS_AT_ONCE])

@@ -1,4 +1,4 @@
-"""Search in two steps: an index finds candidates, a slower model ranks the first of them anew."""
+"""Search in two steps: an index finds candidates, and a slower model ranks the best again."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,26 +12,26 @@ from convert_tf.search.scoring import BestCandidates, checked_top_k
 
 
 class Index(Protocol):
-    """What finds the best candidates of a cache."""
+    """Interface of an index that finds the best candidates of a cache."""
 
     cache: CandidateCache
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """The best candidates of each context."""
+        """Find the best candidates of each context."""
         ...
 
 
 class RerankedIndex:
-    """Scores the first candidates that an index finds anew, by another model.
+    """Ranks the best candidates of an index again with another model.
 
     Args:
       first: finds `top_n` candidates.
-      second: scores them: an index of a cache of the same texts, as of a poly-encoder, or a
-        ranker of texts, as a cross-encoder.
-      top_n: how many are scored anew; where more are asked for, as many as those.
+      second: scores them: an index of a cache of the same texts, for a poly-encoder, or a ranker of
+        texts, for a cross-encoder.
+      top_n: number of candidates to rank again, or `top_k` if that is larger.
 
     Raises:
-      ValueError: the two caches are of different texts, or `top_n` is not positive.
+      ValueError: if the caches have different texts, or `top_n` is not positive.
 
     Example:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
@@ -53,9 +53,9 @@ class RerankedIndex:
         self.top_n = top_n
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """The best candidates of each context, by the second model; see `CandidateIndex`.
+        """Find the best candidates of each context by the second model. See `CandidateIndex`.
 
-        Where the first index found fewer than that, ids are −1 and scores −∞ at the end.
+        If the first index found fewer candidates, ids are −1 and scores −∞ at the end.
         """
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids

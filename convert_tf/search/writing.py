@@ -1,4 +1,4 @@
-"""Writing candidates as `convert_tf.search.cache` reads them, in little memory."""
+"""Write candidates for `convert_tf.search.cache`, in little memory."""
 
 import contextlib
 import hashlib
@@ -30,7 +30,7 @@ _FILE_NAME = re.compile(
 
 
 def cache_files(folder: str) -> list[str]:
-    """The files of a cache; none where there is no `candidates.json`, which comes last."""
+    """Return the files of a cache; none if there is no `candidates.json`, which is written last."""
     return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
 
 
@@ -44,25 +44,25 @@ def write_cache(
     batch_size: int = 1024,
     overwrite: bool = False,
 ) -> CandidateCache:
-    """Encodes candidates and writes them to a folder, which appears whole or not at all.
+    """Encode candidates and write them to a folder, which appears whole or not at all.
 
-    Memory stays flat: a batch of texts at a time is encoded and written.
+    A batch of texts at a time is encoded and written, so memory stays small.
 
     Args:
-      folder: of the cache; its parents are made.
-      texts: the candidates; read once. The same text may come more than once.
+      folder: the folder of the cache; its parents are created.
+      texts: the candidates; read once. They may repeat.
       encode: texts → float `[len(texts), dim]`.
-      fingerprint: names the encoder; a search with another one is refused.
-      dtype: how vectors are stored: `"float32"`, `"float16"` or `"int8"` with a scale for each row.
-      batch_size: texts that are encoded together.
-      overwrite: whether a cache of that name is replaced.
+      fingerprint: identifies the encoder; a search with another one is refused.
+      dtype: type of the stored vectors: `"float32"`, `"float16"` or `"int8"` with a scale per row.
+      batch_size: number of texts to encode together.
+      overwrite: whether to replace an existing cache.
 
     Returns:
       The cache, open.
 
     Raises:
-      ValueError: there is no candidate, a vector is no number or too large for `dtype`, `dtype` is
-        none of those, or the folder holds something else.
+      ValueError: if there is no candidate, a vector is NaN, infinite or too large for `dtype`,
+        `dtype` is unknown, or the folder has other files.
 
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
@@ -137,18 +137,18 @@ class _CacheWriter:
 
 
 def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Vectors as a cache stores them.
+    """Convert vectors for storage in a cache.
 
     Args:
       vectors: float `[rows, dim]`.
       dtype: one of `DTYPES`.
 
     Returns:
-      `(values [rows, dim], scales float32 [rows])`; None in place of scales but for int8, whose
+      `(values [rows, dim], scales float32 [rows])`. Scales are None unless `dtype` is int8, whose
       rows span −127 … 127, so that no value is off by more than half a scale.
 
     Raises:
-      ValueError: a value is no number, or too large.
+      ValueError: if a value is NaN, infinite or too large.
     """
     if dtype == "int8":
         largest = np.abs(vectors).max(axis=1)
