@@ -258,6 +258,8 @@ def fuzz(name: str, path: str, number: int, first: int, outcomes: Counter[str]) 
 
 
 def main(argv: list[str]) -> None:
+    if unknown := {*_READERS.value} - READERS.keys():
+        raise app.UsageError(f"No reader is called {min(unknown)!r}. Known: {', '.join(READERS)}.")
     warnings.simplefilter("ignore")
     faults = 0
     with tempfile.TemporaryDirectory() as folder:
