@@ -5,7 +5,7 @@ python benchmarks/typos.py --encoder convert_small --train train_10shot.csv --te
 ```
 
 Errors are put into a share of the words of the test texts (--shares), at random with a seed: a key
-beside the right one; a letter left out, typed twice or swapped with the next; or a word that
+next to the right one; a letter left out, typed twice or swapped with the next; or a word that
 sounds alike. The rows are logistic regression on the vectors; the same with words; the same, also
 trained on noisy copies of each example (--copies), with errors in a tenth of their words; and
 TF-IDF. --encoder minilm needs what benchmarks/minilm.py needs.

@@ -188,7 +188,7 @@ class RowMaker:
     def _rows(
         self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
     ) -> Iterator[Row]:
-        """Yield the examples of a thread, and those of its texts that no example contains."""
+        """Yield the examples of a thread, and its texts that are in no example."""
         if rules.single_texts:
             examples = list(examples)
             for text in threads.unused_texts(comments, examples, rules):

@@ -25,7 +25,7 @@ from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import whole_file, write_file
 from convert_tf.storage.mapped import GrowingArray
 
-# Parts end where windows end, so the vectors are those of one machine with one core, byte by byte.
+# Parts end where windows end, so the bytes are the same as on one machine with one core.
 _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
 
