@@ -5,8 +5,8 @@ python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,r
 ```
 
 Each context is ranked among the 100 responses of its block. A ranker scores
-the encoder's `--top_n` best. It reads the last turn of the context, or all with `--all_turns`. The column "at
-most" is the share of contexts whose right response is among those. A tie is a miss.
+the encoder's `--top_n` best. It reads the last turn of the context, or all with `--all_turns`.
+The column "at most" is the share of contexts whose right response is among those. A tie is a miss.
 """
 
 import time
