@@ -18,6 +18,7 @@ SETTINGS_FILE = "tokenizer_config.json"
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
 _UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")
+_HALF = re.compile("[\ud800-\udfff]")
 _LONG = {"\\": "\\", "n": "\n", "r": "\r"}
 
 
@@ -70,8 +71,8 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
 
     Raises:
       VocabularyError: if there are no subwords; if a subword is empty, a duplicate, only the
-        marker, or contains the marker after its start; if a character is in the vocabulary only
-        without the marker.
+        marker, contains the marker after its start, or contains half of a surrogate pair; if a
+        character is in the vocabulary only without the marker.
     """
     if not subwords:
         raise VocabularyError(f"{source} is empty. Learn a vocabulary with convert-tf vocabulary.")
@@ -83,6 +84,11 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
                 "Remove one of them."
             )
         line_of[subword] = number
+        if half := _HALF.search(subword):
+            raise VocabularyError(
+                f"Line {number} of {source} contains {half[0]!r}, which is half of a character. "
+                f"UTF-8 texts never contain it. {_LEARN}"
+            )
         if not subword or subword == WORD_START or subword.rfind(WORD_START) > 0:
             raise VocabularyError(
                 f"Line {number} of {source} is not a subword: {subword!r}. A subword is some text, "

@@ -57,6 +57,7 @@ def test_golden_bytes(tmp_path):
         (b"ab\na\n", r"'a' \(line 2\) but not '\ufe4fa'"),
         (b"a\\x\n", r"Line 1 of .*: 'a\\\\x' contains a backslash"),
         (b"a\\", "contains a backslash"),
+        (b"a\nb\\ud83d\n", r"Line 2 of .* contains '\\ud83d', which is half of a character"),
         (b"a\nb\\x", r"Line 2 of .*vocab\.txt: 'b\\\\x' contains a backslash"),
         (b"<unk>\t0\n<s>\t0\n\xe2\x96\x81the\t-3.2\n", r"pieces \(\.vocab\).* Pass the \.model"),
         (b'{"version": "1.0", "added_tokens": []}', r"tokenizer\.json of Hugging Face.*vocab\.txt"),
