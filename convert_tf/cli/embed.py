@@ -1,4 +1,4 @@
-r"""Encodes the lines of a file.
+r"""Encode the lines of a file.
 
 ```
 convert-tf embed --input texts.txt --output vectors.npy
@@ -6,11 +6,12 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
     --kind response --dtype float16 --output vectors.npy
 ```
 
-Row i of the array is line i of the file, empty lines included. Files of any size stream through.
+Row i of the array is the vector of line i of the file. Empty lines have vectors too. The file may
+be larger than the memory.
 
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
-A run that was stopped goes on when the same command starts again.
+Run the same command again to resume an interrupted run.
 """
 
 import os
@@ -39,19 +40,19 @@ _ARRAY_START = b"\x93NUMPY"  # of an .npy file
 def write_vectors(
     path: str | os.PathLike[str], pieces: Iterable[np.ndarray], *, dtype: str = "float32"
 ) -> tuple[int, int]:
-    """Writes vectors as an `.npy` file, which appears whole or not at all.
+    """Write vectors to an `.npy` file. The file appears only when it is complete.
 
     Args:
-      path: the file; one that is there is replaced.
-      pieces: float `[some, dim]`, one at least; each is written before the next is asked for.
+      path: the file. An existing one is replaced.
+      pieces: at least one array, float `[texts, dim]`. Each is written before the next is read.
       dtype: `"float32"` or `"float16"`.
 
     Returns:
       The shape of the array.
 
     Raises:
-      ValueError: a vector is no number, or too large for `dtype`.
-      FileWriteError: it could not be written; what was at `path` is as it was.
+      ValueError: if a vector is not finite, or too large for `dtype`.
+      FileWriteError: if the file could not be written. An existing file is unchanged.
     """
     iterator = iter(pieces)
     first = next(iterator)
@@ -78,23 +79,23 @@ def embed(
     compute_dtype: str = "auto",
     dtype: str = "float32",
 ) -> tuple[int, int]:
-    """Encodes lines and writes an `.npy` file, with a line of progress on standard error.
+    """Encode lines and write an `.npy` file. Progress is shown on standard error.
 
     Args:
-      encoder: folder of a run or of a module, or an `.onnx` file.
+      encoder: anything that `SentenceEncoder` opens.
       lines: the texts.
       output: the file.
       kind: one of `SIGNATURES`.
-      batch_size: most texts of a batch.
+      batch_size: largest number of texts in a batch.
       compute_dtype: as in `SentenceEncoder`.
-      dtype: of the vectors in the file, `"float32"` or `"float16"`.
+      dtype: number format of the file, `"float32"` or `"float16"`.
 
     Returns:
       The shape of the array.
 
     Raises:
-      ValueError: the encoder is none or lacks the signature, or a line is no text.
-      OSError: a file cannot be read or written.
+      ValueError: if the encoder cannot be opened or has no such vectors, or if a line is not text.
+      OSError: if a file cannot be read or written.
     """
     opened = SentenceEncoder(encoder, batch_size=batch_size, compute_dtype=compute_dtype)
 
@@ -110,7 +111,7 @@ def embed(
 def _embed_on_spark(
     encoder: str, lines: TextLines, output: str, *, dtype: str, **options: Any
 ) -> tuple[int, int]:
-    """As `embed`, by the workers of a cluster."""
+    """Do the work of `embed` on a Spark cluster."""
     from convert_tf.encoding.spark import encode_on_spark
 
     folder, name = os.path.split(output)
@@ -128,31 +129,35 @@ def _is_array(path: str) -> bool:
 
 def define_flags(define: Define) -> None:
     define_encoder(define)
-    define("input", NEEDED, "Text file, compressed or not, a text a line; - for standard input.")
-    define("output", NEEDED, "The .npy file.")
+    define(
+        "input",
+        NEEDED,
+        "Text file with one text per line, plain or compressed, or - for standard input.",
+    )
+    define("output", NEEDED, "Array to write, x.npy.")
     define(
         "kind",
         "sentence",
-        "sentence: for classifiers; context, response: h; similarity: of length 1, both texts in "
-        "one space.",
+        "Kind of vectors. sentence: for classifiers. context, response: for ranking responses. "
+        "similarity: for comparing texts, of length 1.",
         choices=[*SIGNATURES],
     )
     define(
         "engine",
         "local",
-        "local: on this machine. spark: on a cluster.",
+        "local runs on this machine, spark on a cluster.",
         choices=["local", "spark"],
     )
     define_master(define)
-    define("batch_size", BATCH_SIZE, "Most texts of a batch.", lower_bound=1)
+    define("batch_size", BATCH_SIZE, "Largest number of texts in a batch.", lower_bound=1)
     define(
         "compute_dtype",
         "auto",
-        "Of the network; auto: bfloat16 where this machine is faster in it.",
+        "Number format of the network. auto chooses bfloat16 if it is faster on this machine.",
         choices=COMPUTE_DTYPES,
     )
-    define("dtype", "float32", "Of the vectors in the file.", choices=DTYPES)
-    define("overwrite", False, "Whether a file of that name is replaced.")
+    define("dtype", "float32", "Number format of the vectors in the file.", choices=DTYPES)
+    define("overwrite", False, "Replace an existing file.")
 
 
 def run(values: Any) -> None:

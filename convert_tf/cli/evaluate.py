@@ -8,13 +8,15 @@ convert-tf evaluate --data faq.csv --encoder convert_small
 convert-tf evaluate --candidates mutual.valid.jsonl --encoder convert_small
 ```
 
-Records, or a file of pairs or dialogues (`--data`), are ranked as PolyAI does it: blocks of 100
-examples, where the other 99 responses are the negatives. A file of candidates (`--candidates`)
-brings the candidates of each context (`convert_tf.data.candidates`). R_N@k is the share of contexts
-one of whose right candidates is among the first k of N, and MRR the mean of 1 / rank of the best of
-them; a tie with a wrong candidate is a miss (`convert_tf.metrics`). A checkpoint cuts texts as in
-training, a module at its own limit, so the two may differ on texts longer than the checkpoint's
-`max_tokens`.
+`--data` is a folder of records, or a file of pairs or dialogues. As in PolyAI's evaluation, each
+context is compared with the responses of a block of 100 examples: its own and 99 wrong ones. A file
+of `--candidates` has the candidates of each context (`convert_tf.data.candidates`).
+
+R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean of
+1 / rank of the best right candidate. A right candidate loses a tie (`convert_tf.metrics`).
+
+A run cuts texts as in training, and a module at its own limit. Results may therefore differ for
+texts longer than the run's `max_tokens`.
 
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 """
@@ -45,51 +47,65 @@ def define_flags(define: Define) -> None:
     define_encoder(
         define,
         [],
-        text="a released name, or the folder of a run or of a module; or that of a ranker.",
+        text="a released name, or the folder of a run or module. Rankers too.",
         repeats=True,
     )
-    define("baselines", [], f"Some of {', '.join(BASELINES)}.")
-    define("vectors", [], "Encoder of sim and map.", repeats=True)
+    define("baselines", [], f"Baselines to compare: {', '.join(BASELINES)}.")
+    define("vectors", [], "Encoder for the baselines sim and map.", repeats=True)
     define(
         "vector_signature",
         None,
-        "Signature of --vectors modules that encodes contexts and responses alike, as default.",
+        "Signature of a --vectors module to encode both contexts and responses with, for example "
+        "default.",
     )
     define(
         "train_data",
         None,
-        "What tfidf, bm25 and map are fitted on: folder of records (its train split; by default "
-        "that of --data) or file of given candidates.",
+        "Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or a "
+        "file of candidates. Default: --data.",
     )
-    define("train_examples", TRAIN_EXAMPLES, "How many of them, at most.", lower_bound=1)
-    define("data", None, "Folder of records or file of pairs; this or --candidates.")
-    define("split", "test", "Which records: train, dev or test.")
-    define("candidates", None, "JSON lines with contexts and their candidates.")
+    define(
+        "train_examples",
+        TRAIN_EXAMPLES,
+        "Largest number of examples of --train_data.",
+        lower_bound=1,
+    )
+    define("data", None, "Folder of records, or file of pairs or dialogues.")
+    define("split", "test", "Split of --data: train, dev or test.")
+    define(
+        "candidates",
+        None,
+        "File of JSON lines with contexts and their candidates, instead of --data.",
+    )
     define(
         "k",
         None,
-        "The k of R_N@k: by default 1,3,10 on records, else those of 1,2,5,10 below N.",
+        "Values of k in R_N@k. Default: 1,3,10 for --data, those of 1,2,5,10 below N for "
+        "--candidates.",
         kind=list,
     )
     define(
-        "block_size", metrics.BLOCK_SIZE, "N of --data: responses that are ranked.", lower_bound=1
+        "block_size",
+        metrics.BLOCK_SIZE,
+        "N in R_N@k for --data: number of responses to rank.",
+        lower_bound=1,
     )
-    define("max_examples", None, "Read at most this many.", kind=int, lower_bound=1)
+    define("max_examples", None, "Largest number of examples.", kind=int, lower_bound=1)
     define(
         "history",
         HISTORY[0],
-        "What is read of a context. own: all turns by those who have a place for earlier ones, "
-        "the last by others; joined: those others read all turns as one text; none: the last.",
+        "Use of earlier turns. own: models with an input for them read them, others read the last "
+        "turn only. joined: others read all turns as one text. none: all read the last turn only.",
         choices=HISTORY,
     )
-    define("by_source", False, "Also blocks of 100 within each source of --data.")
-    define("by_history", False, "Also scores of contexts with and without history.")
-    define("precision", "float32", "Of a checkpoint's computations.", choices=PRECISIONS)
+    define("by_source", False, "Also evaluate each source of --data separately.")
+    define("by_history", False, "Also evaluate contexts with and without earlier turns separately.")
+    define("precision", "float32", "Number format for runs.", choices=PRECISIONS)
     define(
         "output",
         None,
-        "Folder for evaluation.json, .md and .png; rows there of the same examples are kept. "
-        "Or, for one model on --data, a .json file.",
+        "Folder for evaluation.json, .md and .png. Existing rows of the same examples are kept. "
+        "Alternatively a .json file, for one model on --data.",
     )
 
 

@@ -7,8 +7,8 @@ convert-tf export --encoder runs/convert --output convert.onnx
 convert-tf export --encoder runs/convert --format huggingface --output my-encoder
 ```
 
-A module also holds its model card, `MODEL_CARD.md`, to which `--notes` adds. sentence-transformers,
-SetFit, fastembed and transformers.js open a Hugging Face folder; its card is `README.md`.
+The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is `README.md`.
+sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder.
 """
 
 from pathlib import Path
@@ -18,30 +18,34 @@ from convert_tf.cli.flags import NEEDED, Define, define_encoder
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, NEEDED, text="a released name, or the folder of a run, of a ranker too.")
-    define("output", NEEDED, "Folder, or x.onnx.")
+    define_encoder(define, NEEDED, text="a released name, or the folder of a run. Rankers too.")
+    define("output", NEEDED, "Folder or file x.onnx to write.")
     define(
         "format",
         None,
-        "What to write; by default onnx if --output ends with .onnx, else module.",
+        "What to write. Default: onnx if --output ends with .onnx, otherwise module.",
         choices=["module", "onnx", "huggingface"],
     )
     define(
         "max_tokens",
         None,
-        "Longer texts are cut, in subwords. Default: 512, or what --encoder reads if it is a "
+        "Texts are cut to this many tokens. Default: 512, or the limit of --encoder if it is a "
         "module.",
         kind=int,
     )
     define(
         "network_bits",
         None,
-        "Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in "
-        "x.onnx.",
+        "Bits of the network's weights: 16 or 8 in a module, 8 or 32 in x.onnx. Default: the "
+        "first of each.",
         choices=["32", "16", "8"],
     )
-    define("notes", None, "A file of Markdown that joins the model card: data, licences, results.")
-    define("overwrite", False, "Replace --output where it exists.")
+    define(
+        "notes",
+        None,
+        "Markdown file to add to the model card, for example about data, licences and results.",
+    )
+    define("overwrite", False, "Replace an existing --output.")
 
 
 def run(values: Any) -> None:

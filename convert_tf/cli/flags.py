@@ -150,8 +150,8 @@ def define_encoder(
     define: Define,
     default: Any = DEFAULT_ENCODER,
     *,
-    text: str = "a released name, the folder of a run, of a module or for Hugging Face programs, "
-    "an .onnx file, or hf://OWNER/NAME.",
+    text: str = "a released name, the folder of a run or module, a Hugging Face folder, an .onnx "
+    "file, or hf://OWNER/NAME.",
     repeats: bool = False,
 ) -> None:
     """Define `--encoder`, the model that a command uses.
@@ -168,7 +168,11 @@ def define_encoder(
 
 def define_master(define: Define) -> None:
     """Define `--master`, the cluster of `--engine=spark`."""
-    define("master", "local[*]", "Spark's cluster, such as spark://HOST:7077 or yarn.")
+    define(
+        "master",
+        "local[*]",
+        "Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.",
+    )
 
 
 def define_search_kind(define: Define) -> None:
@@ -178,8 +182,8 @@ def define_search_kind(define: Define) -> None:
     define(
         "kind",
         "response",
-        "response searches for answers to the queries, similarity for similar texts. Use the same "
-        "kind for building and searching.",
+        "response finds answers to the queries, similarity finds similar texts. Build and search "
+        "with the same kind.",
         choices=SEARCH_KINDS,
     )
 
@@ -205,8 +209,8 @@ def define_log(define: Define, model: Any) -> None:
       define: see `Define`.
       model: default of `--model`; `NEEDED` if there must be one.
     """
-    define("input", NEEDED, "Log: a text file, a message a line; - for standard input.")
-    define("mask", False, "Replace numbers and e-mail addresses before anything else.")
+    define("input", NEEDED, "Log: a text file with one message per line, or - for standard input.")
+    define("mask", False, "First replace numbers and e-mail addresses by placeholders.")
     define_model(define, model)
 
 

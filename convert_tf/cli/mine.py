@@ -1,14 +1,14 @@
-"""Hard negatives for `convert-tf train --hard_negatives`: wrong responses that a model ranks high.
+"""Find hard negatives for `convert-tf train --hard_negatives`.
 
 ```
 convert-tf mine --encoder runs/convert --data ids/ --output negatives/
 convert-tf train --data ids/ --hard_negatives negatives/ --init_from runs/convert …
 ```
 
-Each context is held against the responses of its own block of examples, which are neighbours in the
-token ids and otherwise have nothing to do with each other. Of the wrong ones the best `--skip_top`
-are left out, as many of them would be right, and the next `--negatives` are kept.
-`convert_tf.data.negatives` says what is in the folder.
+Hard negatives are wrong responses that an encoder ranks high. For each context, the encoder ranks
+all responses of a block of examples. The best `--skip_top` wrong responses are skipped, because
+many of them would be right answers too. The next `--negatives` are written.
+`convert_tf.data.negatives` describes the output folder.
 """
 
 from typing import Any
@@ -22,25 +22,27 @@ def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
     define("data", NEEDED, "Folder of token ids.")
     define("output", NEEDED, "Folder of negatives to write.")
-    define("split", "train", "Which examples.")
-    define("max_examples", 0, "Mine for the first examples only, this many.", lower_bound=0)
-    define("negatives", 8, "Kept for an example at most.", lower_bound=1)
-    define("skip_top", 10, "So many of the best wrong responses are left out.", lower_bound=0)
+    define("split", "train", "Split to mine.")
+    define(
+        "max_examples", 0, "Mine for the first examples only, this many. 0 uses all.", lower_bound=0
+    )
+    define("negatives", 8, "Largest number of negatives per example.", lower_bound=1)
+    define("skip_top", 10, "Number of the best wrong responses to skip.", lower_bound=0)
     define(
         "margin",
         None,
-        "Responses with a cosine above the right one's plus this are left out; may be negative. "
-        "Default: none is.",
+        "Skip responses whose cosine is larger than that of the right response plus this number, "
+        "which may be negative. Default: skip none.",
         kind=float,
     )
     define(
         "block_size",
         BLOCK_SIZE,
-        "Responses that a context is held against: time and memory grow with it.",
+        "Number of responses to rank for each context. Time and memory grow with it.",
         lower_bound=2,
     )
-    define("precision", "auto", "Of the encoder.", choices=PRECISIONS)
-    define("overwrite", False, "Replace negatives that are in --output.")
+    define("precision", "auto", "Number format of the encoder.", choices=PRECISIONS)
+    define("overwrite", False, "Replace existing negatives in --output.")
 
 
 def run(values: Any) -> None:

@@ -1,4 +1,4 @@
-r"""Conversation dumps and other corpora to training data.
+r"""Turn conversation dumps, pairs and dialogues into training data.
 
 ```
 convert-tf prepare --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' --output data/
@@ -7,14 +7,15 @@ convert-tf prepare --engine=spark --master spark://HOST:7077 --input '/shared/RC
     --output /shared/data
 ```
 
-reads dump files of Reddit comments (and of submissions, whose titles become the root turns),
-rebuilds the threads, reads the conversations of other corpora, and writes `data/train-…`, `dev-…`,
-`test-….tfrecord` and `data/report.json`, `report.png`, which say how many examples there are and
-why the others were dropped. `--tokenize` writes token ids too, to `data/ids/`, which a machine
-without TensorFlow can train from.
+From Reddit dumps, the threads are rebuilt. Each comment becomes a response, and the comments
+before it become its context. With dumps of submissions, titles are the first turns.
 
-`--engine=spark` does it on a Spark cluster and writes the same files. It needs the extra `[spark]`
-and Java. All machines must see input and output under the same path.
+The output folder gets `train-*.tfrecord`, `dev-*` and `test-*`. `report.json` and `report.png` show
+how many examples there are, and why other texts were dropped. With `--tokenize` the folder `ids/`
+gets token ids, from which a machine without TensorFlow can train.
+
+`--engine=spark` runs on a Spark cluster and writes the same files. It needs the extra `[spark]` and
+Java. All machines must see input and output under the same path.
 """
 
 import errno
@@ -54,46 +55,48 @@ _TOGETHER = {
 def define_flags(define: Define) -> None:
     options = PrepareOptions()
     define("input", [], "Dumps of Reddit comments: a file or quoted pattern.", repeats=True)
-    define("submissions", [], "Dumps of submissions, for titles.", repeats=True)
+    define("submissions", [], "Dumps of Reddit submissions, which have the titles.", repeats=True)
     for name, corpus in CORPORA.items():
         define(name, [], corpus.description, repeats=True)
-    define("output", NEEDED, "The data folder to write.")
-    define("overwrite", False, "Replace records that are in --output already.")
+    define("output", NEEDED, "Folder to write.")
+    define("overwrite", False, "Replace existing records in --output.")
     define(
         "engine",
         "duckdb",
-        "duckdb: on this machine, with sorting on disk. spark: on a cluster, with Apache Spark.",
+        "duckdb runs on this machine and sorts on disk. spark runs on a cluster.",
         choices=["duckdb", "spark"],
     )
     define_master(define)
-    define("dev_fraction", options.dev_fraction, "Part of all data in the dev split.")
+    define("dev_fraction", options.dev_fraction, "Share of all data in the dev split.")
     for split, number in options.num_shards.items():
-        define(f"num_shards_{split}", number, f"Files of the {split} split.")
+        define(f"num_shards_{split}", number, f"Number of files of the {split} split.")
     define(
         "preset",
         "polyai",
-        "Rules to start from; other flags count beyond it. clean turns on: "
+        "Rules to start from. Flags that you set override them. clean sets "
         f"{', '.join(PRESETS['clean'])}.",
         choices=sorted(PRESETS),
     )
     for name, fields in _TOGETHER.items():
         define(name, None, f"Sets --{', --'.join(fields)}.", kind=int)
     define_fields(define, Rules)
-    define("tokenize", False, "Write token ids beside the records; needs --vocab.")
+    define("tokenize", False, "Also write token ids. Needs --vocab.")
     define("vocab", None, "Vocabulary for --tokenize and for the lengths in the report.")
-    define("memory_limit", options.memory_limit, "Memory for sorting, as 512MB.")
-    define("temp_dir", options.temp_dir, "Temporary files; beside --output if empty.")
-    define("max_line_bytes", options.max_line_bytes, "Longest dump line in bytes.")
+    define("memory_limit", options.memory_limit, "Memory for sorting.")
+    define("temp_dir", options.temp_dir, "Folder for temporary files. Default: next to --output.")
+    define(
+        "max_line_bytes", options.max_line_bytes, "Longer lines of a dump are dropped, in bytes."
+    )
     define(
         "max_bad_lines",
         None,
-        "Unusable lines allowed; by default any number, but not nearly all of a file.",
+        "Stop if more lines are unusable. By default, stop only if nearly all lines of a file are.",
         kind=int,
     )
 
 
 def _given_rules(values: flags.FlagValues) -> dict[str, Any]:
-    """The fields of `Rules` that the preset and the flags set, flags last."""
+    """Return the fields of `Rules` that the preset or a flag sets. Flags take precedence."""
     given: dict[str, Any] = dict(PRESETS[values.preset])
     for name, fields in _TOGETHER.items():
         if values[name].value is not None:

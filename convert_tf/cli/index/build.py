@@ -1,11 +1,11 @@
-r"""Encodes candidates once, for many searches.
+r"""Encode candidates once, for many searches.
 
 ```
 convert-tf index build --input candidates.txt --output cache/ --dtype int8
 ```
 
-`--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` says what is in
-the folder.
+`--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` describes the
+output folder.
 """
 
 from typing import Any
@@ -23,11 +23,11 @@ from convert_tf.search.cache import DTYPES
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define_search_kind(define)
-    define("input", NEEDED, "Text file, compressed or not; a candidate a line.")
-    define("output", NEEDED, "Folder of the cache.")
-    define("dtype", "float32", "How vectors are stored.", choices=DTYPES)
-    define("batch_size", 1024, "Texts encoded together.", lower_bound=1)
-    define("overwrite", False, "Whether a cache of that name is replaced.")
+    define("input", NEEDED, "Text file with one candidate per line, plain or compressed.")
+    define("output", NEEDED, "Folder to write.")
+    define("dtype", "float32", "Number format of the stored vectors.", choices=DTYPES)
+    define("batch_size", 1024, "Number of texts in a batch.", lower_bound=1)
+    define("overwrite", False, "Replace an existing cache.")
 
 
 def run(values: Any) -> None:

@@ -1,13 +1,13 @@
-r"""Find the best candidates for a context by scoring all of them, or those that FAISS finds.
+r"""Find the best candidates for a query.
 
 ```
 convert-tf index search --cache cache/ --queries "how do I reset my password?" --top_k 5
 convert-tf index search --candidates candidates.txt --queries "how do I reset my password?"
 ```
 
-`--encoder` is the one that the cache was built with. Without a cache, `--candidates` or `--data`
-are encoded for this search alone, equal texts once. `--rerank_checkpoint`, of any head, scores the
-first `--top_n` anew.
+All candidates are scored, or with `--faiss` those that FAISS finds. `--encoder` must be the encoder
+that built the cache. Without a cache, the texts of `--candidates` or `--data` are encoded for this
+search only. With `--rerank_checkpoint` a ranker scores the first `--top_n` candidates again.
 """
 
 import contextlib
@@ -34,29 +34,39 @@ if TYPE_CHECKING:
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define_search_kind(define)
-    define("cache", None, "Folder that convert-tf index build wrote.")
-    define("candidates", None, "Text file, one candidate a line; instead of --cache.")
-    define("data", None, "Folder of records, whose responses are the candidates; instead of both.")
-    define("split", "test", "Which records: train, dev or test.")
+    define("cache", None, "Folder written by convert-tf index build.")
+    define("candidates", None, "Text file with one candidate per line, instead of --cache.")
     define(
-        "max_candidates", 20_000, "Read at most this many of --candidates or --data.", lower_bound=1
+        "data", None, "Folder of records whose responses are the candidates, instead of --cache."
     )
-    define("queries", NEEDED, "A context.", repeats=True)
-    define("top_k", 5, "Candidates shown for each query.", lower_bound=1)
+    define("split", "test", "Split of --data: train, dev or test.")
+    define(
+        "max_candidates",
+        20_000,
+        "Largest number of texts of --candidates or --data.",
+        lower_bound=1,
+    )
+    define("queries", NEEDED, "A query.", repeats=True)
+    define("top_k", 5, "Number of candidates to show for each query.", lower_bound=1)
     define(
         "faiss",
         None,
-        "Find candidates with FAISS, in this kind of index; extra [faiss]. The index is kept in "
-        "the cache.",
+        "Kind of FAISS index to search instead of scoring all candidates. It is written into the "
+        "cache. Needs the extra [faiss].",
         choices=["flat", "ivf", "hnsw"],
     )
-    define("rerank_checkpoint", None, "Checkpoint of any head that ranks the first --top_n anew.")
+    define(
+        "rerank_checkpoint", None, "Run or module of a ranker that scores the first --top_n again."
+    )
     define(
         "rerank_cache",
         None,
-        "That checkpoint's own cache of the same candidates; without it their texts are encoded.",
+        "Cache of the same candidates built with --rerank_checkpoint. Without it, their texts are "
+        "encoded in each search.",
     )
-    define("top_n", 100, "Candidates ranked anew.", lower_bound=1)
+    define(
+        "top_n", 100, "Number of candidates that --rerank_checkpoint scores again.", lower_bound=1
+    )
 
 
 def run(values: Any) -> None:
@@ -94,11 +104,10 @@ def run(values: Any) -> None:
 
 
 def _check(values: Any) -> None:
-    """Refuse flags that go together with others, and queries that ask for nothing."""
+    """Check that the flags go together and that no query is empty."""
     if empty := [query for query in values.queries if not query.strip()]:
         raise UsageError(
-            f"--queries must hold more than white space. Received: {empty[0]!r}. Leave it out, or "
-            "ask for something."
+            f"A query is empty or only white space: {empty[0]!r}. Remove it from --queries."
         )
     sources = ("cache", "candidates", "data")
     given = [f"--{name}" for name in sources if values[name].value is not None]
@@ -108,7 +117,7 @@ def _check(values: Any) -> None:
             f"{' and '.join(given) or 'none'}."
         )
     if values.rerank_checkpoint is None and values.rerank_cache is not None:
-        raise UsageError("--rerank_cache goes with the --rerank_checkpoint that made it.")
+        raise UsageError("--rerank_cache needs the --rerank_checkpoint that built it.")
     check_read(
         values,
         {
@@ -121,7 +130,7 @@ def _check(values: Any) -> None:
 
 @contextlib.contextmanager
 def _cache(values: Any, encoder: "CandidateEncoder") -> Iterator["CandidateCache"]:
-    """The candidates: a cache that is there, or one for as long as the block runs."""
+    """Yield the cache of the candidates: `--cache`, or a temporary one."""
     from convert_tf.search.cache import CandidateCache
     from convert_tf.search.writing import write_cache
 

@@ -1,13 +1,13 @@
-"""Group the messages of a log that no intent answers: candidates for new intents.
+"""Group the messages of a log that no intent answers, to find new intents.
 
 ```
 convert-tf intent discover --input log.txt --model model/ --output groups/
 convert-tf intent discover --input log.txt --encoder convert_small --output groups/
 ```
 
-With `--model` only messages are grouped that it rejects, or answers with a low probability.
-`--output` gets `groups.csv`, which `convert-tf intent train` reads after you have corrected its
-column `label`, and `groups.html`, a page that needs no network.
+With `--model`, only messages are grouped that the classifier rejects or answers with a low
+probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
+`label` of this file and pass it to `convert-tf intent train`.
 """
 
 from pathlib import Path
@@ -31,18 +31,24 @@ def define_flags(define: Define) -> None:
     from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
 
     define_log(define, None)
-    define("output", NEEDED, "Folder of the results.")
-    define("groups", None, "How many groups; chosen by default.", kind=int, lower_bound=2)
-    define("min_size", MIN_SIZE, "Groups of fewer messages are left out.", lower_bound=1)
+    define("output", NEEDED, "Folder for the results.")
+    define(
+        "groups",
+        None,
+        "Number of groups. Default: chosen for the messages.",
+        kind=int,
+        lower_bound=2,
+    )
+    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
     define(
         "min_confidence",
         MIN_CONFIDENCE,
-        "Messages that --model answers with a lower probability are grouped too.",
+        "Also group messages that --model answers with a lower probability.",
         lower_bound=0.0,
         upper_bound=1.0,
     )
-    define("top_k", 10, "How many groups are printed.", lower_bound=1)
-    define("seed", 0, "Seed of the sample that is grouped.", lower_bound=0)
+    define("top_k", 10, "Number of groups to print.", lower_bound=1)
+    define("seed", 0, "Seed of the sample of messages.", lower_bound=0)
 
 
 def run(values: Any) -> None:

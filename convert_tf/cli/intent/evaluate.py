@@ -1,13 +1,13 @@
-"""Score an intent classifier and show what it confuses.
+"""Evaluate an intent classifier and show which intents it confuses.
 
 ```
 convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --output results/
 ```
 
-Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows accuracy
-against the share of texts that are answered. With `--precision` it recommends a threshold of the
-confidence. `--output` gets `evaluation.json` and `confusions.png`. A model of several intents is
-scored by F1.
+Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how the
+accuracy depends on the share of texts that are answered. With `--precision` it recommends a
+confidence threshold. `--output` gets `evaluation.json` and `confusions.png`. Classifiers of several
+intents per text are evaluated by F1.
 """
 
 from pathlib import Path
@@ -26,10 +26,10 @@ def define_flags(define: Define) -> None:
     define_model(define)
     define("data", NEEDED, "Labelled texts: CSV files or nlu.yml.", kind=list)
     define(
-        "precision", None, "Recommend the threshold from which this share of answers is right.",
+        "precision", None, "Recommend a threshold above which this share of answers is right.",
         kind=float, lower_bound=0.0, upper_bound=1.0,
     )  # fmt: skip
-    define("output", None, "Folder of the results.")
+    define("output", None, "Folder for the results.")
 
 
 def run(values: Any) -> None:

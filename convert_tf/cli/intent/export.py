@@ -1,4 +1,4 @@
-"""Writes an intent classifier with its encoder as one file, for onnxruntime and numpy.
+"""Write an intent classifier and its encoder as one file, for onnxruntime and numpy.
 
 ```
 convert-tf intent export --model model/ --output intents.onnx
@@ -15,14 +15,15 @@ from convert_tf.cli.flags import NEEDED, Define, define_model, loaded_classifier
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("output", NEEDED, "The file, x.onnx.")
+    define("output", NEEDED, "File to write, x.onnx.")
     define(
         "network_bits",
         "8",
-        "Bits of the encoder's weights: 8 is smaller and faster, 32 answers as the model does.",
+        "Bits of the encoder's weights. 8 is smaller and faster, 32 gives the same answers as "
+        "--model.",
         choices=["32", "8"],
     )
-    define("overwrite", False, "Replace --output where it exists.")
+    define("overwrite", False, "Replace an existing file.")
 
 
 def run(values: Any) -> None:

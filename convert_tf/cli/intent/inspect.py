@@ -1,11 +1,11 @@
-"""Look for overlaps, likely errors and duplicates in labelled examples.
+"""Find overlapping intents, wrong labels and duplicates in labelled examples.
 
 ```
 convert-tf intent inspect --data train.csv --output inspection/
 ```
 
-An example is suspicious if the three nearest examples of another intent are nearer than the three
-nearest of its own intent. The report goes to `inspection.json` in `--output`.
+A label is probably wrong if the three nearest examples of another intent are nearer than the three
+nearest examples of the same intent. `--output` gets the report as `inspection.json`.
 """
 
 from pathlib import Path
@@ -22,22 +22,22 @@ def define_flags(define: Define) -> None:
     define_encoder(
         define,
         [DEFAULT_ENCODER],
-        text="a released name, the folder of a run or of a module, or an .onnx file. The vectors "
-        "of several are joined.",
+        text="a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
+        "concatenate the vectors of several encoders.",
         repeats=True,
     )
-    define("data", NEEDED, "CSV files or nlu.yml.", kind=list)
-    define("output", None, "Folder of the results.")
+    define("data", NEEDED, "Examples: CSV files or nlu.yml.", kind=list)
+    define("output", None, "Folder for the results.")
     define(
-        "duplicate_cosine", 0.95, "From which texts of two intents are near duplicates.",
+        "duplicate_cosine", 0.95, "Cosine from which texts of two intents are near duplicates.",
         lower_bound=0.0, upper_bound=1.0,
     )  # fmt: skip
     define(
         "label_separator",
         None,
-        "Texts may have several intents, or none, with this character between their labels.",
+        "Character between the labels, if texts may have several intents or none.",
     )
-    define("top_k", 10, "How many of each kind are printed.", lower_bound=1)
+    define("top_k", 10, "Number of results of each kind to print.", lower_bound=1)
 
 
 def run(values: Any) -> None:

@@ -1,12 +1,12 @@
-"""Report what a model was asked in a period, and what has changed since an earlier one.
+"""Report the messages of a period, and what has changed since an earlier period.
 
 ```
 convert-tf intent monitor --model model/ --input week2.txt --output week2.json --since week1.json
 ```
 
-The report has the share of each intent and of messages that are not answered surely. A test says
-whether the messages are farther from the examples than examples are from one another. Messages that
-are not answered surely are grouped. `--since` also reports which shares have changed.
+The report shows the share of each intent and the share of unsure answers. A statistical test shows
+whether the messages are farther from the examples than the examples are from each other. Messages
+with unsure answers are grouped. With `--since` the report also shows which shares have changed.
 """
 
 from typing import Any
@@ -20,15 +20,15 @@ def define_flags(define: Define) -> None:
     from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
 
     define_log(define, NEEDED)
-    define("output", NEEDED, "The JSON file, for --since of a later period.")
-    define("since", None, "The JSON file of an earlier period.")
-    define("min_size", MIN_SIZE, "Groups of fewer messages are left out.", lower_bound=1)
+    define("output", NEEDED, "JSON file to write, for --since of a later period.")
+    define("since", None, "JSON file of an earlier period.")
+    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
     define(
-        "min_confidence", MIN_CONFIDENCE, "Answers with a lower probability are not sure.",
+        "min_confidence", MIN_CONFIDENCE, "Answers with a lower probability are unsure.",
         lower_bound=0.0, upper_bound=1.0,
     )  # fmt: skip
-    define("top_k", 10, "How many intents and groups are printed.", lower_bound=1)
-    define("seed", 0, "Seed of samples.", lower_bound=0)
+    define("top_k", 10, "Number of intents and groups to print.", lower_bound=1)
+    define("seed", 0, "Seed of the samples of messages.", lower_bound=0)
 
 
 def run(values: Any) -> None:
@@ -53,5 +53,7 @@ def run(values: Any) -> None:
 def _earlier(path: str) -> Any:
     found = json_file(path)
     if not isinstance(found, dict) or not {"messages", "intents", "groups"} <= {*found}:
-        raise ValueError(f"{path} is no file that convert-tf intent monitor wrote. Pass another.")
+        raise ValueError(
+            f"{path} was not written by convert-tf intent monitor. Pass a file that was."
+        )
     return found

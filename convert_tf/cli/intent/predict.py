@@ -1,14 +1,14 @@
-"""Print the intent of each line of a file, as a JSON object a line.
+"""Predict the intent of each line of a file, and print one JSON object per line.
 
 ```
 convert-tf intent predict --model model/ --input texts.txt
 echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 ```
 
-An object has `text`, `intent` (`oos` if a text has none of the intents) and `confidence`, the
-calibrated probability. `--top_k` adds `intents` with their probabilities, `--explain` adds
-`explanation`: the margin to the second intent, the words that count and the nearest examples. An
-empty line has the intent null.
+An object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos` for
+texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
+probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
+words and the nearest examples.
 """
 
 import json
@@ -24,9 +24,13 @@ _LINES_AT_ONCE = 256
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("input", "-", "Text file, a text a line; - for standard input.")
-    define("top_k", 1, "Intents listed with probabilities.", lower_bound=1)
-    define("explain", False, "Say why: the margin, the words that count, the nearest examples.")
+    define("input", "-", "Text file with one text per line, or - for standard input.")
+    define("top_k", 1, "Number of intents to print with their probabilities.", lower_bound=1)
+    define(
+        "explain",
+        False,
+        "Explain each answer: the margin, the most important words and the nearest examples.",
+    )
 
 
 def run(values: Any) -> None:
@@ -43,7 +47,7 @@ def run(values: Any) -> None:
 
 
 def _line(described: dict[str, Any]) -> str:
-    """JSON in the characters of its texts, or in ASCII where the output cannot hold these."""
+    """Return JSON with its characters as they are, or in ASCII if the output cannot have them."""
     line = json.dumps(described, ensure_ascii=False)
     try:
         line.encode(sys.stdout.encoding or "utf-8")

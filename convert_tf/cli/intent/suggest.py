@@ -1,12 +1,12 @@
-"""List the messages of a log whose labels teach a classifier most.
+"""Choose the messages of a log that are most useful to label.
 
 ```
 convert-tf intent suggest --input log.txt --model model/ --budget 100 --output to_label.csv
 ```
 
-They are messages that `--model` is unsure of, and differ from one another. Without `--model` they
-are central messages of groups, to begin with. `--output` is a CSV with the columns `text` and
-`label`. Fill the labels in, and pass the file to `convert-tf intent train`.
+With `--model`, these are different messages that the classifier is unsure of. Without it, they are
+typical messages of groups, for a first set of examples. `--output` is a CSV file with the columns
+`text` and `label`. Fill in the labels and pass the file to `convert-tf intent train`.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ def define_flags(define: Define) -> None:
     from convert_tf.intents.suggestion import BUDGET
 
     define_log(define, None)
-    define("budget", BUDGET, "How many messages are suggested.", lower_bound=1)
-    define("output", NEEDED, "The CSV file.")
-    define("seed", 0, "Seed of the draw.", lower_bound=0)
+    define("budget", BUDGET, "Number of messages to choose.", lower_bound=1)
+    define("output", NEEDED, "CSV file to write.")
+    define("seed", 0, "Seed of the random choices.", lower_bound=0)
 
 
 def run(values: Any) -> None:

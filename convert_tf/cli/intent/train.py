@@ -7,8 +7,8 @@ convert-tf intent train --label_separator=+ --data train.csv --output model/
 convert-tf intent train --model model/ --data new.csv --remove old_intent --output model2/
 ```
 
-`--model` also trains on the examples of that model. Flags that are not given have the values that
-it was trained with. `--kind` and `--names` are chosen again.
+With `--model`, the new model is also trained on the examples of that model. Flags that you do not
+set have the values of that model. Only `--kind` and `--names` are chosen again.
 
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
     from convert_tf.intents.data import LabelledTexts
 
-# What a classifier of several intents has not.
+# Flags without effect for classifiers of several intents per text.
 _OF_ONE_INTENT = (
     "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
     "upper_levels", "out_of_scope_label",
@@ -55,65 +55,70 @@ def define_flags(define: Define) -> None:
     define_encoder(
         define,
         [],
-        text="a released name, the folder of a run or of a module, or an .onnx file. Repeat the "
-        f"flag to join the vectors of several. Default: that of --model, or {DEFAULT_ENCODER}.",
+        text="a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
+        "concatenate the vectors of several encoders. Default: the encoder of --model, or "
+        f"{DEFAULT_ENCODER}.",
         repeats=True,
     )
     define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
     define("model", None, "Also use the examples, encoder and options of this model.", group=DATA)
-    define("remove", [], "Intents of --model that are left out.", group=DATA)
-    define("rename", [], "OLD=NEW: new names for intents of --model.", group=DATA)
+    define("remove", [], "Intents of --model to leave out.", group=DATA)
+    define("rename", [], "New names for intents of --model, as OLD=NEW.", group=DATA)
     define(
         "validation",
         [],
-        "Files that choose --kind, --names, --tune, --patience and thresholds. By default "
-        "cross-validation on --data does.",
+        "Files for choosing --kind, --names, --tune, --patience and thresholds. Default: "
+        "cross-validation on --data.",
         group=DATA,
     )
     define(
         "label_separator",
         None,
-        "Texts may have several intents, or none, with this character between their labels, as + "
-        "or |.",
+        "Character between the labels, such as + or |, if texts may have several intents or none.",
         group=DATA,
     )
-    define("output", NEEDED, "Folder of the model.", group=OUTPUT)
+    define("output", NEEDED, "Folder of the model to write.", group=OUTPUT)
     define(
         "forget_examples",
         False,
-        "Do not write the texts of the examples. Nothing can be added to such a model, and "
-        "--explain of predict shows no examples.",
+        "Do not write the texts of the examples. Then no intents can be added to the model, and "
+        "predict --explain shows no examples.",
         group=OUTPUT,
     )
-    define("overwrite", False, "Replace a model of that name.", group=OUTPUT)
+    define("overwrite", False, "Replace an existing model.", group=OUTPUT)
     define(
         "serving_module",
         None,
-        "Folder to which the model and its encoder are also written as one SavedModel. --overwrite "
+        "Also write the model with its encoder as one SavedModel to this folder. --overwrite "
         "applies to it too.",
         group=OUTPUT,
     )
-    define("head", "network", "Model on the encodings.", choices=[*HEADS], group=MODEL)
+    define(
+        "head",
+        "network",
+        "Kind of classifier to train on the encodings.",
+        choices=[*HEADS],
+        group=MODEL,
+    )
     define(
         "kind",
         ANY_KIND,
-        "Encodings: those of encode (sentence), those of encode_similarity, or the ones with the "
-        "better held-out accuracy (auto).",
+        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one "
+        "with the better held-out accuracy.",
         choices=[ANY_KIND, *KINDS_OF_ENCODING],
         group=MODEL,
     )
     define(
         "lexical",
         LEXICAL[0],
-        "Combine the head with a model of words, weighted by cross-validation, or not.",
+        "auto combines the head with a model of words, weighted by cross-validation.",
         choices=(*LEXICAL, "none"),
         group=MODEL,
     )
     define(
         "names",
         NAMES[0],
-        "Use the intents' names in plain words as examples: if held-out accuracy rises, always, or "
-        "never.",
+        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
         choices=(*NAMES, "none"),
         group=MODEL,
     )
@@ -131,11 +136,11 @@ def define_flags(define: Define) -> None:
         choices=KINDS,
         group=MODEL,
     )
-    define("threshold", None, "This threshold instead of a fitted one.", kind=float, group=MODEL)
+    define("threshold", None, "Threshold to use instead of a fitted one.", kind=float, group=MODEL)
     define(
         "min_margin",
         0.0,
-        "Also answer --out_of_scope_label if the highest probability leads the second by less.",
+        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
         lower_bound=0.0,
         upper_bound=0.99,
         group=MODEL,
@@ -143,19 +148,28 @@ def define_flags(define: Define) -> None:
     define(
         "upper_levels",
         False,
-        "Labels have levels, as faq/opening_hours: if no intent is sure enough but its upper level "
-        "is, answer that.",
+        "For labels with levels such as faq/opening_hours: if no intent is sure enough but its "
+        "upper level is, answer the upper level.",
         group=MODEL,
     )
-    define(
-        "out_of_scope_label", "oos", "Label of texts that have none of the intents.", group=MODEL
-    )
+    define("out_of_scope_label", "oos", "Label of texts that are out of scope.", group=MODEL)
     define_fields(define, *HEADS.values())
-    define("tune", False, f"Search this grid: {GRIDS}.", group=OPTIMISATION)
-    define("seed", 0, "Seed of weights, batches, dropout and folds.", lower_bound=0,
+    define(
+        "tune",
+        False,
+        "Search a grid of values: "
+        + "; ".join(
+            f"{name} {', '.join(map(str, values))}"
+            for grid in GRIDS.values()
+            for name, values in grid.items()
+        )
+        + ".",
+        group=OPTIMISATION,
+    )
+    define("seed", 0, "Seed of the weights, batches, dropout and folds.", lower_bound=0,
            group=OPTIMISATION)  # fmt: skip
     define(
-        "precision", "auto", "Precision of the encoder with --finetune.", choices=PRECISIONS,
+        "precision", "auto", "Number format of the encoder with --finetune.", choices=PRECISIONS,
         group=OPTIMISATION,
     )  # fmt: skip
 
