@@ -1,4 +1,4 @@
-"""The encodings that were asked for last."""
+"""A cache of recent encodings."""
 
 import threading
 from collections import OrderedDict
@@ -9,15 +9,15 @@ import numpy as np
 
 
 class EncodingCache:
-    """Keeps the encodings of the texts that were asked for last; several threads may use it.
+    """Cache of the most recent encodings. Several threads may use it at once.
 
     Args:
-      encode: keys, all different → float `[keys, dim]`. It is called outside of the lock: two
-        threads that miss the same key at once both compute it.
-      size: how many encodings are kept; 0 for none.
+      encode: distinct keys → float `[keys, dim]`. It is called outside of the lock. If two threads
+        need the same key at the same time, both compute it.
+      size: maximum number of encodings; 0 for none.
 
     Attributes:
-      hits: how many keys were found.
+      hits: number of keys that were found in the cache.
     """
 
     def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int):
@@ -28,14 +28,14 @@ class EncodingCache:
         self.hits = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy in another process begins with: nothing is kept yet."""
+        """Return the state for a pickle, without the encodings."""
         return {**self.__dict__, "_rows": OrderedDict(), "_lock": None, "hits": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def __call__(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Encodings of keys, in their order; an array of the caller's own."""
+        """Return the encodings of keys in their order, in a new array."""
         found: dict[Hashable, np.ndarray] = {}
         missing: list[Hashable] = []
         with self._lock:
@@ -56,12 +56,12 @@ class EncodingCache:
         return np.stack([found[key] for key in keys])
 
     def kept(self) -> tuple[list[Hashable], np.ndarray]:
-        """All keys whose encodings are kept, and these; there is one at least."""
+        """Return all keys in the cache and their encodings. The cache must not be empty."""
         with self._lock:
             return list(self._rows), np.stack(list(self._rows.values()))
 
     def add(self, keys: Sequence[Hashable], encodings: np.ndarray) -> None:
-        """Keeps encodings that are known: float `[keys, dim]`."""
+        """Add known encodings to the cache: float `[keys, dim]`."""
         newest = max(len(keys) - self._size, 0)
         with self._lock:
             for key, row in zip(keys[newest:], encodings[newest:], strict=True):

@@ -1,24 +1,24 @@
-"""The signatures of encoders: what `SentenceEncoder`, its backends, model cards, indexes, the
-service and the exporters know of each.
+"""The signatures of encoders. `SentenceEncoder`, its backends, model cards, indexes, the service
+and the exporters use this table.
 
 A new signature is an entry of `SIGNATURES` and its graph: a method of
-`convert_tf.export.hub.encoder_module`, an output of `convert_tf.export.onnx.graph` and an output of
-`convert_tf.models.encoder`, which a run computes.
+`convert_tf.export.hub.encoder_module`, an output of `convert_tf.export.onnx.graph`, and an output
+of `convert_tf.models.encoder`, which runs compute.
 """
 
 from typing import NamedTuple
 
 
 class Signature(NamedTuple):
-    """Texts to one vector each.
+    """A function from texts to one vector each.
 
     Attributes:
-      kind: how `SentenceEncoder`, commands and requests call it.
-      name: of a module's signature.
-      dim: the fact of a model that says how many numbers a vector has; 0 or none where the model is
-        without it.
-      vectors: what a model card says of these numbers.
-      queries: the kind whose dot products with these vectors rank them; `""` where none do.
+      kind: its name in `SentenceEncoder`, commands and requests.
+      name: its name in modules.
+      dim: name of the fact of a model with the width of the vectors. If a model does not have this
+        signature, the fact is missing or 0.
+      vectors: description of the vectors for model cards.
+      queries: the kind of vectors whose dot products with these rank them; `""` if there is none.
     """
 
     kind: str
@@ -29,12 +29,12 @@ class Signature(NamedTuple):
 
     @property
     def output(self) -> str:
-        """The output of a network that computes it."""
+        """The output of the network with these vectors."""
         return self.name if self.name == "default" else f"{self.kind}_encoding"
 
     @property
     def slots(self) -> str:
-        """The input of a network that says which texts `output` is made of."""
+        """The input of the network that selects the texts for `output`."""
         return "slots" if self.name == "default" else f"{self.kind}_slots"
 
 
@@ -62,5 +62,5 @@ BY_NAME = {signature.name: signature for signature in SIGNATURES.values()}
 
 
 def signature_name(kind: str) -> str:
-    """The name of a signature that is given by its kind or by its name."""
+    """Return the name of the signature for a kind or a name."""
     return SIGNATURES[kind].name if kind in SIGNATURES else kind

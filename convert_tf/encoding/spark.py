@@ -1,9 +1,9 @@
-"""Texts to vectors on a Spark cluster: `embed --engine=spark`.
+"""Encode texts on a Spark cluster, for `embed --engine=spark`.
 
-The driver cuts the texts into parts, on a disk that all machines share. A task writes the vectors
-of a part as a file that appears whole or not at all. The name of a part is the checksum of its
-texts and of all that decides its vectors. So a run that was stopped goes on from its last part, and
-no part of another encoder or of other texts is ever taken for one of this run.
+The driver writes the texts in parts to a disk that all machines share. Each task encodes a part and
+writes its vectors to a file, which appears only when it is complete. The name of a part is a
+checksum of its texts and of everything that its vectors depend on. So an interrupted run resumes
+with the next part, and parts of other encoders or texts are never used.
 """
 
 import itertools
@@ -32,12 +32,12 @@ _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
 
 @dataclass(frozen=True)
 class _Encode:
-    """Writes the vectors of parts, in a task on a worker.
+    """Task of a worker: encode parts and write their vectors.
 
     Args:
       encoder: an `.onnx` file.
-      kind, batch_size: as of `SentenceEncoder`.
-      dtype: of the vectors.
+      kind, batch_size: as in `SentenceEncoder`.
+      dtype: number format of the vectors.
     """
 
     encoder: str
@@ -74,23 +74,23 @@ def encode_on_spark(
     batch_size: int,
     dtype: str,
 ) -> Iterator[np.ndarray]:
-    """Vectors of texts, computed by the workers of a Spark cluster, which need no TensorFlow.
+    """Encode texts on the workers of a Spark cluster, which do not need TensorFlow.
 
     Args:
-      encoder: an `.onnx` file, which all machines see under this path.
-      texts: any number of them; they are read once.
-      folder: of parts, on a disk that all machines share. Parts that an earlier run left in it are
+      encoder: an `.onnx` file, with the same path on all machines.
+      texts: any number of texts. They are read once.
+      folder: folder for the parts, on a disk that all machines share. Parts of an earlier run are
         not encoded again.
       master: address of the cluster, as Spark's `--master`.
-      kind, batch_size: as of `SentenceEncoder`.
+      kind, batch_size: as in `SentenceEncoder`.
       dtype: `"float32"` or `"float16"`.
 
     Yields:
-      `[some, dim]`, in the order of the texts; `[0, dim]` first.
+      `[some, dim]`, in the order of the texts. The first array is empty, `[0, dim]`.
 
     Raises:
-      ValueError: the encoder is not an `.onnx` file, or as of `SentenceEncoder.iter_encode`.
-      OSError: as of `cluster`, or a file cannot be read or written.
+      ValueError: if the encoder is not an `.onnx` file, or as in `SentenceEncoder.iter_encode`.
+      OSError: if the cluster cannot be used, or a file cannot be read or written.
     """
     if kind_of(encoder) is not Kind.ONNX:
         raise ValueError(
@@ -114,7 +114,7 @@ def encode_on_spark(
 
 
 def _written_parts(texts: Iterable[str], folder: Path, encode: _Encode) -> list[str]:
-    """Write the texts of all parts without vectors; return the paths of all, without suffixes."""
+    """Write the texts of parts without vectors. Return the paths of all parts, without suffix."""
     facts = f"{file_checksum(encode.encoder)} {encode.kind} {encode.batch_size} {encode.dtype}\n"
     pieces = windows([text_bytes(texts)], batch_size=encode.batch_size)
     names = []

@@ -1,4 +1,4 @@
-"""Texts into batches of similar length, each text once, and encodings back in the texts' order."""
+"""Encode texts in batches of similar length, equal texts once, and restore their order."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -28,30 +28,30 @@ Run = Callable[[Columns], np.ndarray]
 
 
 def is_text(value: Any) -> bool:
-    """Whether something is one text."""
+    """Return whether an object is one text."""
     return isinstance(value, str | bytes)
 
 
 def is_count(value: Any) -> bool:
-    """Whether something is a whole number from 1, of Python or of numpy."""
+    """Return whether an object is a positive whole number of Python or numpy."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return is_whole and bool(value >= 1)
 
 
 def is_stream(texts: Any) -> bool:
-    """Whether texts come one by one, how many is not known."""
+    """Return whether texts come from an iterator, so that their number is unknown."""
     return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
 
 
 def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
-    """Texts of any container as UTF-8, one by one.
+    """Yield the texts of any container in UTF-8.
 
     Args:
-      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, an iterator.
-      what: they are called in messages.
+      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
+      what: name of the texts in error messages.
 
     Raises:
-      ValueError: one of them is no text, or they have no order.
+      ValueError: if an item is not a text, or the container has no order.
     """
     if is_text(texts) or isinstance(texts, Mapping | Set) or not _is_iterable(texts):
         raise ValueError(
@@ -79,11 +79,11 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
 
 
 def history_texts(histories: Any, *, numbered: bool) -> Any:
-    """Lists of turns, the oldest first, as the texts that a model reads of them.
+    """Turn histories into the texts that a model reads.
 
     Args:
-      histories: of each context a list of turns, or a text, which stays; whatever else it is stays
-        for `text_bytes` to judge.
+      histories: for each context a list of turns, the oldest first; or a text, which is not
+        changed. Other objects are not changed either, and `text_bytes` refuses them.
       numbered: see `extra_context`.
     """
     if is_text(histories) or isinstance(histories, Mapping | Set) or not _is_iterable(histories):
@@ -106,15 +106,16 @@ def encode_columns(
     on_batch: Callable[[int], None] = lambda number: None,
     concurrent_batches: int = 1,
 ) -> np.ndarray:
-    """Encodes texts in batches of similar length, those that are equal once.
+    """Encode texts in batches of similar length, and equal texts once.
 
     Args:
-      columns: the texts; more than one column if a row is encoded from several.
-      run: encodes a batch, float `[rows, dim]`; without rows `[0, dim]`.
-      batch_size: most rows of a batch; fewer where texts are long (`BATCH_BYTES`).
-      on_batch: is told after each batch how many rows, equal ones included, are done.
-      concurrent_batches: batches that are encoded at once, each by a thread. If there are several,
-        `run` divides what is too much for it, and `batch_size` may be exceeded.
+      columns: the texts. There is more than one column if a row is encoded from several texts.
+      run: encodes a batch: float `[rows, dim]`, and `[0, dim]` without rows.
+      batch_size: maximum number of rows in a batch. Batches of long texts are smaller
+      (`BATCH_BYTES`). on_batch: called after each batch with the number of finished rows, equal
+      ones included. concurrent_batches: number of batches to encode at once, each in a thread. If
+        there are several, batches may be larger than `batch_size`, and `run` must divide them if
+        necessary.
 
     Returns:
       float32 `[rows, dim]`, in the order of the rows.
@@ -166,10 +167,10 @@ def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
 def _encoded(
     run_batch: Callable[[Sequence[int]], np.ndarray], batches: Sequence[Sequence[int]], threads: int
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-    """Batches and their vectors.
+    """Yield batches and their vectors.
 
-    With threads the last batch comes first: it has the longest texts, for which at the end all
-    other threads would wait.
+    With threads, the last batch is first. It has the longest texts, and all other threads would
+    wait for it at the end.
     """
     if threads == 1 or len(batches) == 1:
         for batch in batches:
@@ -193,7 +194,7 @@ def _encoded(
 def _batches(
     positions: Sequence[int], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
-    """Divides positions of texts, whose lengths in bytes increase."""
+    """Divide the positions of texts, which are sorted by their length in bytes, into batches."""
     batch: list[int] = []
     for position, length in zip(positions, lengths, strict=True):
         if batch and (len(batch) == batch_size or (len(batch) + 1) * length > BATCH_BYTES):
@@ -204,10 +205,11 @@ def _batches(
 
 
 def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
-    """Columns side by side.
+    """Yield the rows of several columns.
 
     Raises:
-      ValueError: one column has fewer or more rows than another; when its end is reached.
+      ValueError: if the columns have different lengths. The error comes at the end of the shortest
+      one.
     """
     for number, row in enumerate(zip_longest(*columns)):
         if None in row:
@@ -219,9 +221,9 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
 
 
 def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
-    """Columns of texts that come one by one, in pieces that are sorted as one.
+    """Divide columns of texts from iterators into pieces, which are sorted by length.
 
-    A piece has `WINDOW_TEXTS` texts, fewer where they are long.
+    A piece has `WINDOW_TEXTS` texts, or fewer if they are long.
     """
     size = max(WINDOW_TEXTS, batch_size)
     window: list[tuple[bytes, ...]] = []
@@ -237,16 +239,16 @@ def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[
 
 
 def in_memory(columns: Sequence[Iterator[bytes]]) -> Columns:
-    """Columns of texts that are all in memory, as one piece."""
+    """Return columns of texts in memory as one piece."""
     if len(columns) == 1:
         return [list(columns[0])]
     return list(zip(*rows_of(columns), strict=True)) or [[]] * len(columns)
 
 
 def joined(pieces: Iterable[np.ndarray]) -> np.ndarray:
-    """Rows of pieces as one array; each piece is given up as it is copied.
+    """Concatenate the rows of pieces, and free each piece after copying it.
 
-    `np.concatenate` would hold all of them twice.
+    `np.concatenate` would need memory for both.
     """
     waiting = list(pieces)
     if len(waiting) == 1:

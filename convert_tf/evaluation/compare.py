@@ -1,8 +1,8 @@
-"""Several rankers on the same examples.
+"""Compare several rankers on the same examples.
 
-Whatever the data, an example is a context with its candidates and the places of the right ones.
-Records become examples in blocks: the responses of a block are the candidates of each of its
-contexts (the other 99 of 100 are the negatives). A file of given candidates has its own.
+An example has a context, its candidates and the positions of the right ones. Records are ranked in
+blocks: each context is compared with all responses of its block, for example its own and 99 wrong
+ones. A file of candidates lists the candidates of each context.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ WITHOUT_HISTORY = "without history"
 
 
 class GroupedExample(NamedTuple):
-    """An example and the groups in whose scores it counts."""
+    """An example and the groups of examples whose results it belongs to."""
 
     groups: tuple[str, ...]
     example: CandidateExample
@@ -39,15 +39,16 @@ def in_batch_examples(
     by_history: bool = False,
     seed: int = 0,
 ) -> Iterator[GroupedExample]:
-    """Ranks each response among the responses of its block; partial blocks at the end are dropped.
+    """Yield examples whose candidates are the responses of their block.
 
-    Candidates are shuffled, so that no scorer gains from their order.
+    The last partial block is dropped. Candidates are shuffled, so that no ranker profits from their
+    order.
 
     Args:
-      conversations: in the order in which they make blocks.
-      block_size: N, examples of a block.
-      by_source: whether there are also blocks within each source, in groups `source …`.
-      by_history: whether `all` is divided into contexts of one turn and of several.
+      conversations: examples in the order of the blocks.
+      block_size: number of examples in a block, N.
+      by_source: whether to make blocks within each source too. Their groups are `source …`.
+      by_history: whether contexts of one turn and of several turns are separate groups too.
       seed: seed of the shuffles.
     """
     rng = np.random.default_rng(seed)
@@ -75,11 +76,13 @@ def _block(block: Sequence[TurnExample], rng: np.random.Generator) -> Iterator[C
 def given_examples(
     examples: Iterable[CandidateExample], *, by_history: bool = False, seed: int = 0
 ) -> Iterator[GroupedExample]:
-    """Given candidates in an order that is shuffled, so that no scorer gains from it.
+    """Yield examples that have candidates, with the candidates shuffled.
+
+    Shuffling makes sure that no ranker profits from their order.
 
     Args:
-      examples: as `convert_tf.data.candidates.read_candidates` gives them.
-      by_history: whether `all` is divided into contexts of one turn and of several.
+      examples: result of `convert_tf.data.candidates.read_candidates`.
+      by_history: whether contexts of one turn and of several turns are separate groups too.
       seed: seed of the shuffles.
     """
     rng = np.random.default_rng(seed)
@@ -99,17 +102,20 @@ def _groups(group: str, example: CandidateExample, is_divided: bool) -> tuple[st
 
 
 def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.ndarray:
-    """The rank of the best of the right candidates of each example, from 1; int64 `[examples]`.
+    """Return the rank of the best right candidate of each example, from 1.
 
-    Each text is scored once for a context, so that equal candidates are tied whatever a ranker's
-    rounding; `metrics.best_rank` says what ties are worth.
+    Equal candidates of a context are scored once, so that rounding cannot make them differ. For
+    ties see `metrics.best_rank`.
 
     Args:
-      ranker: what scores.
-      examples: neighbours that share candidates have the same tuple.
+      ranker: the ranker.
+      examples: the examples. Consecutive examples may share one tuple of candidates.
+
+    Returns:
+      int64 `[examples]`.
 
     Raises:
-      ValueError: the ranker's scores are not one for each candidate, or not numbers.
+      ValueError: if the ranker does not return one number for each candidate.
     """
     lists: list[list[str]] = []
     places: list[list[int]] = []
@@ -143,12 +149,12 @@ Report = dict[str, Any]
 
 
 class Task(NamedTuple):
-    """Examples to rank, and how to score the rankings.
+    """Examples to rank, and the metrics to compute.
 
     Attributes:
-      examples: read once.
-      ks: the k of R_N@k.
-      facts: what the examples are, JSON values by name, for the report.
+      examples: an iterable that is read once.
+      ks: values of k in R_N@k.
+      facts: description of the examples for the report, as JSON values by name.
     """
 
     examples: Iterable[GroupedExample]
@@ -157,19 +163,21 @@ class Task(NamedTuple):
 
 
 def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
-    """Ranks the same examples with each ranker; memory holds some thousand of them.
+    """Rank the same examples with each ranker, a few thousand examples at a time.
 
     Args:
-      rankers: with different names. An attribute `settings`, a dict, goes into the row.
+      rankers: rankers with different names. A dict `settings` of a ranker is written to its row.
       task: the examples to rank.
 
     Returns:
-      `task`, its facts with `k` and `examples_sha256`, of all texts, groups and right candidates,
-      whatever the order of candidates; and `rows`, each with `name`, `settings`, `seconds` and
-      `groups`: for each group its `examples` and `metrics`.
+      A dict with `task` and `rows`. `task` has the facts of the task, `k` and `examples_sha256`, a
+      checksum of the examples that does not depend on the order of candidates. Each row has `name`,
+      `settings`, `seconds` and `groups`, with the number of `examples` and the `metrics` of each
+      group.
 
     Raises:
-      ValueError: two rankers have one name, there is no example, or scores are not numbers.
+      ValueError: if two rankers have the same name, there are no examples, or scores are not
+      numbers.
     """
     names = [ranker.name for ranker in rankers]
     if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""The rankers that an evaluation compares: models and baselines, from their names."""
+"""Make the rankers of an evaluation, models and baselines, from their names."""
 
 import itertools
 import os
@@ -28,20 +28,20 @@ Pairs = tuple[list[Turns], list[str]]
 
 
 def visible_turns(turns: Turns, history: str) -> Turns:
-    """The turns that whoever ranks is given."""
+    """Return the turns of a context that rankers may read."""
     return turns[-1:] if history == "none" else turns
 
 
 def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
-    """Contexts and right responses that baselines are fitted on.
+    """Read contexts and right responses to fit baselines on.
 
     Args:
-      data: folder of records, whose train split is read, or a file of given candidates.
-      max_examples: read at most this many, from the first on.
+      data: folder of records, whose train split is read, or file of candidates.
+      max_examples: largest number of examples.
       history: one of `HISTORY`.
 
     Raises:
-      ValueError: there are none.
+      ValueError: if there are no examples.
     """
     found: list[tuple[Turns, str]] = []
     if os.path.isdir(data):
@@ -59,7 +59,7 @@ def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -
 def lexical_rankers(
     names: Sequence[str], pairs: Pairs, *, joins_turns: bool
 ) -> list[LexicalRanker]:
-    """Rows of `tfidf` and `bm25`, fitted on training pairs."""
+    """Fit the baselines `tfidf` and `bm25` on training pairs."""
     read = joined_context if joins_turns else last_turn
     contexts, responses = pairs
     return [
@@ -78,15 +78,15 @@ def vector_rankers(
     settings: dict[str, Any] | None = None,
     **options: Any,
 ) -> list[EncoderRanker]:
-    """Rows of `sim` and `map` over one encoder's vectors.
+    """Make the baselines `sim` and `map` with the vectors of one encoder.
 
     Args:
-      names: which of them.
-      vectors: the encoder's name, for those of the rows.
-      encoder: what encodes.
-      pairs: what MAP learns from.
-      settings: what the rows say of the vectors.
-      **options: of `EncoderRanker`.
+      names: names of baselines; others are ignored.
+      vectors: name of the encoder in the rows.
+      encoder: the encoder.
+      pairs: training pairs for MAP.
+      settings: facts about the encoder for the rows.
+      **options: options of `EncoderRanker`.
     """
     rankers: list[EncoderRanker] = []
     if "sim" in names:
@@ -113,15 +113,15 @@ def vector_rankers(
 def model_rankers(
     models: Sequence[str], *, precision: str = "float32", joins_turns: bool = False
 ) -> list[TextRanker]:
-    """Rows of models; a row is called as its model's folder.
+    """Open models as rankers. The name of each is its path.
 
     Args:
-      models: folders of runs, modules and `.onnx` files.
-      precision: policy of the checkpoints' computations.
-      joins_turns: whether a single-context model reads all turns, joined.
+      models: folders of runs or modules, or `.onnx` files.
+      precision: number format for runs.
+      joins_turns: whether single-context models read all turns, joined.
 
     Raises:
-      ValueError: a precision that is none, or that nothing has; a damaged folder.
+      ValueError: if `precision` is unknown or has no effect, or a model cannot be opened.
     """
     if precision not in PRECISIONS:
         raise ValueError(
@@ -138,10 +138,11 @@ def model_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Refuse baselines that cannot be made; arguments as of `baseline_rankers`.
+    """Check the names of baselines and what they need. Arguments are those of `baseline_rankers`.
 
     Raises:
-      ValueError: an unknown name, a baseline without what it needs, or vectors without a baseline.
+      ValueError: if a name is unknown, a baseline lacks what it needs, or no baseline uses
+      `vectors`.
     """
     if unknown := [name for name in names if name not in BASELINES]:
         raise ValueError(
@@ -165,18 +166,18 @@ def baseline_rankers(
     signature: str | None,
     history: str = "own",
 ) -> list[TextRanker]:
-    """Rows of baselines, fitted.
+    """Fit baselines.
 
     Args:
-      names: some of `BASELINES`.
-      vectors: modules or model directories, for `sim` and `map`.
-      train_data: see `read_training_pairs`; None where nothing is fitted.
-      train_examples: how many of them, at most.
-      signature: of `vectors` that encodes contexts and responses alike; None for those of each.
+      names: names from `BASELINES`.
+      vectors: encoders for `sim` and `map`.
+      train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
+      train_examples: largest number of examples of `train_data`.
+      signature: signature of `vectors` for both contexts and responses; None for one of each.
       history: one of `HISTORY`.
 
     Raises:
-      ValueError: an unknown name, a baseline without what it needs, or vectors without a baseline.
+      ValueError: as for `check_baselines`.
     """
     check_baselines(names, vectors, train_data=train_data)
     joins_turns = history == "joined"

@@ -1,4 +1,4 @@
-"""What an evaluation found, as tables, JSON and a bar chart."""
+"""Write the results of an evaluation as tables, JSON and a bar chart."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
-    """The main table and that of the groups, empty without any, with their headers."""
+    """Return the main table and the table of groups, with headers. The latter may be empty."""
     scores = [row["groups"][ALL] for row in report["rows"]]
     names = list(scores[0]["metrics"])
     main = [["", *names, "examples", "seconds"]]
@@ -46,18 +46,18 @@ def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def ranking_table(report: Report) -> str:
-    """The report for reading in a terminal."""
+    """Format a report for a terminal."""
     return aligned(_rows(report))
 
 
 def ranking_markdown(report: Report) -> str:
-    """The report as Markdown tables."""
+    """Format a report as Markdown tables."""
     return as_markdown(_rows(report))
 
 
 @picture
 def ranking_chart(report: Report) -> Any:
-    """A panel for each metric, a bar for each row."""
+    """Draw a report with one panel per metric and one bar per row."""
     from matplotlib.figure import Figure
 
     rows = report["rows"]
@@ -81,25 +81,25 @@ def ranking_chart(report: Report) -> Any:
 
 
 def _short(name: str) -> str:
-    """With both ends: the baseline's name stands before a path, and a path differs at its end."""
+    """Shorten a name in the middle: baselines differ at the start, paths at the end."""
     if len(name) <= _MAX_LABEL:
         return name
     return f"{name[:_LABEL_START]}…{name[_LABEL_START + 1 - _MAX_LABEL :]}"
 
 
 def write_report(report: Report, folder: str | os.PathLike) -> Report:
-    """Writes JSON, Markdown and PNG; rows that are there of the same examples are kept.
+    """Write a report as JSON, Markdown and PNG. Existing rows of the same examples are kept.
 
     Args:
-      report: what `compare` returned. Its rows replace those of the same name.
-      folder: made when it is not there.
+      report: result of `compare`. Its rows replace existing rows of the same name.
+      folder: the folder, which is created if necessary.
 
     Returns:
-      The report with the rows that were there.
+      The report with the existing rows.
 
     Raises:
-      ValueError: the folder holds a report on other examples, or a damaged one.
-      OSError: a file could not be written.
+      ValueError: if the folder has a report on other examples, or a damaged report.
+      OSError: if a file cannot be written.
     """
     folder = Path(folder)
     path = folder / JSON_FILE

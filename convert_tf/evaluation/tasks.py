@@ -1,4 +1,4 @@
-"""The examples of an evaluation, from records or from a file, and `evaluate`, which ranks them."""
+"""Make the examples of an evaluation from records or a file, and evaluate one model on them."""
 
 import itertools
 import os
@@ -39,24 +39,23 @@ def make_task(
     by_source: bool = False,
     by_history: bool = False,
 ) -> Task:
-    """Return the task: to rank each response within its block, or each context's own candidates.
+    """Make a task from records, a file of pairs or dialogues, or a file of candidates.
 
     Args:
-      data: folder of records, or a file of pairs or dialogues (`convert_tf.corpora.pairs`); this
-        or `candidates`.
-      candidates: file of given candidates.
-      split: which records; a file is read as a whole.
-      ks: the k of R_N@k; None for 1, 3 and 10 on records, and for those of 1, 2, 5 and 10 below
-        the largest N of given candidates.
-      block_size: N of records, examples of a block; the last partial block is dropped.
-      max_examples: read at most this many, from the first on.
+      data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
+      candidates: file of candidates, instead of `data`.
+      split: split of the records. Files are read as a whole.
+      ks: values of k in R_N@k. None for 1, 3 and 10 for `data`, and for those of 1, 2, 5 and 10
+        below the largest number of candidates for `candidates`.
+      block_size: number of examples in a block of `data`. The last partial block is dropped.
+      max_examples: largest number of examples.
       history: see `evaluation.rows.HISTORY`.
-      by_source, by_history: groups that have scores of their own, see `in_batch_examples`.
+      by_source, by_history: additional groups, see `in_batch_examples`.
 
     Raises:
-      ValueError: neither or both of `data` and `candidates`, a k that is no place among the
-        candidates, or a line that is no example. While records are ranked: no such split, or too
-        few examples.
+      ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
+        number of candidates, or a line is not an example. When examples are read: if there is no
+        such split, or there are too few examples.
     """
     if (data is None) == (candidates is None):
         raise ValueError(
@@ -160,7 +159,7 @@ def evaluate(
 
 
 def flat_report(report: Report) -> dict[str, Any]:
-    """What `evaluate` returns, of a report with one row."""
+    """Return the result of `evaluate` from a report with one row."""
     task, row = report["task"], report["rows"][0]
     return {
         "checkpoint": row["settings"].get("checkpoint"),

@@ -20,28 +20,27 @@ def export_model(
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Writes what a checkpoint holds, with a model card.
+    """Export a run, with a model card.
 
-    Warns where most tokens of the texts that it was trained on were unknown.
+    A warning is printed if most tokens of the training texts were unknown.
 
     Args:
-      checkpoint: a model directory of a dual encoder or a ranker.
-      output: `x.onnx`, which takes a dual encoder with a subword vocabulary, or the folder of a
-        module.
-      format: `huggingface` for a folder that Hugging Face programs open, else `onnx` or `module`;
-        by default the name of `output` tells these two apart.
-      network_bits: of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx` file;
-        None for the first of them. A Hugging Face folder has 32 and 8.
-      max_tokens: longest text, in tokens, that the network reads. None for 512, or for what
-        `checkpoint` reads if it is a module.
-      notes: Markdown that joins the model card.
-      overwrite: whether what has that name is replaced.
+      checkpoint: the run of a dual encoder or a ranker.
+      output: `x.onnx`, for dual encoders with a subword vocabulary, or the folder of a module.
+      format: `module`, `onnx` or `huggingface`. By default, `onnx` if `output` ends with .onnx,
+        otherwise `module`.
+      network_bits: bits of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx`
+        file. None for the first of them. A Hugging Face folder has both 32 and 8.
+      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown for the model card.
+      overwrite: whether to replace an existing `output`.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: `output` exists, the checkpoint is damaged, or an argument is out of range.
+      ValueError: if `output` exists, the run is damaged, or an argument is invalid.
 
     Example:
       export_model("runs/convert", "hub_modules/mine/1")
@@ -75,7 +74,7 @@ def export_model(
 
 
 def _exporter(format: str) -> Callable[..., Path]:
-    """The function that writes a format."""
+    """Return the function that writes a format."""
     if format == "onnx":
         from convert_tf.export.onnx.writing import export_onnx
 

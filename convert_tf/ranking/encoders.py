@@ -21,19 +21,19 @@ KINDS = ("context", "response")
 
 
 class EncoderRanker:
-    """Ranks by the dot product of an encoder's encodings; a `TextRanker`.
+    """Rank by the dot product of an encoder's encodings. Implements `TextRanker`.
 
-    An encoder that reads history gets the last turn and the turns before it; any other the last
-    turn alone.
+    Encoders that read history get the last turn and the earlier turns. Others get the last turn
+    only.
 
     Args:
-      encoder: what encodes.
-      name: of the row of a report.
-      kinds: of the encodings of contexts and of candidates, as in `SentenceEncoder.encode`.
-      joins_turns: whether an encoder of one text gets all turns, joined.
+      encoder: the encoder.
+      name: name of the row in a report.
+      kinds: kinds of the encodings of contexts and of candidates, as in `SentenceEncoder.encode`.
+      joins_turns: whether encoders that do not read history get all turns, joined.
 
     Attributes:
-      settings: what a report says of the row, JSON values by name.
+      settings: facts for the row of a report, JSON values by name.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
@@ -55,7 +55,7 @@ class EncoderRanker:
         self._read = joined_context if joins_turns else last_turn
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
-        """float32 `[len(contexts), dim]`."""
+        """Encode contexts: float32 `[len(contexts), dim]`."""
         encoder = self._encoder
         is_context = signature_name(self._context_kind) == "encode_context"
         if is_context and encoder.reads_history:
@@ -66,17 +66,17 @@ class EncoderRanker:
         return encoder.encode(list(map(self._read, contexts)), kind=self._context_kind)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 `[len(texts), dim]`."""
+        """Encode candidates: float32 `[len(texts), dim]`."""
         return self._encoder.encode(texts, kind=self._candidate_kind)
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
+        """Score all candidates for each context: float32 `[len(contexts), len(candidates)]`."""
         return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T
 
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
+        """Score each context's own candidates: float32 `[len(candidate_lists[i])]` for each i."""
         context_vectors = self.encode_contexts(contexts)
         places: dict[str, int] = {}
         runs = [
@@ -94,17 +94,16 @@ def open_encoder(
     precision: str = "float32",
     keeps_newest: bool = False,
 ) -> SentenceEncoder:
-    """The encoder of a model as it is measured: of a module in float32, whatever this machine is
-    faster in.
+    """Open a model for an evaluation. Modules compute in float32 on every machine.
 
     Args:
-      model: a module, its name, an `.onnx` file, or a model directory.
-      kinds: of the encodings that are needed.
-      precision: policy of a checkpoint's computations; any other model has its own.
-      keeps_newest: whether contexts that are too long for a checkpoint lose tokens at their start.
+      model: a module, the name of a released one, an `.onnx` file, or the folder of a run.
+      kinds: kinds of encodings that the model must have.
+      precision: number format for runs. Other models have their own.
+      keeps_newest: whether a run cuts long contexts at their start.
 
     Raises:
-      ValueError: the folder is none of these, a damaged one, or one without the signatures.
+      ValueError: if the model cannot be opened or does not have these encodings.
     """
     path = model_path(model)
     backend: Backend

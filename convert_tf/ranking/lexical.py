@@ -1,8 +1,8 @@
-"""Rankers that compare words: TF-IDF and BM25, as PolyAI's conversational-datasets defines them.
+"""Rankers that compare words: TF-IDF and BM25, as in PolyAI's conversational-datasets.
 
-A word is two or more letters, digits or underscores, in lower case. Both are fitted on the contexts
-and the responses of a few thousand training examples, each text a document, and read one text of a
-context.
+A word consists of two or more letters, digits or underscores, and is lower-cased. Both rankers are
+fitted on the contexts and responses of a few thousand training examples, where each text is a
+document. They read one text per context.
 
 Reference: arXiv 1904.06472 §4.1.
 """
@@ -19,18 +19,18 @@ _COLUMNS = 2**20  # that words are hashed to, as in PolyAI's
 
 
 class LexicalRanker:
-    """Ranks by the dot product of sparse vectors of words.
+    """Rank by the dot product of sparse word vectors.
 
     Args:
-      name: of its row.
-      contexts, responses: texts of the fit.
-      read_context: which text of a context is read.
+      name: name of the row in a report.
+      contexts, responses: texts to fit on.
+      read_context: function from the turns of a context to one text.
 
     Attributes:
-      settings: what the row was made with.
+      settings: facts for the row of a report.
 
     Raises:
-      ValueError: no text of the fit has a word.
+      ValueError: if no text has a word.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class LexicalRanker:
         self._weigh = TfidfTransformer().fit(self._counts).transform
 
     def counts(self, texts: Sequence[str]) -> Any:
-        """How often each word is in each text: a sparse matrix `[texts, columns]`."""
+        """Count the words of each text: a sparse matrix `[texts, columns]`."""
         return self._words.transform(texts)
 
     def vectors(self, texts: Sequence[str]) -> Any:
-        """Sparse `[texts, columns]`, whose dot products are the scores, of both sides alike."""
+        """Return sparse vectors `[texts, columns]`, whose dot products are the scores."""
         return self._weigh(self.counts(texts))
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
@@ -84,11 +84,13 @@ class LexicalRanker:
 
 
 class TfIdfRanker(LexicalRanker):
-    """Cosine of TF-IDF vectors; a word that the fit has not seen has the largest weight.
+    """Rank by the cosine of TF-IDF vectors.
+
+    Words that are not in the fitted texts have the largest weight.
 
     Args:
-      contexts, responses: texts of the fit.
-      read_context: which text of a context is read.
+      contexts, responses: texts to fit on.
+      read_context: function from the turns of a context to one text.
 
     Example:
       TfIdfRanker(["where is it?"], ["it is here"]).scores([("it is late",)], ["late", "no"])
@@ -99,18 +101,18 @@ class TfIdfRanker(LexicalRanker):
 
 
 class Bm25Ranker(LexicalRanker):
-    """Dot product of BM25 vectors: of the context as of the response.
+    """Rank by the dot product of BM25 vectors of the context and the response.
 
     A word of weight w in a text of length l (the sum of its weights) has the component
-    ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). The
-    weights are those of TF-IDF, not counts, and words in more than half of the documents count
-    against a response; both as in PolyAI's. Words that the fit has not seen are left out.
+    ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). As in
+    PolyAI's code, the weights are those of TF-IDF instead of counts, and words in more than half of
+    the documents lower the score. Words that are not in the fitted texts are ignored.
 
     Args:
-      contexts, responses: texts of the fit.
-      k1: how late repeated words stop to add to the score.
-      b: how much long texts are held back, from 0 to 1.
-      read_context: which text of a context is read.
+      contexts, responses: texts to fit on.
+      k1: the larger it is, the more repetitions of a word add to the score.
+      b: penalty for long texts, from 0 to 1.
+      read_context: function from the turns of a context to one text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An exported ranker as a row of an evaluation."""
+"""Rank with an exported ranker."""
 
 import os
 from collections.abc import Sequence
@@ -17,20 +17,21 @@ from convert_tf.storage.checksums import check_files
 
 
 class ExportedRanker:
-    """Ranks with an exported ranker; a `convert_tf.ranking.protocol.TextRanker`.
+    """Rank with an exported ranker. Implements `convert_tf.ranking.protocol.TextRanker`.
 
-    A context is all its turns, joined; the module leaves out the oldest tokens of a long one.
+    A context is the text of all its turns, joined. The module drops the oldest tokens of long
+    contexts.
 
     Args:
-      folder: a module that `convert-tf export` wrote from a ranker's checkpoint.
+      folder: a module that `convert-tf export` wrote from the run of a ranker.
 
     Attributes:
       name: the folder.
-      settings: what a report says of the row.
+      settings: facts for the row of a report.
 
     Raises:
-      ValueError: the folder is no such module, or a damaged one.
-      ForkedError: here and in each call, the process was forked after a model had been opened.
+      ValueError: if the folder is not such a module, or is damaged.
+      ForkedError: if the process was forked after a model had been opened, also in each call.
 
     Example:
       ranker = ExportedRanker("hub_modules/poly/1")

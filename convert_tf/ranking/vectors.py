@@ -1,4 +1,4 @@
-"""Rankers over the vectors of any text encoder: SIM, their cosine, and MAP, a learnt mapping.
+"""Baselines on the vectors of any encoder: SIM, their cosine, and MAP, with a learned mapping.
 
 Reference: arXiv 1904.06472 §4.2; arXiv 1911.03688 §3.1.
 """
@@ -24,20 +24,20 @@ _FIRST_ACCUMULATOR = 0.1  # of Adagrad
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """float32 `[B, dim]`, each row with length 1; rows of zeros stay."""
+    """Scale rows to length 1: float32 `[B, dim]`. Rows of zeros do not change."""
     return unit_rows(vectors).astype(np.float32)
 
 
 class VectorMapping(NamedTuple):
-    """y → (W + αI) y, and how it was found.
+    """The mapping y → (W + αI) y of responses, and the grid search that found it.
 
     Attributes:
-      weights: float32 `[dim, dim]`, W.
+      weights: W, float32 `[dim, dim]`.
       alpha: α.
-      learning_rate, regularizer: those of the grid that were best on the dev part.
-      dev_accuracy: R100@1 there.
-      epochs: after which it was best.
-      score: `cosine` of a context and a mapped response, or their `dot` product.
+      learning_rate, regularizer: best values of the grid on the dev part.
+      dev_accuracy: R100@1 on the dev part.
+      epochs: number of epochs with the best result.
+      score: `cosine` or `dot`, the comparison of a context and a mapped response.
     """
 
     weights: np.ndarray
@@ -49,11 +49,11 @@ class VectorMapping(NamedTuple):
     score: str = "cosine"
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        """`[B, dim]` → `[B, dim]`."""
+        """Map vectors: `[B, dim]` → `[B, dim]`."""
         return vectors @ self.weights.T + self.alpha * vectors
 
     def candidates(self, vectors: np.ndarray) -> np.ndarray:
-        """`[B, dim]` → `[B, dim]`, whose dot products with contexts of length 1 are the scores."""
+        """Map responses to vectors whose dot products with contexts of length 1 are the scores."""
         return normalized(self(vectors)) if self.score == "cosine" else self(vectors)
 
 
@@ -65,11 +65,11 @@ def mapping_loss(
     responses: np.ndarray,
     regularizer: float,
 ) -> tuple[float, np.ndarray, float]:
-    """The loss of a batch and its gradients.
+    """Compute the loss of a batch and its gradients.
 
-    The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses, whose
-    targets are 0.8 for the own response and 0.2 spread evenly over all of the batch. The squared
-    entries of W add `regularizer` / 2 times their sum.
+    The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
+    targets are 0.8 for the right response, plus 0.2 spread evenly over all responses. The penalty
+    is `regularizer` / 2 times the sum of the squared entries of W.
 
     Args:
       weights, alpha: W and α.
@@ -108,22 +108,24 @@ def fit_mapping(
     patience: int = 10,
     seed: int = 0,
 ) -> VectorMapping:
-    """Learns W and α by Adagrad for each pair of the grid; the best on a dev part is kept.
+    """Learn W and α with Adagrad for each point of a grid, and keep the best on a dev part.
 
-    A fifth of the examples is the dev part, ranked in blocks of 100. W begins orthogonal and α as
-    1. A run ends when the dev part has not improved for some epochs; its best epoch counts.
+    A fifth of the examples is the dev part, which is ranked in blocks of 100. W starts orthogonal,
+    α at 1. Training stops if the dev part has not improved for some epochs, and the best epoch is
+    used.
 
     Args:
-      contexts, responses: `[examples, dim]`; row i belongs to row i.
-      score: `cosine`, equation 2 of ConveRT's paper, or `dot`, as PolyAI's published baseline
-        ranks. Both are trained with the loss of dot products.
-      learning_rates, regularizers: the grid, whose defaults are PolyAI's.
-      max_epochs: of a run.
-      patience: epochs without improvement after which a run ends.
-      seed: of the split, the batches and W.
+      contexts, responses: `[examples, dim]`; row i of both is a pair.
+      score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). Both
+        are trained with the loss of dot products.
+      learning_rates, regularizers: the grid. The defaults are PolyAI's.
+      max_epochs: largest number of epochs.
+      patience: number of epochs without improvement after which training stops.
+      seed: seed of the split, the batches and W.
 
     Raises:
-      ValueError: the shapes differ, the dev part has no 100 examples, or there is no such score.
+      ValueError: if the shapes differ, the dev part has fewer than 100 examples, or `score` is
+      unknown.
 
     Reference: arXiv 1911.03688 §3.1, equation 2; arXiv 1904.06472 §4.2.
     """
@@ -203,7 +205,7 @@ def _run(
 
 
 class SimRanker(EncoderRanker):
-    """Cosine of the vectors of context and candidate; arguments as of `EncoderRanker`."""
+    """Rank by the cosine of the vectors of context and candidate. See `EncoderRanker`."""
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
         return normalized(super().encode_contexts(contexts))
@@ -213,12 +215,12 @@ class SimRanker(EncoderRanker):
 
 
 class MapRanker(SimRanker):
-    """Cosine, or dot product, of the context's vector and the mapped vector of the candidate.
+    """Rank by the cosine or dot product of the context and the mapped candidate.
 
     Args:
-      *args: as of `EncoderRanker`.
-      mapping: what `fit_mapping` found.
-      **options: as of `EncoderRanker`.
+      *args: arguments of `EncoderRanker`.
+      mapping: result of `fit_mapping`.
+      **options: options of `EncoderRanker`.
     """
 
     def __init__(self, *args: Any, mapping: VectorMapping, **options: Any):

@@ -1,17 +1,17 @@
-"""Encoded candidates on disk: encoded once, memory-mapped by every search.
+"""Encoded candidates on disk, which every search maps into memory.
 
-A folder that `convert-tf index build` wrote holds
+`convert-tf index build` writes a folder with these files:
 
-- `candidates.json`: the `version` of the format, the `count` and `dim` of the vectors, their
-  `dtype`, the `max_norm` among them, the `encoder` that made them (its fingerprint) and the
-  `texts` (SHA-256 of the texts, each behind its length);
-- `vectors.npy`: `count × dim` float32, float16 or int8 values, row by row;
-- `scales.npy` (int8 only): float32 `[count]`, by which a row's values are multiplied;
-- `texts.npy`: uint8, the UTF-8 bytes of all texts one behind the other, and `offsets.npy`: int64
-  `[count + 1]`, where each begins and ends in them;
-- `sha256.json`: checksums of these files, which are looked at when the cache is opened.
+- `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
+  largest length `max_norm`, `encoder` (the encoder's fingerprint) and `texts` (SHA-256 of the
+  texts, each after its length);
+- `vectors.npy`: `[count, dim]` of float32, float16 or int8;
+- `scales.npy`, only for int8: float32 `[count]`, factors of the rows of `vectors.npy`;
+- `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
+- `offsets.npy`: int64 `[count + 1]`, the positions in `texts.npy` where texts start and end;
+- `sha256.json`: checksums of these files, which are checked when the cache is opened.
 
-A candidate's id is its place, from 0.
+The id of a candidate is its position, from 0.
 """
 
 import contextlib

@@ -41,15 +41,16 @@ class CandidateEncoder(NamedTuple):
 def load_encoder(
     model: str | os.PathLike[str] | SentenceEncoder, *, kind: str = "response"
 ) -> CandidateEncoder:
-    """Return the functions that encode for an index with a model.
+    """Open a model to encode contexts and candidates for an index.
 
     Args:
-      model: a `SentenceEncoder` with a path; or, computing in float32, an encoder's module, its
-        name, an `.onnx` file or a run's folder, or the run of a ranker with a bi or poly head.
-      kind: `"response"`: candidates are answers to contexts; `"similarity"`: texts like them.
+      model: a `SentenceEncoder` with a path; or the folder of a module or run, the name of a
+        released encoder or an `.onnx` file, which is opened to compute in float32; or the run of a
+        ranker with a bi or poly head.
+      kind: `"response"` if candidates answer contexts, `"similarity"` if they are similar texts.
 
     Raises:
-      ValueError: it is none of these, or a damaged one, or does not encode so.
+      ValueError: if the model cannot be opened, or does not have these encodings.
     """
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
@@ -80,10 +81,10 @@ def load_encoder(
 
 
 def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
-    """Of a ranker with a bi or poly head.
+    """Return the functions of a ranker with a bi or poly head.
 
-    The head's factor of the dot products goes into the context vectors, so that its scores, and the
-    weights of its attention, are those of plain dot products.
+    Context vectors are multiplied by the head's factor of the dot products. So scores and attention
+    weights are computed from plain dot products.
     """
     from convert_tf.ranking.checkpoint import TrainedRanker
 

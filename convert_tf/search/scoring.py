@@ -1,8 +1,8 @@
-"""Scores of cached candidates for encoded contexts, in numpy, and the best of them.
+"""Score cached candidates for encoded contexts in numpy, and find the best.
 
-Two passes: all candidates are scored in float32, chunk by chunk, and those that can be among the
-best, given what rounding may have done, once more in float64. What is found then depends neither on
-the sizes of chunks nor on the other contexts, and equal candidates have equal scores.
+There are two passes. The first scores all candidates in float32, in chunks. The second scores those
+in float64 that may be among the best, given the largest rounding error. So results depend neither
+on the size of chunks nor on other contexts, and equal candidates have equal scores.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """The first `k` of candidates in any order."""
+        """Return the first `k` of candidates that may be in any order."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(each, order, axis=1) for each in self))
 
     @staticmethod
     def of_blocks(blocks: Sequence["BestCandidates"], k: int) -> "BestCandidates":
-        """The results of blocks of contexts as one, `[contexts, k]`."""
+        """Concatenate the results of blocks of contexts: `[contexts, k]`."""
         return BestCandidates(
             np.concatenate([np.zeros((0, k), np.int64), *(block.ids for block in blocks)]),
             np.concatenate([np.zeros((0, k), np.float32), *(block.scores for block in blocks)]),
@@ -47,10 +47,10 @@ class BestCandidates(NamedTuple):
 
 
 def checked_top_k(top_k: int, cache: CandidateCache) -> int:
-    """How many candidates of a cache can be returned.
+    """Return the number of candidates to find, at most that of the cache.
 
     Raises:
-      ValueError: `top_k` is no positive whole number.
+      ValueError: if `top_k` is not a positive whole number.
     """
     if not is_count(top_k):
         raise ValueError(f"top_k must be a whole number of at least 1. Received: top_k={top_k!r}.")
@@ -58,12 +58,13 @@ def checked_top_k(top_k: int, cache: CandidateCache) -> int:
 
 
 def attended_scores(products: np.ndarray) -> np.ndarray:
-    """Σ_m softmax_m(s) s_m over the last axis: a poly-encoder's score from its dot products.
+    """Compute the scores of a poly-encoder from its dot products.
 
-    With one vector the score is its dot product. See `convert_tf.models.heads.poly_scores`.
+    The score is Σ_m softmax_m(s) s_m over the last axis. For a single context vector, this is the
+    dot product. See `convert_tf.models.heads.poly_scores`.
 
     Args:
-      products: float `[…, M]`.
+      products: dot products s, float `[…, M]`.
 
     Returns:
       `[…]`.
@@ -75,17 +76,17 @@ def attended_scores(products: np.ndarray) -> np.ndarray:
 
 
 def real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarray]:
-    """Each context's own vectors.
+    """Return the vectors of each context without masked ones.
 
     Args:
       vectors: float `[B, M, dim]`.
-      mask: bool `[B, M]`; None where all are real.
+      mask: bool `[B, M]`, true for real vectors; None if all are.
 
     Returns:
-      For each context float32 `[M of it, dim]`; one of zeros where it has none.
+      For each context float32 `[its M, dim]`. A context without vectors gets one vector of zeros.
 
     Raises:
-      ValueError: a vector that is real is no number.
+      ValueError: if a real vector is NaN or infinite.
     """
     vectors = np.asarray(vectors, np.float32)
     is_real = np.ones(vectors.shape[:2], bool) if mask is None else np.asarray(mask, bool)
@@ -101,12 +102,12 @@ def real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarra
 
 
 def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Scores of some candidates for one context, computed in float64.
+    """Score some candidates for one context in float64.
 
     Args:
       cache: the candidates.
       ids: int64 `[n]`.
-      vectors: float32 `[M, dim]` of the context.
+      vectors: vectors of the context, float32 `[M, dim]`.
 
     Returns:
       float32 `[n]`.
@@ -121,7 +122,7 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
 
 
 def _checked(cache: CandidateCache, scores: np.ndarray) -> np.ndarray:
-    """The scores; NaN would be above and below all others, and its candidate vanish."""
+    """Return scores after checking for NaN, which would make candidates disappear."""
     if np.isnan(scores).any():
         raise ValueError(
             f"Candidates in {str(cache.folder)!r} have NaN or infinite vectors. Build the cache "
@@ -131,16 +132,16 @@ def _checked(cache: CandidateCache, scores: np.ndarray) -> np.ndarray:
 
 
 class _ChunkScorer:
-    """Scores of chunks of candidates for some contexts, in buffers that are used again.
+    """Score chunks of candidates for some contexts, in buffers that are reused.
 
-    The candidate's attention over the context vectors needs no more than its dot products with
-    them (`attended_scores`), so a chunk costs one matrix product `[rows, dim] × [dim, all vectors]`
-    and a softmax in place.
+    The attention of a candidate over the context vectors needs only its dot products with them
+    (`attended_scores`). So a chunk needs one matrix product `[rows, dim] × [dim, all vectors]` and
+    a softmax in place.
 
     Args:
       cache: the candidates.
-      contexts: vectors of each context, float32 `[M of it, dim]`.
-      buffer_bytes: what the buffers may hold together; at least one candidate is scored at a time.
+      contexts: vectors of each context, float32 `[its M, dim]`.
+      buffer_bytes: size of all buffers. At least one candidate is scored at a time.
     """
 
     def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray], buffer_bytes: int):
@@ -166,17 +167,17 @@ class _ChunkScorer:
         self._exponentials = np.empty((0 if self._is_single else self.rows, width), np.float32)
 
     def error_bounds(self) -> np.ndarray:
-        """float64 `[B]`: how far a score may be from the exact one.
+        """Return the largest difference between a score and the exact score: float64 `[B]`.
 
-        An error ε of the dot products moves the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m
-        |s_m − score|), and that sum is at most twice the entropy of p, so below 2 ln M.
+        An error ε of the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m
+        |s_m − score|). That sum is at most twice the entropy of p, so less than 2 ln M.
         """
         rounding = _ROUNDING * np.sqrt(self._columns.shape[0])
         entropies = 2 * np.log(self._sizes)
         return rounding * self._bounds * (2 + entropies)
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """float32 `[stop - start, B]`; at most `rows` candidates, valid until the next call."""
+        """Score up to `rows` candidates: float32 `[stop - start, B]`, valid until the next call."""
         stored, scales = self._cache.stored(start, stop)
         products = self._products[: stop - start]
         np.matmul(self._as_floats(stored), self._columns, out=products)
@@ -207,7 +208,7 @@ class _ChunkScorer:
 
 
 class _Best:
-    """The candidates of one context that can be among its best `k`."""
+    """Candidates that may be among the best `k` of one context."""
 
     def __init__(self, cache: CandidateCache, vectors: np.ndarray, *, k: int, error: float):
         self._cache = cache
@@ -219,7 +220,7 @@ class _Best:
         self.cut = -np.inf  # below it no candidate can be among the best
 
     def add(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """Takes candidates whose ids are above all earlier ones."""
+        """Add candidates whose ids are larger than all earlier ones."""
         self._ids = np.concatenate([self._ids, ids])
         self._scores = np.concatenate([self._scores, scores])
         if len(self._ids) <= self._k:
@@ -232,7 +233,7 @@ class _Best:
             self._ids, self._scores = self.best()
 
     def best(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and exact scores of the best."""
+        """Return ids and exact scores of the best candidates."""
         scores = exact_scores(self._cache, self._ids, self._vectors)
         order = np.lexsort((self._ids, -scores))[: self._k]
         return self._ids[order], scores[order]
@@ -241,16 +242,16 @@ class _Best:
 def best_candidates(
     cache: CandidateCache, contexts: Sequence[np.ndarray], *, k: int, buffer_bytes: int
 ) -> BestCandidates:
-    """The candidates with the highest scores, out of all.
+    """Find the candidates with the highest scores.
 
     Args:
       cache: the candidates.
-      contexts: vectors of each context, float32 `[M of it, dim]`.
-      k: how many; at most `cache.count`.
-      buffer_bytes: size of the buffers that chunks of candidates are scored in.
+      contexts: vectors of each context, float32 `[its M, dim]`.
+      k: number of candidates to find, at most `cache.count`.
+      buffer_bytes: size of the buffers for scoring chunks of candidates.
 
     Returns:
-      `[len(contexts), k]` ids and scores.
+      Ids and scores, `[len(contexts), k]`.
     """
     scorer = _ChunkScorer(cache, contexts, buffer_bytes)
     errors = scorer.error_bounds()

@@ -1,4 +1,4 @@
-"""A trained dual encoder, as a run's folder holds it, as a backend of `SentenceEncoder`."""
+"""Backend of `SentenceEncoder` for the runs of dual encoders."""
 
 import os
 import threading
@@ -31,23 +31,23 @@ class CheckpointBackend(OpenedFromPath):
     """A dual encoder with its vocabulary.
 
     Args:
-      folder: a model directory, or a module whose weights are read.
-      precision: policy of its computations; `"auto"` as of `choose_precision`.
-      untrained_seed: of fresh weights in place of the trained ones, for comparison; None for the
-        trained ones. Python's and numpy's own generators are seeded with it.
-      keeps_newest: whether contexts that are too long lose tokens at their start, where joined
-        turns are the oldest; else at their end, as in training. Contexts of a multi-context model
-        always lose their end.
+      folder: the folder of a run, or a module whose weights are read.
+      precision: number format of its computations, see `choose_precision`.
+      untrained_seed: seed of untrained weights to use instead of the trained ones, for comparison;
+        None for the trained ones. The generators of Python and numpy are seeded too.
+      keeps_newest: whether long contexts are cut at their start, where joined turns are the oldest.
+        By default they are cut at their end, as in training. Contexts of multi-context models are
+        always cut at their end.
 
     Attributes:
-      config: the model's.
+      config: configuration of the model.
       outputs: names of the signatures that the model has.
       reads_history: whether it is a multi-context model.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
     Raises:
-      CheckpointError: the folder is incomplete or damaged.
-      ForkedError: here and in `run`, the process was forked after a model had been opened.
+      CheckpointError: if the folder is incomplete or damaged.
+      ForkedError: if the process was forked after a model had been opened, also in `run`.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class CheckpointBackend(OpenedFromPath):
 
     @property
     def weights_path(self) -> str | None:
-        """Absolute path of the folder; None where its trained weights are not read."""
+        """Absolute path of the folder; None for untrained weights."""
         return super().weights_path if self._is_trained else None
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encodes a batch: float32 `[rows, dim]`; of contexts with history, both texts as one."""
+        """Encode a batch: float32 `[rows, dim]`. Contexts with history have two columns."""
         if output in _OF_REDUCED:
             reduced = self._outputs("reduced_context", columns, self.config.reduced_dim)
             if self._similarity_map is None:
@@ -108,7 +108,7 @@ class CheckpointBackend(OpenedFromPath):
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
 
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
-        """The texts, each for every output of the network: all are computed, one is used."""
+        """Return the inputs of the network. All its outputs are computed, and one is used."""
         limit = self.config.max_tokens
         texts = [text for column in columns for text in column]
         packed = pack_batch(

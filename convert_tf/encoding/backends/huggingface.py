@@ -1,7 +1,7 @@
-"""A folder of `convert-tf export --format huggingface` as a backend of `SentenceEncoder`.
+"""Backend of `SentenceEncoder` for folders of `convert-tf export --format huggingface`.
 
-Needs `onnxruntime` and `numpy`. Reads the folder's ONNX file and its two JSON files, and runs none
-of its code.
+It needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files of the folder, and
+does not run the folder's code.
 """
 
 import os
@@ -26,21 +26,22 @@ _OUTPUT = "last_hidden_state"
 
 
 class HuggingFaceError(ValueError):
-    """Error: a folder for Hugging Face programs cannot be read."""
+    """Error: a Hugging Face folder cannot be read."""
 
 
 class HuggingFaceBackend(OpenedFromPath):
-    """A folder for Hugging Face programs, with the weights in 8 bits if it has them.
+    """A Hugging Face folder. Weights in 8 bits are used if the folder has them.
 
-    All characters outside the vocabulary have one id. Several threads may use it at once.
+    All characters outside the vocabulary have the same id. Several threads may use the backend at
+    once.
 
     Args:
       path: the folder.
-      num_threads: threads that compute at once; None for one on each core.
+      num_threads: number of threads; None for one per core.
 
     Attributes:
-      concurrent_batches: how many batches are best encoded at once, each by a thread.
-      outputs: names of the signatures that the folder's kinds of vectors stand for.
+      concurrent_batches: number of batches to encode at once, each in a thread.
+      outputs: names of the signatures for the folder's kinds of vectors.
       reads_history: false, because such folders encode single texts.
 
     Raises:
@@ -139,10 +140,10 @@ def _json(path: Path) -> Any:
 
 
 def _subwords(tokenizer: Any) -> list[str]:
-    """Return the vocabulary that `convert_tf.export.huggingface.writing` put into a tokenizer.
+    """Return the vocabulary that `convert_tf.export.huggingface.writing` wrote into a tokenizer.
 
     Raises:
-      ValueError: if the tokenizer is another one.
+      ValueError: if another program wrote the tokenizer.
     """
     try:
         model = tokenizer["model"]
@@ -160,7 +161,7 @@ def _subwords(tokenizer: Any) -> list[str]:
 
 
 def _subword(entry: str) -> str:
-    """The subword of a WordPiece entry, which marks the pieces inside a word instead."""
+    """Return the subword of a WordPiece entry, which marks the later pieces of a word instead."""
     if entry.startswith(WORD_START):
         return entry.removeprefix(WORD_START)
     return WORD_START + entry
@@ -190,7 +191,7 @@ def _problem(config: Any, vocab_size: int) -> str:
 
 
 def _dim(config: dict[str, Any], kind: str) -> Any:
-    """How many numbers a vector of this kind has."""
+    """Return the width of a kind of vectors."""
     return config["hidden_size"] if kind == "sentence" else config.get(SIGNATURES[kind].dim)
 
 

@@ -1,4 +1,4 @@
-"""An exported module as a backend of `SentenceEncoder`: read through its signatures alone."""
+"""Backend of `SentenceEncoder` for exported modules. It uses their signatures only."""
 
 import functools
 import os
@@ -27,21 +27,20 @@ class ModuleBackend(OpenedFromPath):
     """A TF Hub module.
 
     Args:
-      uri: a folder, or what `tensorflow_hub.resolve` takes, with `://` in it.
-      compute_dtype: of the network: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 where the
-        module can and this machine is faster in it.
+      uri: a folder, or an address with `://` for `tensorflow_hub.resolve`.
+      compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"` for
+        bfloat16 if the module supports it and this machine is faster in it.
 
     Attributes:
       compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: what it encodes: names of signatures of texts with one result, `default`, and
-        `default` if it can be called.
-      reads_history: whether `encode_context` takes `extra_context`.
+      outputs: names of the signatures that turn texts into one `default` output. `default` is one
+        of them if the module can be called.
+      reads_history: whether `encode_context` has the input `extra_context`.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
     Raises:
-      ValueError: the folder is no module, or a damaged one, or computes in float32 only and should
-        not.
-      ForkedError: here and in `run`, the process was forked after a model had been opened.
+      ValueError: if the folder is not a module, is damaged, or does not support `compute_dtype`.
+      ForkedError: if the process was forked after a model had been opened, also in `run`.
     """
 
     def __init__(self, uri: str | os.PathLike[str], *, compute_dtype: str = "float32"):
@@ -68,7 +67,7 @@ class ModuleBackend(OpenedFromPath):
         self.compute_dtype = self._compute_in(compute_dtype)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encodes a batch: float `[rows, dim]`."""
+        """Encode a batch: float `[rows, dim]`."""
         check_not_forked(self.uri)
         inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
         try:
@@ -81,7 +80,7 @@ class ModuleBackend(OpenedFromPath):
             raise self._unusable(error) from error
 
     def _compute_in(self, compute_dtype: str) -> str:
-        """Has the module compute so, as it is loaded in float32; returns what was chosen."""
+        """Set the number format of the module, and return it. Loaded modules compute in float32."""
         use_bfloat16 = getattr(self._module, "use_bfloat16", None)
         if use_bfloat16 is None and compute_dtype == "bfloat16":
             raise ValueError(
@@ -104,7 +103,7 @@ class ModuleBackend(OpenedFromPath):
         return encode(*inputs)["default"]
 
     def _is_encoding(self, signature: str) -> bool:
-        """Whether a signature makes one result of texts; others are of other programs."""
+        """Return whether a signature turns texts into one result."""
         inputs = self._inputs(signature)
         has_one = "default" in self._signatures[signature].structured_outputs
         has_history = signature == "encode_context" and inputs == {"context", "extra_context"}
@@ -127,12 +126,11 @@ class ModuleBackend(OpenedFromPath):
 
 @functools.cache
 def bfloat16_is_faster() -> bool:
-    """Whether this machine multiplies matrices clearly faster in bfloat16 than in float32.
+    """Return whether this machine multiplies matrices clearly faster in bfloat16 than in float32.
 
-    Never without instructions for it; else a few milliseconds of both in turns, of which the
-    shortest count: other programs may be running.
-    float16 is not asked about: TensorFlow's matmul + bias is thousands of times slower in it on a
-    CPU.
+    Without bfloat16 instructions it never does. Otherwise both are timed in turns for a few
+    milliseconds, and the shortest times are compared, because other programs may be running.
+    float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in it.
     """
     if multiplies_bfloat16() is False:
         return False

@@ -1,7 +1,7 @@
-"""The light runtime: an `.onnx` file as a backend of `SentenceEncoder`, without TensorFlow.
+"""Backend of `SentenceEncoder` for `.onnx` files, without TensorFlow.
 
-Needs `onnxruntime` and `numpy`. `convert-tf export --output model.onnx` writes such files; the
-vocabulary is in them.
+It needs `onnxruntime` and `numpy`. `convert-tf export --output model.onnx` writes such files, which
+contain the vocabulary.
 """
 
 import os
@@ -31,30 +31,30 @@ _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 
 
 class OnnxError(ValueError):
-    """An `.onnx` file that cannot be read or written."""
+    """Error: an `.onnx` file cannot be read or written."""
 
 
 class OnnxBackend(OpenedFromPath):
     """An exported `.onnx` file.
 
-    Texts are cut to the `max_tokens` of the file. Several threads may use it at once.
+    Texts are cut to the `max_tokens` of the file. Several threads may use the backend at once.
 
     Args:
       path: the file.
-      num_threads: threads that compute at once; None for as many as there are cores.
+      num_threads: number of threads; None for one per core.
 
     Attributes:
-      concurrent_batches: how many batches are best encoded at once, each by a thread: one thread
-        in each of several runs computes more than several that wait for one another in each op.
-      outputs: names of the signatures that the graph computes.
-      reads_history: whether `encode_context` reads the turns before as a second column.
-      numbers_turns: whether it was trained with `turn_prefixes`; old files do not say.
-      facts: what the file says of itself: `max_tokens`, `network_bits`, widths.
-      metadata: all of it, texts by name.
+      concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
+        several threads that wait for each other in each op.
+      outputs: names of the signatures of the file.
+      reads_history: whether `encode_context` has earlier turns as a second column.
+      numbers_turns: whether it was trained with `turn_prefixes`. Older files do not say.
+      facts: facts in the file: `max_tokens`, `network_bits` and widths.
+      metadata: all metadata of the file, texts by name.
 
     Raises:
-      OnnxError: `onnxruntime` is not installed, or the file is damaged, or is none that convert-tf
-        export wrote.
+      OnnxError: if `onnxruntime` is not installed, or the file is damaged or was not written by
+        convert-tf export.
 
     Example:
       OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
@@ -109,11 +109,11 @@ class OnnxBackend(OpenedFromPath):
         self._no_texts = no_texts(session)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encodes a batch.
+        """Encode a batch.
 
         Args:
           output: one of `outputs`.
-          columns: texts, any bytes; one column, or two for `encode_context` of a model that reads
+          columns: one column of texts, any bytes; or two for `encode_context` of a model that reads
             history.
 
         Returns:
@@ -152,7 +152,7 @@ class OnnxBackend(OpenedFromPath):
             raise self._unusable(next(iter(str(error).splitlines()), error)) from error
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """What the network reads: `(ids, row_splits)`, as of `PlainTokenizer.token_ids`."""
+        """Return `(ids, row_splits)` as `PlainTokenizer.token_ids` does."""
         return self._tokenizer.token_ids(texts, max_tokens=self.facts["max_tokens"])
 
     def _unusable(self, reason: object) -> OnnxError:
@@ -163,7 +163,7 @@ class OnnxBackend(OpenedFromPath):
 
 
 def _wrong_fact(facts: Mapping[str, Any]) -> str:
-    """The first fact that is missing or of another kind, as JSON has it; `""` without one."""
+    """Return the first fact that is missing or has another type; `""` if there is none."""
     for name in ("max_tokens", "num_oov_buckets", "reduced_dim", "encoding_dim"):
         value = facts.get(name)
         if type(value) is not int or not 1 <= value < 2**31:
@@ -176,18 +176,18 @@ def _wrong_fact(facts: Mapping[str, Any]) -> str:
 
 
 def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Whether a file holds the metadata that convert-tf export writes."""
+    """Return whether a file has the metadata that convert-tf export writes."""
     with open(path, "rb") as file:
         return _FACTS in file.read()
 
 
 def with_checksum(model: bytes) -> bytes:
-    """An ONNX model whose metadata ends with the SHA-256 of all that is before."""
+    """Return an ONNX model with metadata at its end: the SHA-256 of all bytes before."""
     return model + _CHECKSUM + checksum([model]).encode()
 
 
 def _is_as_written(path: str) -> bool | None:
-    """Whether a file has the checksum at its end; None where there is none."""
+    """Return whether the checksum at the end of a file is right; None if it has none."""
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
@@ -199,7 +199,7 @@ def _is_as_written(path: str) -> bool | None:
 
 
 def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:
-    """The inputs that say which texts the output `name` is made of."""
+    """Return the inputs that select the texts for an output."""
     if name == "default":
         return {"slots": slots}
     if name == "both_encoding":

@@ -1,4 +1,4 @@
-"""Token ids of texts as the inputs of an exported ONNX graph (`convert_tf.export.onnx.graph`)."""
+"""Turn token ids into the inputs of an exported ONNX graph (`convert_tf.export.onnx.graph`)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,14 +15,14 @@ _TOKENS_PER_RUN = 256
 
 
 def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """Where texts stand.
+    """Assign texts to rows.
 
     Args:
-      lengths: int `[texts]`, tokens of each; there is one text at least.
+      lengths: int `[texts]`, lengths in tokens. There must be at least one text.
 
     Returns:
-      `(tokens, rows, segments, starts)`: tokens of a row, and int32 `[texts]` each: the row of a
-      text, its place among the texts of the row, its first token's place.
+      `(tokens, rows, segments, starts)`: the tokens in a row; and int32 `[texts]` each, the row of
+      a text, its number in the row, and the position of its first token.
     """
     longest = max(int(lengths.max()), 1)
     if lengths.mean() >= LEAST_FILL * longest:
@@ -33,17 +33,18 @@ def assign_places(lengths: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.
 
 
 def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.ndarray]:
-    """Packs texts into rows.
+    """Pack texts into rows.
 
     Args:
-      flat_ids: int32 `[all tokens]`, the texts one behind the other.
-      row_splits: int `[texts + 1]`, where each text begins and ends; there is one text at least.
+      flat_ids: int32 `[all tokens]`, the texts one after the other.
+      row_splits: int `[texts + 1]`, where texts start and end. There must be at least one text.
 
     Returns:
-      `token_ids`, `positions` (counted from the start of each text) and `segment_ids` (s for the
-      s-th text of a row, 0 for padding), int32 `[rows, tokens]`; `pooling`, float32 `[rows,
-      segments, tokens]`, 1/√N for the N tokens of a text; `slots`, int32 `[texts]`: text i is
-      segment `slots[i] % segments` of row `slots[i] // segments`, from 0.
+      `token_ids`, `positions` and `segment_ids`, int32 `[rows, tokens]`; `pooling`, float32
+      `[rows, segments, tokens]`; and `slots`, int32 `[texts]`. Positions count from the start of
+      each text. Segment ids are s for the s-th text of a row and 0 for padding. `pooling` is 1/√N
+      for the N tokens of a text. Text i is segment `slots[i] % segments` of row `slots[i] //
+      segments`, from 0.
     """
     lengths = np.diff(row_splits)
     if len(lengths) == 1:
@@ -72,10 +73,10 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
 
 
 def no_texts(session: Any) -> dict[str, np.ndarray]:
-    """The inputs of the outputs that are not asked for.
+    """Return empty inputs for the outputs that are not needed.
 
     Args:
-      session: of ONNX Runtime, with an exported graph.
+      session: session of ONNX Runtime with an exported graph.
     """
     names = {each.name for each in session.get_inputs()}
     inputs: dict[str, np.ndarray] = {
@@ -89,9 +90,10 @@ def no_texts(session: Any) -> dict[str, np.ndarray]:
 def sorted_rows(
     ids: np.ndarray, row_splits: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of `width` texts by their tokens: `(order, ids, row_splits)`; bytes only estimate them.
+    """Sort rows of `width` texts by their number of tokens: `(order, ids, row_splits)`.
 
-    Pieces of equally long texts need no padding, and no texts that share rows.
+    Texts of equal length need no padding and no shared rows. Texts come sorted by bytes, which only
+    estimates the tokens.
     """
     number = (len(row_splits) - 1) // width
     if number < 2:
@@ -104,7 +106,7 @@ def sorted_rows(
 
 
 def pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Rows that are read at once: `(first, end)`, at least one of them."""
+    """Yield `(first, end)` of rows that are computed at once, at least one row."""
     start, number = 0, len(row_splits) - 1
     while start < number:
         limit = row_splits[start] + _TOKENS_PER_RUN
@@ -116,7 +118,7 @@ def pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def _one_text(ids: np.ndarray) -> dict[str, np.ndarray]:
-    """A text by itself fills its row; one without tokens has a row of one padded place."""
+    """Return the inputs for a single text. A text without tokens has one padded position."""
     length = len(ids)
     tokens = max(length, 1)
     token_ids = np.zeros((1, tokens), np.int32)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's sessions of one model, for calls of one thread or of several."""
+"""Sessions of ONNX Runtime for one model: one with a single thread, and one with all threads."""
 
 import os
 import threading
@@ -14,18 +14,18 @@ _FEW_TOKENS = 128
 
 
 class Sessions:
-    """A session that computes with one thread, and one that uses all of them for short calls.
+    """A session with a single thread, and one with all threads for short calls.
 
     Args:
       path: the `.onnx` file.
-      num_threads: threads that compute at once; None for one on each core.
+      num_threads: number of threads; None for one per core.
 
     Attributes:
-      one_thread: the session with one thread.
-      concurrent_batches: how many batches are best encoded at once.
+      one_thread: the session with a single thread.
+      concurrent_batches: number of batches to encode at once.
 
     Raises:
-      Exception: one of ONNX Runtime's kinds, if it cannot read the file.
+      Exception: an error of ONNX Runtime if it cannot read the file.
     """
 
     def __init__(self, path: str, *, num_threads: int | None = None):
@@ -36,12 +36,12 @@ class Sessions:
         self._calls, self._lock = 0, threading.Lock()
 
     def run(self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int) -> np.ndarray:
-        """Return one output.
+        """Compute one output.
 
         Args:
           output: its name.
           feeds: the inputs by name.
-          num_tokens: how many tokens they hold.
+          num_tokens: number of tokens in the inputs.
         """
         with self._lock:
             self._calls += 1
@@ -73,7 +73,7 @@ def _session(path: str, num_threads: int) -> Any:
 
 
 def _number_of_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

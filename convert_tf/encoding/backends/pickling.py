@@ -1,4 +1,4 @@
-"""Opened models in other processes: a pickle says which model it was, and opens it again there."""
+"""Pickles of opened models. A pickle stores the path, and unpickling opens the model again."""
 
 import functools
 import os
@@ -15,15 +15,15 @@ _Self = TypeVar("_Self", bound="OpenedFromPath")
 
 
 class OpenedFromPath:
-    """A model that is pickled as its path, and shared by its copies.
+    """A model that is pickled as its path.
 
-    Sessions, graphs and locks belong to a process. A pickle holds the absolute path, the options
-    and the fingerprint of the model's files, and nothing of the model. Copies in the process are
-    the model itself, which nobody changes.
+    Sessions, graphs and locks belong to one process. A pickle therefore contains only the absolute
+    path, the options and a fingerprint of the model's files. A copy is the model itself, which
+    never changes.
 
     Args:
-      path: of the model, or an address with `://`, of which there is no fingerprint.
-      **options: the keyword arguments that it was opened with.
+      path: path of the model, or an address with `://`, which has no fingerprint.
+      **options: keyword arguments of the constructor.
     """
 
     def __init__(self, path: str, **options: Any):
@@ -32,7 +32,7 @@ class OpenedFromPath:
 
     @property
     def weights_path(self) -> str | None:
-        """Absolute path of what encodes as this does; None of an address."""
+        """Absolute path of the model; None for an address."""
         return None if "://" in self._opened_from else self._opened_from
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,10 +56,10 @@ def _fingerprint(path: str) -> str | None:
 def _open_again(
     kind: Any, path: str, options: Mapping[str, Any], expected: str | None
 ) -> OpenedFromPath:
-    """What unpickling calls.
+    """Open the model of a pickle.
 
     Raises:
-      ValueError: the model is not there, or another one is.
+      ValueError: if the model does not exist, or another model has this path.
     """
     if expected is not None and not os.path.exists(path):
         raise ValueError(

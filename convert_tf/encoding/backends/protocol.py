@@ -1,6 +1,6 @@
-"""What computes the encodings of `SentenceEncoder`.
+"""Backends, which compute the encodings of `SentenceEncoder`.
 
-Importing this loads neither TensorFlow nor ONNX Runtime; opening a model loads the one it needs.
+Importing this module loads neither TensorFlow nor ONNX Runtime. Opening a model loads one of them.
 """
 
 import os
@@ -20,15 +20,15 @@ COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
 
 
 class Backend(Protocol):
-    """What computes encodings: a module, an ONNX file, a folder for Hugging Face, or a checkpoint.
+    """Interface of models that encode: modules, ONNX files, Hugging Face folders and runs.
 
     Attributes:
-      outputs: names of the signatures that it has.
+      outputs: names of the signatures.
       reads_history: whether `encode_context` has a second column, `extra_context`.
 
-    It may also have `concurrent_batches`, how many batches are best encoded at once, each by a
-    thread (without it they are encoded one by one), and `numbers_turns`, whether the turns before a
-    context are numbered (without it they are not).
+    Two more attributes are optional. `concurrent_batches` is the number of batches to encode at
+    once, each in a thread; 1 by default. `numbers_turns` says whether earlier turns are numbered;
+    false by default.
     """
 
     @property
@@ -38,31 +38,30 @@ class Backend(Protocol):
     def reads_history(self) -> bool: ...
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encodes a batch.
+        """Encode a batch. Several threads may call this at once.
 
         Args:
           output: one of `outputs`.
-          columns: texts, any bytes; one column, or two for `encode_context` of a model that reads
-            history. There may be no rows.
+          columns: one column of texts, any bytes; or two for `encode_context` of a model that reads
+            history. Columns may be empty.
 
         Returns:
-          float `[rows, dim]`. The other rows of the batch change nothing. Several threads may call
-          at once.
+          float `[rows, dim]`. A row does not depend on the other rows.
         """
         ...
 
 
 def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
-    """Opens a model, and loads what it needs to run.
+    """Open a model.
 
     Args:
-      path: folder of a module, what `tensorflow_hub.resolve` takes, an `.onnx` file, folder of a
-        checkpoint or for Hugging Face programs, or a name as of `model_path`.
-      compute_dtype: of the network, one of `COMPUTE_DTYPES`; `"auto"` for an ONNX file or a folder
-        for Hugging Face programs.
+      path: the folder of a module or run, a Hugging Face folder, an `.onnx` file, the name of a
+        released encoder, or an address for `tensorflow_hub.resolve`.
+      compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
+        `.onnx` files and Hugging Face folders.
 
     Raises:
-      ValueError: the model is none, or a damaged one, or cannot compute so.
+      ValueError: if the model cannot be opened, or cannot compute in this format.
     """
     path = model_path(path)
     kind = kind_of(path)

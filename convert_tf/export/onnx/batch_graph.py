@@ -23,20 +23,21 @@ OUTPUT = "last_hidden_state"
 
 
 class BatchGraphBuilder(GraphBuilder):
-    """Builds the graph of one encoder over `input_ids` and `attention_mask`.
+    """Build the graph of an encoder with the inputs `input_ids` and `attention_mask`.
 
-    The output is float32 `[batch, tokens, reduced_dim]`. Every place of a text holds the vector of
-    the whole text, so any way in which a program pools tokens gives that vector: the first token,
-    the mean or the maximum. Narrower vectors end with zeros, which change no inner product.
+    The output is float32 `[batch, tokens, reduced_dim]`. Every position of a text has the vector of
+    the whole text. So every pooling of a program gives this vector: the first token, the mean or
+    the maximum. Shorter vectors end with zeros, which do not change inner products.
 
     The id N, for a vocabulary of N entries, stands for all characters outside it. Its row is the
-    mean of the hash buckets' rows: these programs cannot compute the hash. Ids above N belong to no
-    text. Those of `kind_ids` say which vector a text gets, the largest in its row counts.
+    mean of the rows of the hash buckets, because these programs cannot compute the hash. Larger ids
+    are not part of a text. Those of `kind_ids` select the kind of vector. If a row has several, the
+    largest one counts.
 
     Args:
       encoder, max_tokens, ranges, similarity_map: as in `GraphBuilder`.
-      kind_ids: ids of the tokens that ask for a kind of vector, rising, by the kind of
-        `convert_tf.encoding.signatures`. The first is the kind of rows without such a token.
+      kind_ids: increasing ids of the tokens that select a kind of vector, by the kind in
+        `convert_tf.encoding.signatures`. The first one is the default.
 
     Example:
       model = BatchGraphBuilder(encoder, max_tokens=512, kind_ids={"sentence": 24668}).build()
@@ -58,7 +59,7 @@ class BatchGraphBuilder(GraphBuilder):
         return np.concatenate([table[:size], table[size:].mean(axis=0, keepdims=True)])
 
     def _prepare_rows(self) -> None:
-        """What `onnx_inputs.graph_inputs` computes for packed rows, for one text in a row."""
+        """Compute the inputs of `onnx_inputs.graph_inputs`, with one text per row."""
         zero = self._constant("no_id", np.int32(0))
         ids = self._add("Cast", ["input_ids"], to=TensorProto.INT32)
         is_attended = self._add("Cast", ["attention_mask"], to=TensorProto.BOOL)
@@ -86,7 +87,7 @@ class BatchGraphBuilder(GraphBuilder):
             self._add("Cast", [rows], SIGNATURES[name].slots, to=TensorProto.INT32)
 
     def _joined(self, shapes: Mapping[str, tuple[str, int]]) -> str:
-        """The vectors of all texts in their order, `[batch, reduced_dim]`."""
+        """Return the vectors of all texts in order, `[batch, reduced_dim]`."""
         dim = self._config.reduced_dim
         size = self._add("Shape", ["input_ids"], start=0, end=1)
         shape = self._add("Concat", [size, self._int64("dim", dim)], axis=0)
@@ -103,7 +104,7 @@ class BatchGraphBuilder(GraphBuilder):
         return vectors
 
     def _spread(self, vectors: str) -> None:
-        """Put the vector of each text at all of its places."""
+        """Copy the vector of each text to all of its positions."""
         vectors = self._add("Unsqueeze", [vectors, "row_axis"])
         shape = self._add("Shape", ["input_ids"])
         shape = self._add("Concat", [shape, self._int64("dim", self._config.reduced_dim)], axis=0)

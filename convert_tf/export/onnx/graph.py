@@ -1,15 +1,14 @@
-"""The network of a dual encoder as an ONNX graph, made op by op.
+"""Build the network of a dual encoder as an ONNX graph, op by op.
 
-Texts stand several to a row, as in training (`convert_tf.data.packing`), so that the feed-forward
-layers, norms and projections read hardly any padding and no op moves tokens between layouts.
-Attention is one op with one additive bias, which holds the biases per relative position, the reach
-of the block and the borders between texts.
+A row contains several texts, as in training (`convert_tf.data.packing`). So the feed-forward
+layers, norms and projections compute little padding, and no op changes the layout of tokens.
+Attention is one op with an additive bias, which combines the biases of relative positions, the
+reach of the block and the borders between texts.
 
-Two forms. `float32` computes as the checkpoint does. `int8` multiplies bytes: weights have a scale
-per output, what the blocks compute has one fixed scale per layer, so that a text's encoding does
-not depend on the other texts of a batch, but for rounding: where float arithmetic differs in its
-last digit, a byte may. With a scale that is taken from the batch it would depend on them. What
-is computed once per text (the side networks) has scales per 32 numbers of each text.
+There are two forms. `float32` computes the same as the run. `int8` multiplies bytes: kernels have a
+scale per output, and activations of the blocks have one fixed scale per layer. With fixed scales,
+an encoding does not depend on the other texts of its batch, except for rounding. The side networks,
+which are computed once per text, have scales per 32 numbers of each text.
 
 Reference: arXiv 1911.03688 §2.1.
 """
@@ -43,16 +42,16 @@ INPUTS: tuple[Input, ...] = (
 
 
 class GraphBuilder(GraphWriter):
-    """Builds the graph of one encoder.
+    """Build the graph of one encoder.
 
     Args:
       encoder: the encoder.
-      max_tokens: longest text, in subwords.
-      ranges: for the int8 form: lowest and highest value of each tensor that `observed` names; None
-        for float32.
-      similarity_map: float32 `[reduced_dim, dim]`, what makes vectors for similarity of r; with it
-        there are the input `similarity_slots` and the output `similarity_encoding`, and `default`
-        is `convert_tf.models.distillation.sentence_encodings` of r.
+      max_tokens: maximum length of a text, in tokens.
+      ranges: for the int8 form, the lowest and highest value of each tensor in `observed`; None for
+        float32.
+      similarity_map: float32 `[reduced_dim, dim]`, the map from r to similarity vectors. With it,
+        the graph has the input `similarity_slots` and the output `similarity_encoding`, and
+        `default` is `convert_tf.models.distillation.sentence_encodings` of r.
 
     Example:
       model = GraphBuilder(encoder, max_tokens=512).build()
@@ -73,7 +72,7 @@ class GraphBuilder(GraphWriter):
         self._max_tokens = max_tokens
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
-        """The model; with `observes`, the tensors of `observed` are outputs too."""
+        """Return the model. With `observes`, the tensors of `observed` are outputs too."""
         inputs, outputs = self._signatures(self._reduced(self._trunk()))
         return self._model((*INPUTS, *inputs), outputs, self.observed if observes else ())
 
@@ -83,7 +82,7 @@ class GraphBuilder(GraphWriter):
         outputs: Mapping[str, tuple[str | int, ...]],
         observed: Sequence[str],
     ) -> onnx.ModelProto:
-        """The ops that were added, as a model with these inputs and float32 outputs."""
+        """Return the ops so far as a model with these inputs and float32 outputs."""
         float32 = TensorProto.FLOAT
         values = [helper.make_tensor_value_info(n, float32, s) for n, s in outputs.items()]
         values += [helper.make_tensor_value_info(name, float32, None) for name in observed]
@@ -102,10 +101,10 @@ class GraphBuilder(GraphWriter):
         )
 
     def _signatures(self, reduced: str) -> tuple[list[Input], dict[str, tuple[str, int]]]:
-        """Makes what `convert_tf.encoding.signatures` names.
+        """Build the outputs of `convert_tf.encoding.signatures`.
 
         Returns:
-          The inputs that say which texts each is made of, and the shapes of the outputs.
+          The inputs that select the texts for each output, and the shapes of the outputs.
         """
         inputs: list[Input] = [("slots", TensorProto.INT32, ("texts",))]
         self._sentences(reduced, self._similarity_map)
@@ -185,14 +184,15 @@ class GraphBuilder(GraphWriter):
         return x
 
     def _table(self) -> np.ndarray:
-        """Rows of the subwords and of the hash buckets, float32 `[num_ids, dim]`."""
+        """Return the rows of the subwords and hash buckets, float32 `[num_ids, dim]`."""
         return as_array(self._encoder.trunk.embedding.table)
 
     def _attention_biases(self) -> list[str]:
-        """What is added to the scores of each block, `[rows, heads, tokens, tokens]`.
+        """Build the additive bias of each block, `[rows, heads, tokens, tokens]`.
 
-        The bias per relative position, or `MASKED_SCORE` out of the block's reach and between
-        texts. Those of all blocks are made together: for one sentence, ops cost more than numbers.
+        It is the bias of the relative position, or `MASKED_SCORE` outside the block's reach and
+        between texts. The biases of all blocks are built together, because for a single sentence,
+        ops cost more than numbers.
         """
         attentions = [block.attention for block in self._encoder.trunk.blocks]
         reach = max(attention.max_distance for attention in attentions)
@@ -268,7 +268,7 @@ class GraphBuilder(GraphWriter):
         return outputs
 
     def _reduced(self, x: str) -> str:
-        """r by slot, `[rows * segments, reduced_dim]`; slot s of row r is `r * segments + s`."""
+        """Build r by slot, `[rows * segments, reduced_dim]`; slot s of row r is `r * segments + s`."""
         reduction = self._encoder.reduction
         heads, dim = reduction.num_heads, reduction.attention_dim
         both = self._dense("reduction/queries_and_keys", x, as_array(reduction.query_key_kernel))
@@ -289,14 +289,14 @@ class GraphBuilder(GraphWriter):
         return self._add("Reshape", [pooled, flat])
 
     def _side_of_texts(self, name: str, x: str, output: str, slots: str) -> None:
-        """The side network in a branch that is skipped without texts."""
+        """Build a side network in a branch that is skipped without texts."""
         outer, self._nodes = self._nodes, []
         self._side(name, x, f"{output}/some")
         some, self._nodes = self._nodes, outer
         self._where_texts(some, self._config.encoding_dim, output, slots)
 
     def _sentences(self, reduced: str, kernel: np.ndarray | None) -> None:
-        """r, or `sentence_encodings` of it, in a branch that is skipped without texts."""
+        """Build r or `sentence_encodings` of r, in a branch that is skipped without texts."""
         if kernel is None:
             self._add("Gather", [reduced, "slots"], "default", axis=0)
             return
@@ -311,7 +311,7 @@ class GraphBuilder(GraphWriter):
         self._where_texts(some, self._config.reduced_dim, "default", "slots")
 
     def _similarity(self, reduced: str, kernel: np.ndarray) -> None:
-        """Vectors for similarity, in a branch that is skipped without texts."""
+        """Build the similarity vectors, in a branch that is skipped without texts."""
         slots, output = "similarity_slots", "similarity_encoding"
         own = self._add("Gather", [reduced, slots], axis=0)
         outer, self._nodes = self._nodes, []
@@ -321,9 +321,10 @@ class GraphBuilder(GraphWriter):
         self._where_texts(some, kernel.shape[1], output, slots)
 
     def _where_texts(self, some: list[onnx.NodeProto], dim: int, output: str, slots: str) -> None:
-        """What `some` computes, `[texts, dim]`; they are skipped where there are no slots.
+        """Build a branch that computes `some`, `[texts, dim]`, and is skipped if there are no
+        slots.
 
-        Ops without rows take time too.
+        Ops take time even without rows.
         """
         none = numpy_helper.from_array(np.zeros((0, dim), np.float32))
         no_rows = helper.make_node("Constant", [], [f"{output}/none"], value=none)
@@ -355,7 +356,7 @@ class GraphBuilder(GraphWriter):
         self._unit_rows(y, output)
 
     def _unit_rows(self, y: str, output: str) -> None:
-        """As `l2_normalize`, by which a zero vector stays zero."""
+        """Build `l2_normalize`, which keeps zero vectors."""
         squares = self._add("ReduceSumSquare", [y, self._int64("last_axis", -1)], keepdims=1)
         floor = self._constant("smallest_square", np.float32(1e-12))
         length = self._add("Sqrt", [self._add("Max", [squares, floor])])

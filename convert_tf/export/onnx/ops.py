@@ -1,6 +1,6 @@
-"""Ops of an ONNX graph, in float32 or with matmuls of bytes.
+"""Ops of an ONNX graph, in float32 or with matrix products of bytes.
 
-What ONNX Runtime computes fast decides which ops are written; `docs/decisions.md` has the figures.
+The ops were chosen by their speed in ONNX Runtime. `docs/decisions.md` has the figures.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the sid
 
 
 def as_array(variable: Any) -> np.ndarray:
-    """The float32 values of a Keras variable."""
+    """Return the values of a Keras variable as float32."""
     import keras
 
     return np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
@@ -28,11 +28,11 @@ class GraphWriter:
     """Collects the ops and constants of a graph.
 
     Args:
-      ranges: for matmuls of bytes: lowest and highest value of each tensor that `observed` names;
-        None for float32.
+      ranges: for matrix products of bytes, the lowest and highest value of each tensor in
+        `observed`; None for float32.
 
     Attributes:
-      observed: names of the tensors that are made bytes of, in the order of the graph.
+      observed: names of the tensors that are quantized to bytes, in the order of the graph.
     """
 
     def __init__(self, ranges: dict[str, tuple[float, float]] | None = None):
@@ -46,7 +46,7 @@ class GraphWriter:
         return [numpy_helper.from_array(value, name) for name, value in self._constants.items()]
 
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """x · kernel + bias, in bytes where there are ranges."""
+        """Build x · kernel + bias, in bytes if there are ranges."""
         constant_bias = "" if bias is None else self._constant(f"{name}/bias", bias)
         if x not in self.observed:
             self.observed.append(x)
@@ -81,9 +81,9 @@ class GraphWriter:
     def _block_dense(
         self, name: str, x: str, weights: np.ndarray, bias_values: np.ndarray | None = None
     ) -> str:
-        """x · weights + bias, in bytes with scales per `SIDE_BLOCK` numbers where there are ranges.
+        """Build x · weights + bias for side networks.
 
-        For what is computed once per text.
+        If there are ranges, it is computed in bytes with scales per `SIDE_BLOCK` numbers.
         """
         bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
         if self._ranges is None or weights.shape[0] % SIDE_BLOCK:
@@ -106,16 +106,16 @@ class GraphWriter:
         return self._norm(name, self._add("Add", [y, x]), norm)
 
     def _norm(self, name: str, x: str, norm: Any) -> str:
-        """Layer norm as the norm of the centred numbers.
+        """Build a layer norm as the norm of the centred numbers.
 
         ONNX Runtime's `LayerNormalization` and `SkipLayerNormalization` take 2.1 µs for a row of
-        512 numbers, as much as half of the matmuls beside them; these four ops 0.25 µs.
+        512 numbers, half as long as the matrix products next to them. These four ops take 0.25 µs.
         """
         scaled = self._scaled_norm(f"{name}/scaled", x, norm)
         return self._add("Add", [scaled, self._constant(f"{name}/beta", as_array(norm.beta))], name)
 
     def _scaled_norm(self, name: str, x: str, norm: Any) -> str:
-        """Layer norm before its beta is added."""
+        """Build a layer norm without its beta."""
         gamma = self._constant(f"{name}/gamma", as_array(norm.gamma))
         mean = self._add("ReduceMean", [x, self._int64("last_axis", -1)], keepdims=1)
         centred = self._add("Sub", [x, mean])
@@ -145,15 +145,15 @@ class GraphWriter:
 
 
 def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes around 128 with a scale per output and `block` inputs, as `MatMulNBits` takes them.
+    """Quantize weights to bytes around 128, with a scale per output and `block` inputs.
 
     Args:
-      weights: float32 `[inputs, outputs]`; `inputs` is a multiple of `block`.
-      block: inputs that share a scale.
+      weights: float32 `[inputs, outputs]`; `inputs` must be a multiple of `block`.
+      block: number of inputs that share a scale.
 
     Returns:
-      `(codes, scales)`: uint8 `[outputs, inputs / block, block]` and float32
-      `[outputs, inputs / block]`; `(codes - 128) * scales` is at most half a scale off.
+      `(codes, scales)` in the format of `MatMulNBits`: uint8 `[outputs, inputs / block, block]` and
+      float32 `[outputs, inputs / block]`. `(codes - 128) * scales` differs by at most half a scale.
     """
     blocks = weights.T.reshape(weights.shape[1], -1, block)
     scales = np.maximum(np.abs(blocks).max(axis=-1), 1e-12) / np.float32(127)

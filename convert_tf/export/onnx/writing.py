@@ -1,7 +1,7 @@
-"""Writes a checkpoint as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
+"""Write an encoder as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
 
-The file holds the network (`convert_tf.export.onnx.graph`) and, as metadata, all that reading texts
-takes: the vocabulary, the configuration, the longest text, a card. Extra: `[onnx]`.
+The file has the network (`convert_tf.export.onnx.graph`). Its metadata has the vocabulary, the
+configuration, the maximum length of texts and a model card. This needs the extra `[onnx]`.
 """
 
 import json
@@ -49,25 +49,25 @@ def export_onnx(
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Writes the `.onnx` file of an encoder's checkpoint.
+    """Write the `.onnx` file of an encoder.
 
     Args:
-      checkpoint: a model directory with a subword vocabulary.
-      output: the file; its parents are made.
-      network_bits: 32 computes as the checkpoint does; 8 multiplies bytes. The subword table is in
-        8 bits in both, as it was trained.
-      max_tokens: longest text, in subwords, that the network reads. None for 512, or for what
-        `checkpoint` reads if it is a module.
-      notes: Markdown that joins the model card.
-      overwrite: whether a file of that name is replaced.
+      checkpoint: the folder of a run with a subword vocabulary.
+      output: the file. Its parent folders are created.
+      network_bits: 32 to compute the same as the run, 8 to multiply bytes. The subword table has 8
+        bits in both, as in training.
+      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown for the model card.
+      overwrite: whether to replace an existing file.
 
     Returns:
       `output`.
 
     Raises:
-      OnnxError: `output` exists, a package is missing, or an argument is out of range.
-      ValueError: another process writes `output`.
-      CheckpointError: the checkpoint is incomplete, damaged, or not of subwords.
+      OnnxError: if `output` exists, a package is missing, or an argument is invalid.
+      ValueError: if another process writes `output`.
+      CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
     """
     output = checked_output(output, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
@@ -90,10 +90,10 @@ def export_onnx(
 
 
 def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
-    """Where a file is written to, as a path.
+    """Return the path of a file to write.
 
     Raises:
-      OnnxError: it exists and is not to be replaced, or `onnx` is not installed.
+      OnnxError: if it exists and must not be replaced, or `onnx` is not installed.
     """
     try:
         import onnx  # noqa: F401 (with which graphs are built)
@@ -107,7 +107,7 @@ def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
 
 
 class OnnxSource(NamedTuple):
-    """What ONNX files are made of: an encoder, its vocabulary and its map to similarity vectors."""
+    """The content of an ONNX file: an encoder, its vocabulary and its similarity map."""
 
     encoder: DualEncoder
     vocabulary: Path
@@ -119,7 +119,7 @@ class OnnxSource(NamedTuple):
 
 
 def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
-    """Load an encoder that ONNX files can hold; errors as in `export_onnx`."""
+    """Load an encoder for an ONNX file. Errors are those of `export_onnx`."""
     encoder, vocabulary = load_checkpoint(checkpoint)
     config = encoder.config
     if config.tokenizer != "subword":
@@ -190,10 +190,10 @@ def _check_finite(encoder: DualEncoder) -> None:
 
 
 def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
-    """The ranges of what the blocks compute, on random texts in which every subword occurs.
+    """Measure the ranges of the activations of blocks on random texts with every subword.
 
-    Layer norms keep the ranges of all texts alike: those of real sentences are about as wide. So no
-    data is needed.
+    No data are needed: layer norms keep the ranges of all texts similar, and those of real
+    sentences are about as wide.
     """
     import onnxruntime
 
