@@ -268,7 +268,7 @@ class GraphBuilder(GraphWriter):
         return outputs
 
     def _reduced(self, x: str) -> str:
-        """Build r by slot, `[rows * segments, reduced_dim]`; slot s of row r is `r * segments + s`."""
+        """Build r, `[rows * segments, reduced_dim]`. Slot s of row r is `r * segments + s`."""
         reduction = self._encoder.reduction
         heads, dim = reduction.num_heads, reduction.attention_dim
         both = self._dense("reduction/queries_and_keys", x, as_array(reduction.query_key_kernel))
