@@ -385,7 +385,7 @@ def labelled(path: Path) -> np.ndarray:
 
 
 def read_file_of_pairs(path: str) -> np.ndarray:
-    return np.array([repr(each) for each in pairs.read(path, dumps.DumpStats(path))])
+    return np.array([repr(each) for each in pairs.read(dumps.CountedFile(path))])
 
 
 def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:

@@ -28,8 +28,8 @@ from absl import app, flags
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from convert_tf.corpora.comments import Rules, UnusableLineError, parse_comment
-from convert_tf.corpora.dumps import DumpStats, read_objects
+from convert_tf.corpora.comments import Rules, parse_comment
+from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.vocabulary import read_sentences
 from convert_tf.data.candidates import read_candidates
@@ -188,24 +188,22 @@ def files(draw: st.DrawFn) -> bytes:
 
 def _corpus(name):
     def read(path):
-        stats = DumpStats(path)
-        number = sum(len(one.turns) for one in CORPORA[name].read(path, stats))
-        stats.check_readable(number)
-        return number or stats.skipped.total() or stats.warnings or not stats.lines
+        file = CountedFile(path)
+        number = sum(len(one.turns) for one in CORPORA[name].read(file))
+        file.check_readable(number)
+        return number or file.skipped.total() or file.warnings or not file.lines
 
     return read
 
 
 def _comments(path):
-    stats = DumpStats(path)
+    file = CountedFile(path)
     number = 0
-    for fields in read_objects(path, stats):
-        try:
-            parse_comment(fields, Rules(), changed=stats.changed)
+    for fields in read_objects(file):
+        with file.skipping():
+            parse_comment(fields, Rules(), changed=Counter())
             number += 1
-        except UnusableLineError as error:
-            stats.skip(error.reason, is_bad=error.is_bad)
-    stats.check_readable(number)
+    file.check_readable(number)
     return True
 
 

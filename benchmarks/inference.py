@@ -100,7 +100,7 @@ def _read_sentences() -> list[str]:
 
 
 def _generated_sentences() -> list[str]:
-    from convert_tf.corpora.dumps import DumpStats, find_files, read_objects
+    from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
     from convert_tf.corpora.sample import write_sample
 
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def _generated_sentences() -> list[str]:
         bodies = [
             str(fields.get("body", ""))
             for path in find_files([f"{folder}/RC_*"])
-            for fields in read_objects(path, DumpStats(path))
+            for fields in read_objects(CountedFile(path))
         ]
     return [text for text in dict.fromkeys(bodies) if 9 <= len(text) <= 127]
 

@@ -40,7 +40,7 @@ def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
     with open(partial, "wb") as file, zstandard.ZstdCompressor(3).stream_writer(file) as writer:
         for copy in range(copies):
             for path in paths:
-                for fields in dumps.read_objects(path, dumps.DumpStats(path)):
+                for fields in dumps.read_objects(dumps.CountedFile(path)):
                     if copy:
                         for name in _IDS:
                             if isinstance(fields.get(name), str):

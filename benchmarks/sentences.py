@@ -14,7 +14,7 @@ import random
 
 from absl import app, flags
 
-from convert_tf.corpora.dumps import DumpStats, find_files, read_objects
+from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
 
 _INPUT = flags.DEFINE_multi_string("input", None, "Comment dumps.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Text file, a sentence a line.", required=True)
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     del argv
     bodies = []
     for path in find_files(_INPUT.value):
-        for fields in read_objects(path, DumpStats(path)):
+        for fields in read_objects(CountedFile(path)):
             body = " ".join(str(fields.get("body", "")).split())[:MAX_LENGTH]
             if len(body) >= MIN_LENGTH:
                 bodies.append(body)

@@ -1,6 +1,6 @@
 """Parse lines of comment and submission dumps, and normalise and clean their texts.
 
-Pure functions without an engine or a file format. An unusable line raises `UnusableLineError`.
+Pure functions without an engine or a file format. An unusable line raises `UnusableError`.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.config.base import option
+from convert_tf.corpora.fields import UnusableError, name_field, text_field
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+from convert_tf.storage.json_text import whole_characters
 
 DEDUPLICATE = ("no", "exact", "folded")
 LONG = ("drop", "cut")
@@ -25,7 +27,6 @@ TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
 POST_ID = "."  # that of the text of the submission; no id of a comment holds a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
-_MAX_NAME_LENGTH = 200
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 # A quoted line begins with `>`, which older dumps hold as `&gt;`; it goes with its line end.
 # `>!` begins a spoiler, `>:(` and `>.>` are faces.
@@ -93,7 +94,6 @@ _SITE_NOTICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _MARKUP = " \t\r\n*_~^>\"'\u00a0\u200b"
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Comment(NamedTuple):
@@ -113,18 +113,6 @@ class Comment(NamedTuple):
     subreddit: str
     score: int | None = None
     rest: str = ""
-
-
-class UnusableLineError(ValueError):
-    """Error: a dump line cannot be used; `reason` is the name of its counter.
-
-    `is_bad` is true if a field is missing or malformed, and false if a rule excludes the line.
-    """
-
-    def __init__(self, reason: str, *, is_bad: bool = True) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.is_bad = is_bad
 
 
 def _bare_subreddit(name: str) -> str:
@@ -271,11 +259,11 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         changed: counts, by rule, the texts that cleaning changed.
 
     Raises:
-        UnusableLineError: if a field is missing or malformed, or the subreddit is excluded.
+        UnusableError: if a field is missing or malformed, or the subreddit is excluded.
     """
     thread_id = _normalised_id(fields, "link_id")
     parent_id = _parent_id(fields)
-    body = _text(fields, "body")
+    body = text_field(fields, "body")
     subreddit = _subreddit(fields, rules)
     return make_turn(
         body,
@@ -283,7 +271,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         id=_normalised_id(fields, "id"),
         thread_id=thread_id,
         parent_id=TITLE_ID if parent_id is None else _normalised_parent(parent_id, thread_id),
-        author=_name(fields, "author"),
+        author=name_field(fields, "author"),
         subreddit=subreddit,
         score=_score(fields.get("score")),
         changed=changed,
@@ -297,12 +285,12 @@ def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counte
     """
     subreddit = _subreddit(fields, rules)
     return make_turn(
-        _text(fields, "title"),
+        text_field(fields, "title"),
         rules,
         id=TITLE_ID,
         thread_id=_normalised_id(fields, "id"),
         parent_id=None,
-        author=_name(fields, "author"),
+        author=name_field(fields, "author"),
         subreddit=subreddit,
         changed=changed,
     )
@@ -322,7 +310,7 @@ def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]
         id=POST_ID,
         thread_id=_normalised_id(fields, "id"),
         parent_id=TITLE_ID,
-        author=_name(fields, "author"),
+        author=name_field(fields, "author"),
         subreddit=_subreddit(fields, rules),
         changed=changed,
     )
@@ -369,27 +357,10 @@ def make_turn(
     )
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if isinstance(value, str):
-        return value
-    raise UnusableLineError(f"missing_{name}" if value is None else f"wrong_type_{name}")
-
-
-def _name(fields: Mapping[str, Any], name: str) -> str:
-    """Return an optional field. Dumps have null for unknown authors and subreddits."""
-    value = fields.get(name) or ""
-    if not isinstance(value, str):
-        raise UnusableLineError(f"wrong_type_{name}")
-    if len(value) > _MAX_NAME_LENGTH:
-        raise UnusableLineError(f"too_long_{name}")
-    return _LONE_SURROGATE.sub("\ufffd", value)
-
-
 def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
     value = _ID_KIND.sub("", _identifier(fields, name), count=1)
     if not _ID.fullmatch(value):
-        raise UnusableLineError(f"malformed_{name}")
+        raise UnusableError(f"malformed_{name}")
     return value
 
 
@@ -412,7 +383,7 @@ def _identifier(fields: Mapping[str, Any], name: str) -> str:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
         return np.base_repr(value, 36).lower()
-    return _text(fields, name)
+    return text_field(fields, name)
 
 
 def _normalised_parent(parent_id: str, thread_id: str) -> str:
@@ -422,7 +393,7 @@ def _normalised_parent(parent_id: str, thread_id: str) -> str:
     comment the id of its own thread, and it must not become its own parent.
     """
     if not _ID.fullmatch(parent_id):
-        raise UnusableLineError("malformed_parent_id")
+        raise UnusableError("malformed_parent_id")
     kind = _ID_KIND.match(parent_id)
     bare = parent_id[kind.end() :] if kind else parent_id
     if bare == thread_id and (kind is None or kind.group() == "t3_"):
@@ -439,13 +410,13 @@ def _score(value: Any) -> int | None:
 
 
 def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:
-    name = _name(fields, "subreddit")
+    name = name_field(fields, "subreddit")
     if rules.subreddits or rules.exclude_subreddits:
         lowered = name.lower()
         if lowered in rules.exclude_subreddits or (
             rules.subreddits and lowered not in rules.subreddits
         ):
-            raise UnusableLineError("other_subreddit", is_bad=False)
+            raise UnusableError("other_subreddit", is_bad=False)
     return name
 
 
@@ -491,9 +462,7 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
         if without != text:
             without = _SPACES.sub(" ", without).strip()
         text = _counted(text, without, "strip_urls", changed)
-    if not text.isascii():
-        text = _LONE_SURROGATE.sub("\ufffd", text)
-    return text
+    return whole_characters(text)
 
 
 def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:

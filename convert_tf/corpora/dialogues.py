@@ -1,4 +1,4 @@
-"""Files of dialogues and pairs in JSON: an object a line, or one list of objects.
+"""Files of dialogues and pairs in JSON: one object per line, or one list of objects.
 
 ```
 {"turns": ["Is the pool open?", "Until nine.", "Thanks!"], "source": "hotel", "id": "17"}
@@ -6,8 +6,8 @@
 {"question": "Is the pool open?", "answer": "Until nine."}
 ```
 
-`source` and `id` of turns are optional; further fields are ignored. Compressed or not. The other
-shapes that are read are in `convert_tf.corpora.json_shapes`.
+`source` and `id` of turns are optional. Other fields are ignored. `convert_tf.corpora.json_shapes`
+lists the other shapes that are read.
 """
 
 import unicodedata
@@ -15,97 +15,78 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from convert_tf.corpora import dumps
 from convert_tf.corpora.conversations import Conversation, Turn, corpus_name, hash_of
-from convert_tf.corpora.json_shapes import (
-    Said,
-    ShapeError,
-    names_of_pair,
-    pairs_in,
-    turns_in,
-    turns_name,
-)
+from convert_tf.corpora.dumps import CountedFile, json_in_line, read_lines
+from convert_tf.corpora.fields import MAX_NAME_LENGTH, UnusableError, name_field
+from convert_tf.corpora.json_shapes import Said, names_of_pair, pairs_in, turns_in, turns_name
 from convert_tf.storage.json_text import holds_one_value, json_of_texts, whole_characters
 
-_MAX_NAME_LENGTH = 200
 _MAX_VALUE_BYTES = 2**30  # of a file that is one value, which is read as a whole
 _SHOWN_KEYS = 12
 
 
-def read(
-    path: str,
-    stats: dumps.DumpStats,
-    *,
-    max_line_bytes: int = dumps.MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = dumps.open_local,
-) -> Iterator[Conversation]:
-    """Yields the dialogues of one file.
+def read(file: CountedFile) -> Iterator[Conversation]:
+    """Yield the dialogues of one file.
 
-    A dialogue with an id is named `source/id`; its source is that of the object, else the name of
-    the file without folder and suffixes. A dialogue without one is named by a hash of its texts,
-    so that copies of it fall into the same split, wherever they are stored. A pair is named by a
-    hash of its context without regard to case and white space, as in tables of pairs.
+    The source of a dialogue is that of the object, or the name of the file without folder and
+    suffixes. A dialogue with an id is named `source/id`. A dialogue without one is named by a hash
+    of its texts, so that copies of it are in the same split, in whatever file they are. A pair is
+    named by a hash of its context without regard to case and white space, as in tables of pairs.
 
-    A turn that is empty or holds no text ends a conversation: what was said after it did not
-    answer what was said before it. The turns on either side become conversations of their own,
-    with the same id.
+    A turn that is empty or has no text ends a conversation, because the turn after it does not
+    answer the turn before it. The turns before and after it become two conversations with the same
+    id.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file.
-        stats: counts what is not used: lines `missing_turns`, `wrong_type_turns`,
-            `wrong_type_source`, `wrong_type_id`, `too_long_source`, `too_long_id`,
-            `too_few_turns` (no turn is followed by another), `lists_on_both_sides` of pairs, and
-            turns `wrong_type_turn`, `empty_turn`; of pairs `empty_context`, `empty_response`. Where
-            the file is one list, its entries are counted as lines.
-        max_line_bytes: longer lines are dropped.
-        open_file: gives the binary stream of a path.
+        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. It counts lines that cannot be used as
+            `missing_turns`, `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`,
+            `too_long_source`, `too_long_id`, `too_few_turns` (no turn is followed by another);
+            pairs as `lists_on_both_sides`, `empty_context`, `empty_response`; and turns as
+            `wrong_type_turn`, `empty_turn`. If the file is one list, its entries count as lines.
 
     Raises:
-        ValueError: the first object has no known shape; or the file is one value that is no JSON.
+        ValueError: if the first object has no known shape, or the file is one value that is not
+            JSON.
     """
-    lines = dumps.read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
-    yield from json_conversations(path, lines, stats, lists_are_pairs=False)
+    yield from json_conversations(file, read_lines(file), lists_are_pairs=False)
 
 
 def json_conversations(
-    path: str, lines: Iterator[bytes], stats: dumps.DumpStats, *, lists_are_pairs: bool
+    file: CountedFile, lines: Iterator[bytes], *, lists_are_pairs: bool
 ) -> Iterator[Conversation]:
-    """Yields what the lines of a JSON file hold; as `read` else.
+    """Yield the conversations in the lines of a JSON file. Otherwise as `read`.
 
     Args:
-        path: names the file and its source.
-        lines: of the file, which count themselves in `stats`.
-        stats: as in `read`.
+        file: the file.
+        lines: its lines, which it counts.
         lists_are_pairs: whether a line may be a list of two texts.
     """
-    file_source = whole_characters(corpus_name(path))
+    file_source = whole_characters(corpus_name(file.path))
     is_first = True
-    for value in _values(path, lines, stats):
-        if lists_are_pairs and _are_two_texts(value):
-            value = dict(zip(("context", "response"), value, strict=True))
-        if not isinstance(value, dict):
-            stats.skip("not_an_object")
-            continue
-        stats.objects += 1
-        turns = turns_name(value)
-        names = None if turns else _pair_names(value)
-        if turns is None and names is None:
-            if is_first:
-                raise _unknown_shape(path, value, stats)
-            stats.skip("missing_pair" if lists_are_pairs else "missing_turns")
-        elif names is None:
-            yield from _dialogue(value, value[turns or ""], file_source, stats)
-        else:
-            fields = {key.lower(): one for key, one in value.items()} | value
-            yield from _pairs(fields, names, file_source, stats)
-        is_first = False
+    for value in _values(file, lines):
+        with file.skipping():
+            if lists_are_pairs and _are_two_texts(value):
+                value = dict(zip(("context", "response"), value, strict=True))
+            if not isinstance(value, dict):
+                raise UnusableError("not_an_object")
+            file.objects += 1
+            was_first, is_first = is_first, False
+            if name := turns_name(value):
+                yield from _dialogue(value, value[name], file_source, file)
+            elif names := _pair_names(value):
+                fields = {key.lower(): one for key, one in value.items()} | value
+                yield from _pairs(fields, names, file_source, file)
+            elif was_first:
+                raise _unknown_shape(file, value)
+            else:
+                raise UnusableError("missing_pair" if lists_are_pairs else "missing_turns")
 
 
-def _unknown_shape(path: str, value: dict[str, Any], stats: dumps.DumpStats) -> ValueError:
+def _unknown_shape(file: CountedFile, value: dict[str, Any]) -> ValueError:
     keys = ", ".join(repr(key[:40]) for key in [*value][:_SHOWN_KEYS]) or "none"
     return ValueError(
-        f"{path}, line {stats.lines}, has no keys of a pair or a dialogue. Its keys are {keys}. "
-        "Rename two of them to 'context' and 'response', or a list of turns to 'turns'."
+        f"{file.name}, line {file.lines}, has no keys of a pair or a dialogue. Its keys are "
+        f"{keys}. Rename two of them to 'context' and 'response', or a list of turns to 'turns'."
     )
 
 
@@ -113,55 +94,46 @@ def _are_two_texts(value: Any) -> bool:
     return isinstance(value, list) and [type(one) for one in value] == [str, str]
 
 
-def _values(path: str, lines: Iterator[bytes], stats: dumps.DumpStats) -> Iterator[Any]:
-    """The values of the lines, or those in the list that the whole file is."""
+def _values(file: CountedFile, lines: Iterator[bytes]) -> Iterator[Any]:
+    """Yield the values of the lines, or the entries of the list that the whole file is."""
     first = []
     for line in islice(lines, 2):
-        first.append((stats.lines, line))
+        first.append((file.lines, line))
     if holds_one_value([line.decode("utf-8", "replace") for _, line in first]):
-        yield from _values_of_one((line for _, line in first), lines, path, stats)
+        yield from _values_of_one(file, chain((line for _, line in first), lines))
         return
-    numbered = chain(first, ((stats.lines, line) for line in lines))
-    for number, line in numbered:
-        stats.lines, last = number, stats.lines
-        try:
-            value = json_of_texts(line)
-        except UnicodeDecodeError:
-            stats.skip("invalid_utf8")
-        except ValueError:
-            stats.skip("not_json")
-        else:
-            yield from _entries(value)
-        stats.lines = last
+    for number, line in chain(first, ((file.lines, line) for line in lines)):
+        file.lines, last = number, file.lines
+        with file.skipping():
+            yield from _entries(json_in_line(line))
+        file.lines = last
 
 
-def _values_of_one(
-    first: Iterable[bytes], lines: Iterable[bytes], path: str, stats: dumps.DumpStats
-) -> Iterator[Any]:
+def _values_of_one(file: CountedFile, lines: Iterable[bytes]) -> Iterator[Any]:
     content = bytearray()
-    for line in chain(first, lines):
+    for line in lines:
         content += line + b"\n"
         if len(content) > _MAX_VALUE_BYTES:
             raise ValueError(
-                f"{path} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write an "
+                f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write an "
                 "object a line, for example with jq -c '.[]'."
             )
-    if stats.is_cut_off:
-        raise ValueError(f"{path} is {stats.damage}. Copy it again.")
+    if file.is_cut_off:
+        raise ValueError(f"{file.name} is {file.damage}. Copy it again.")
     try:
         value = json_of_texts(bytes(content))
     except ValueError as error:
         raise ValueError(
-            f"Cannot read {path} as JSON: {error}. It must have one object in each line, or be one "
-            "list. Repair it, or write it again."
+            f"Cannot read {file.name} as JSON: {error}. It must have one object in each line, or "
+            "be one list. Repair it, or write it again."
         ) from error
-    for number, each in enumerate(_entries(value), 1):
-        stats.lines = number
-        yield each
+    for number, entry in enumerate(_entries(value), 1):
+        file.lines = number
+        yield entry
 
 
 def _entries(value: Any) -> list[Any]:
-    """The objects of a list, or of the only list of objects in an object that is no example."""
+    """Return the objects of a list, which may be the only list of objects in an object."""
     if isinstance(value, dict) and not turns_name(value) and not _pair_names(value):
         lists = [each for each in value.values() if _are_objects(each)]
         value = lists[0] if len(lists) == 1 else value
@@ -179,91 +151,72 @@ def _are_objects(value: Any) -> bool:
 
 
 def _pairs(
-    fields: dict[str, Any], names: tuple[str, str], source: str, stats: dumps.DumpStats
+    fields: dict[str, Any], names: tuple[str, str], source: str, file: CountedFile
 ) -> Iterator[Conversation]:
-    try:
-        for turns in pairs_in(fields, names):
-            texts = [(turn.text or "").strip() for turn in turns]
-            *_, context, response = texts
-            if not context:
-                stats.skip("empty_context", is_bad=False)
-            elif not response:
-                stats.skip("empty_response", is_bad=False)
-            else:
-                said = (turn._replace(text=text) for turn, text in zip(turns, texts, strict=True))
-                named = tuple(filter(None, map(_turn, said)))
-                yield Conversation(pair_id(texts[:-1]), source, named)
-    except ShapeError as error:
-        stats.skip(error.reason)
+    for turns in pairs_in(fields, names):
+        texts = [(turn.text or "").strip() for turn in turns]
+        *_, context, response = texts
+        if not context:
+            file.skip("empty_context", is_bad=False)
+        elif not response:
+            file.skip("empty_response", is_bad=False)
+        else:
+            stripped = (turn._replace(text=text) for turn, text in zip(turns, texts, strict=True))
+            named = tuple(filter(None, map(_turn, stripped)))
+            yield Conversation(pair_id(texts[:-1]), source, named)
 
 
 def pair_id(contexts: Iterable[str]) -> str:
-    """The id of a pair: all answers to a question fall into one split, however it is written."""
+    """Return the id of a pair, which puts all answers to a question into the same split.
+
+    Case, white space and Unicode's variants of characters do not count.
+    """
     return hash_of(
         " ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in contexts
     )
 
 
 def _dialogue(
-    fields: dict[str, Any], values: Any, file_source: str, stats: dumps.DumpStats
+    fields: dict[str, Any], values: Any, file_source: str, file: CountedFile
 ) -> Iterator[Conversation]:
     if not isinstance(values, list):
-        stats.skip("missing_turns" if values is None else "wrong_type_turns")
-        return
-    source = _name(fields, "source", stats)
-    given_id = _name(fields, "id", stats)
-    if source is None or given_id is None:
-        return
-    source = source or file_source
+        raise UnusableError("missing_turns" if values is None else "wrong_type_turns")
+    source = name_field(fields, "source", kinds=str | int) or file_source
+    given_id = name_field(fields, "id", kinds=str | int)
     turns = [_turn(said) for said in turns_in(values)]
-    # Texts only: the same dialogue with and without the names of its speakers is one.
+    # Only the texts count: a dialogue with and without the names of its speakers has one id.
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
     is_used = False
-    for piece in _unbroken(turns, stats):
+    for piece in _unbroken(turns, file):
         if len(piece) > 1:
             is_used = True
             yield Conversation(dialogue_id, source, tuple(piece))
     if not is_used:
-        stats.skip("too_few_turns", is_bad=False)
-
-
-def _name(fields: dict[str, Any], name: str, stats: dumps.DumpStats) -> str | None:
-    """An optional name or number as text, empty where there is none; None if it is unusable."""
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        stats.skip(f"wrong_type_{name}")
-        return None
-    text = whole_characters(str(value))
-    if len(text) > _MAX_NAME_LENGTH:
-        stats.skip(f"too_long_{name}")
-        return None
-    return text
+        raise UnusableError("too_few_turns", is_bad=False)
 
 
 def _turn(said: Said) -> Turn | None:
-    """A turn as a dialogue holds it; None if there is no text in it."""
+    """Return a turn with its text and speaker; None if it has no text."""
     if said.text is None:
         return None
     author = said.author
-    # Who spoke is often a number; a turn whose speaker cannot be read is still a turn.
+    # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.
     is_name = isinstance(author, str | int) and not isinstance(author, bool)
-    return Turn(said.text, whole_characters(str(author))[:_MAX_NAME_LENGTH] if is_name else "")
+    return Turn(said.text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")
 
 
-def _unbroken(turns: list[Turn | None], stats: dumps.DumpStats) -> Iterator[list[Turn]]:
-    """Runs of turns with text in them."""
+def _unbroken(turns: list[Turn | None], file: CountedFile) -> Iterator[list[Turn]]:
+    """Yield the runs of turns with text."""
     run: list[Turn] = []
     for turn in turns:
         if turn is not None and turn.text.strip():
             run.append(turn)
             continue
         if turn is None:
-            stats.skip("wrong_type_turn")
+            file.skip("wrong_type_turn")
         else:
-            stats.skip("empty_turn", is_bad=False)
+            file.skip("empty_turn", is_bad=False)
         yield run
         run = []
     yield run

@@ -1,6 +1,6 @@
 """Read conversation dumps: one JSON object per line, compressed or not.
 
-A line has a maximum length. Unusable lines are counted in `DumpStats` by reason. A truncated or
+A line has a maximum length. Unusable lines are counted by reason (`CountedFile`). A truncated or
 damaged archive gives the lines before the damage.
 """
 
@@ -12,14 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from convert_tf.corpora.fields import UnusableError
 from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.streams import (
-    MAX_LINE_BYTES,
-    OpenFile,
-    StreamStats,
-    open_local,
-    read_pieces,
-)
+from convert_tf.storage.streams import MAX_LINE_BYTES, InputFile, read_pieces
 
 MAX_USED_OF_BAD = 0.1  # turns for each bad line, where most lines are bad: nothing is readable
 NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
@@ -66,21 +61,29 @@ class BadLines:
 
 
 @dataclass
-class DumpStats(StreamStats):
-    """Counts of the lines of a dump file: those that were read, and those that were not, by reason.
+class CountedFile(InputFile):
+    """A file whose lines are counted: those that were read, and those that were not, by reason.
 
-    `num_bad` is the number of malformed lines.
+    Attributes:
+        max_line_bytes: longer lines are dropped.
+        bad_lines: counts the malformed lines of all files of a run.
+        lines: number of the last line that was read, from 1.
+        objects: number of lines that hold an object or a row.
+        skipped: number of unused lines and turns by reason.
+        warnings: messages about the whole file.
+        num_bad: number of malformed lines.
+        first_bad: number of the first of these lines.
     """
 
+    max_line_bytes: int = MAX_LINE_BYTES
+    bad_lines: BadLines = field(default_factory=BadLines)
     lines: int = 0
     objects: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    changed: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
     num_bad: int = 0
     first_bad: int = 0
     _last_bad: int = -1
-    bad_lines: BadLines = field(default_factory=BadLines)
 
     def skip(self, reason: str, *, is_bad: bool = True) -> None:
         """Count the current line as unused.
@@ -97,7 +100,11 @@ class DumpStats(StreamStats):
             self.num_bad += self.lines != self._last_bad
             self._last_bad = self.lines
             self.first_bad = self.first_bad or self.lines
-            self.bad_lines.add(self.path, self.lines, reason)
+            self.bad_lines.add(self.name, self.lines, reason)
+
+    def skipping(self) -> "_Skipping":
+        """Return a block that counts the current line as unused if it finds it unusable."""
+        return _Skipping(self)
 
     def check_readable(self, num_used: int) -> None:
         """Check a file after it was read, unless the user allows a number of bad lines.
@@ -115,7 +122,7 @@ class DumpStats(StreamStats):
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise UnreadableFileError(
-                f"Hardly a line of {self.path} can be used: {reasons} in {self.lines:,} lines, "
+                f"Hardly a line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
                 f"from line {self.first_bad:,} on. {remedy}. To leave such lines out, pass "
                 "--max_bad_lines."
             )
@@ -124,7 +131,7 @@ class DumpStats(StreamStats):
 
     def warn(self, message: str) -> None:
         """Record a message about the whole file."""
-        self.warnings.append(f"{self.path}: {message}")
+        self.warnings.append(f"{self.name}: {message}")
 
     def note(self, problem: str, reason: str = "") -> None:
         """Count the damage of an archive as an unused line, and warn of it."""
@@ -135,6 +142,21 @@ class DumpStats(StreamStats):
         self.skip(f"{problem}_archive" if self.kind != "plain" else "truncated_file")
         what = f"this is {self.damage}{reason and ', '}{reason}"
         self.warn(f"{what}; kept the {self.lines} lines before")
+
+
+class _Skipping:
+    # Each line of a dump enters such a block; one of contextlib takes five times as long.
+    def __init__(self, file: CountedFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, UnusableError):
+            return False
+        self._file.skip(error.reason, is_bad=error.is_bad)
+        return True
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
@@ -158,32 +180,27 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def read_lines(
-    path: str,
-    stats: DumpStats,
-    *,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    open_file: OpenFile = open_local,
-) -> Iterator[bytes]:
-    """Yield the non-empty lines of a dump file, stripped of white space.
+def read_lines(file: CountedFile) -> Iterator[bytes]:
+    """Yield the non-empty lines of a file, stripped of white space.
 
-    A line longer than `max_line_bytes` is dropped and counted as `line_too_long`. The last,
-    incomplete line of a truncated or damaged archive is dropped as `unfinished_line`.
+    A line that is too long is dropped and counted as `line_too_long`. The last, incomplete line of
+    a truncated or damaged archive is dropped as `unfinished_line`.
+    """
+    return filled_lines_in(read_pieces(file), file)
+
+
+def filled_lines_in(pieces: Iterable[bytes], file: CountedFile) -> Iterator[bytes]:
+    """Yield the lines in pieces of a file's decompressed bytes. Otherwise as `read_lines`."""
+    return filter(None, map(bytes.strip, lines_in(pieces, file)))
+
+
+def lines_in(pieces: Iterable[bytes], file: CountedFile) -> Iterator[bytes]:
+    """Yield all lines in pieces of a file's bytes, without their line ends.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
-            name.
-        stats: filled while reading.
-        max_line_bytes: maximum length of a line, in bytes.
-        open_file: opens a path as a binary stream.
+        pieces: the decompressed bytes.
+        file: counts the lines and limits their length; see `read_lines`.
     """
-    yield from split_lines(read_pieces(path, open_file, stats), stats, max_line_bytes)
-
-
-def split_lines(
-    pieces: Iterable[bytes], stats: DumpStats, max_line_bytes: int = MAX_LINE_BYTES
-) -> Iterator[bytes]:
-    """Yield the lines in pieces of a file's decompressed bytes. Otherwise as `read_lines`."""
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
     is_first = True
@@ -191,46 +208,58 @@ def split_lines(
         if is_first:
             piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
         start, *more = piece.split(b"\n")
-        if rest_bytes <= max_line_bytes:
+        if rest_bytes <= file.max_line_bytes:
             rest.append(start)
         rest_bytes += len(start)
         for next_start in more:
-            stats.lines += 1
-            if rest_bytes > max_line_bytes:
-                stats.skip("line_too_long")
-            elif line := b"".join(rest).strip():
-                yield line
+            file.lines += 1
+            if rest_bytes > file.max_line_bytes:
+                file.skip("line_too_long")
+            else:
+                yield b"".join(rest)
             rest, rest_bytes = [next_start], len(next_start)
     if rest_bytes:
-        stats.lines += 1
-        line = b"".join(rest).strip()
-        if rest_bytes > max_line_bytes:
-            stats.skip("line_too_long")
-        elif stats.is_cut_off:
-            stats.skip("unfinished_line")
-        elif line:
-            yield line
-
-
-def read_objects(
-    path: str,
-    stats: DumpStats,
-    *,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    open_file: OpenFile = open_local,
-) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a dump file. Other lines are counted by reason in `stats`."""
-    lines = read_lines(path, stats, max_line_bytes=max_line_bytes, open_file=open_file)
-    for line in lines:
-        try:
-            value = json_of_texts(line, is_dump=True)
-        except UnicodeDecodeError:
-            stats.skip("invalid_utf8")
-        except ValueError:
-            stats.skip("not_json")
+        file.lines += 1
+        if rest_bytes > file.max_line_bytes:
+            file.skip("line_too_long")
+        elif file.is_cut_off:
+            file.skip("unfinished_line")
         else:
-            if isinstance(value, dict):
-                stats.objects += 1
-                yield value
-            else:
-                stats.skip("not_an_object")
+            yield b"".join(rest)
+
+
+def decoded(line: bytes) -> str:
+    """Return a line as text.
+
+    Raises:
+        UnusableError: `invalid_utf8`.
+    """
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableError("invalid_utf8") from error
+
+
+def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
+    """Return the value of a line of JSON. `is_dump` is that of `json_of_texts`.
+
+    Raises:
+        UnusableError: `invalid_utf8` or `not_json`.
+    """
+    try:
+        return json_of_texts(line, is_dump=is_dump)
+    except UnicodeDecodeError as error:
+        raise UnusableError("invalid_utf8") from error
+    except ValueError as error:
+        raise UnusableError("not_json") from error
+
+
+def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a dump file. Other lines are counted by reason."""
+    for line in read_lines(file):
+        with file.skipping():
+            value = json_in_line(line, is_dump=True)
+            if not isinstance(value, dict):
+                raise UnusableError("not_an_object")
+            file.objects += 1
+            yield value

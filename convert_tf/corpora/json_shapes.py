@@ -13,6 +13,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from convert_tf.corpora.fields import UnusableError
+
 # Keys or columns of contexts and responses, in the order in which they are looked for: an object
 # may hold `instruction`, `context` and `response`, or `context`, `question` and `answer`.
 PAIR_NAMES = (
@@ -82,14 +84,6 @@ class Said(NamedTuple):
 
     text: str | None
     author: Any = None
-
-
-class ShapeError(ValueError):
-    """An object has a known shape, but not in a form that can be read; `reason` counts it."""
-
-    def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
 
 
 def names_of_pair(names: Sequence[str]) -> tuple[str, str] | None:
@@ -183,13 +177,13 @@ def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list
         names: what `names_of_pair` found.
 
     Raises:
-        ShapeError: a side is missing, or holds neither texts nor turns.
+        UnusableError: a side is missing, or holds neither texts nor turns.
     """
     name, response_name = names
     contexts = _alternatives(fields[name], name, are_turns=name in _HOLDS_TURNS)
     responses = _alternatives(fields[response_name], response_name, are_turns=False)
     if len(contexts) > 1 and len(responses) > 1:
-        raise ShapeError("lists_on_both_sides")
+        raise UnusableError("lists_on_both_sides")
     further = fields.get(FURTHER_INPUT.get(name, ""))
     earlier = _earlier(fields)
     for context in contexts:
@@ -203,7 +197,7 @@ def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list
 
 def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Said]]:
     if value is None:
-        raise ShapeError(f"missing_{name}")
+        raise UnusableError(f"missing_{name}")
     if isinstance(value, dict) and not said_in(value):
         value = value.get("text")  # as SQuAD has answers
     if isinstance(value, list):
@@ -216,7 +210,7 @@ def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Said]]
 
 def _all_said(turns: list[Said], name: str) -> list[Said]:
     if not turns or any(turn.text is None for turn in turns):
-        raise ShapeError(f"wrong_type_{name}")
+        raise UnusableError(f"wrong_type_{name}")
     return turns
 
 

@@ -98,7 +98,7 @@ class _Job:
         self.options = options
         self.folder = folder
         self.maker = RowMaker(options)
-        self.files: dict[str, list[dumps.DumpStats]] = {"comments": [], "submissions": []}
+        self.files: dict[str, list[dumps.CountedFile]] = {"comments": [], "submissions": []}
         self.rules: dict[str, Rules] = {}
         self.bad_lines = dumps.BadLines(limit=options.max_bad_lines)
         self.single_texts: Counter[str] = Counter()
@@ -125,9 +125,9 @@ class _Job:
             self.rules[REDDIT] = self.options.rules
         for what, paths in (("comments", inputs), ("submissions", submissions)):
             with Progress(f"{what} read", total_bytes=_total_bytes(paths)) as progress:
-                for stats, before in self._open(what, paths):
-                    for turn in self.maker.turns_of_dump(what, stats):
-                        progress.add(bytes_done=before + stats.compressed_bytes)
+                for file, before in self._open(what, paths):
+                    for turn in self.maker.turns_of_dump(what, file):
+                        progress.add(bytes_done=before + file.compressed_bytes)
                         self._turns.add(turn.thread_id, json.dumps(turn))
 
     def make_examples(self, corpora: Mapping[str, Sequence[str]]) -> None:
@@ -142,10 +142,10 @@ class _Job:
         for name, paths in corpora.items():
             self.rules[name] = self.options.rules_of(name)
             with Progress(f"turns of {name} read", total_bytes=_total_bytes(paths)) as progress:
-                for stats, before in self._open(name, paths):
-                    for conversation in self.maker.conversations(name, stats):
+                for file, before in self._open(name, paths):
+                    for conversation in self.maker.conversations(name, file):
                         progress.add(
-                            len(conversation.turns), bytes_done=before + stats.compressed_bytes
+                            len(conversation.turns), bytes_done=before + file.compressed_bytes
                         )
                         self._add(self.maker.rows_of_conversation(name, conversation))
 
@@ -205,13 +205,15 @@ class _Job:
             single_texts=self.single_texts,
         )
 
-    def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.DumpStats, int]]:
-        """The statistics of each file and how many bytes the files before it have."""
+    def _open(self, what: str, paths: Iterable[str]) -> Iterator[tuple[dumps.CountedFile, int]]:
+        """The files and how many bytes the files before each have."""
         before = 0
         for path in paths:
-            stats = dumps.DumpStats(path, bad_lines=self.bad_lines)
-            self.files.setdefault(what, []).append(stats)
-            yield stats, before
+            file = dumps.CountedFile(
+                path, max_line_bytes=self.options.max_line_bytes, bad_lines=self.bad_lines
+            )
+            self.files.setdefault(what, []).append(file)
+            yield file, before
             before += os.path.getsize(path)
 
 

@@ -28,13 +28,13 @@ those of all scripts, so names such as `Émile:` go too.
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
 
-import codecs
 import io
 import re
 from collections.abc import Iterator
 
-from convert_tf.corpora import dumps, subtitles
+from convert_tf.corpora import subtitles
 from convert_tf.corpora.conversations import Conversation, Turn, base_name
+from convert_tf.corpora.dumps import CountedFile, decoded, lines_in
 from convert_tf.storage.content import HEAD_BYTES, XML, check_format, text_format
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.streams import open_decompressed
@@ -47,72 +47,60 @@ _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
 
 
-def read(
-    path: str,
-    stats: dumps.DumpStats,
-    *,
-    max_line_bytes: int = _MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = dumps.open_local,
-) -> Iterator[Conversation]:
-    """Yields the lines of one file as one conversation, or one per 100,000 lines.
+def read(file: CountedFile) -> Iterator[Conversation]:
+    """Yield the lines of one file as one conversation, or as one for each 100,000 lines.
 
     Args:
-        path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file: text, a subtitle line a line, or
-            `.srt`, `.vtt` or OPUS's `.xml` (`convert_tf.corpora.subtitles`).
-        stats: counts the lines `invalid_utf8`, `line_too_long`, `unfinished_line`, and
-            `nothing_said`: lines that are empty, or are so after the rules; and `too_few_turns`:
-            files of one line, which nothing answers, or of none.
-        max_line_bytes: longer lines are dropped; at most 10,000, whatever is given.
-        open_file: gives the binary stream of a path.
+        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line,
+            or `.srt`, `.vtt` or OPUS's `.xml` (`convert_tf.corpora.subtitles`). Lines of more than
+            10,000 bytes are dropped. It counts lines as `invalid_utf8`, `line_too_long`,
+            `unfinished_line`, and `nothing_said` if they are empty before or after the rules; and
+            files of at most one line as `too_few_turns`.
 
     Raises:
-        ContentError: the file has another format, or its XML is damaged.
+        ContentError: if the file has another format, or its XML is damaged.
     """
-    file_id = whole_characters(base_name(path))
+    file.max_line_bytes = min(file.max_line_bytes, _MAX_LINE_BYTES)
+    file_id = whole_characters(base_name(file.path))
     turns: list[Turn] = []
     start = 0  # lines of the file before those in `turns`
-    limit = min(max_line_bytes, _MAX_LINE_BYTES)
-    with open_decompressed(path, stats, open_file) as stream:
-        for line in _lines(path, stream, stats, limit):
-            if stats.lines > start + LINES_PER_FILE:
-                yield from _conversation(_piece_id(file_id, start), turns, stats)
+    with open_decompressed(file) as stream:
+        for line in _lines(stream, file):
+            if file.lines > start + LINES_PER_FILE:
+                yield from _conversation(_piece_id(file_id, start), turns, file)
                 turns = []
-                start = (stats.lines - 1) // LINES_PER_FILE * LINES_PER_FILE
+                start = (file.lines - 1) // LINES_PER_FILE * LINES_PER_FILE
             text = clean_line(line)
             if text:
                 turns.append(Turn(text))
             else:
-                stats.skip("nothing_said", is_bad=False)
-    is_cut = stats.lines > LINES_PER_FILE
-    yield from _conversation(_piece_id(file_id, start) if is_cut else file_id, turns, stats)
+                file.skip("nothing_said", is_bad=False)
+    is_cut = file.lines > LINES_PER_FILE
+    yield from _conversation(_piece_id(file_id, start) if is_cut else file_id, turns, file)
 
 
-def _lines(
-    path: str, stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
-) -> Iterator[str]:
-    """The subtitle lines of a file of any format, told by its first bytes."""
+def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
+    """Yield the subtitle lines of a file. Its first bytes tell its format."""
     head = stream.peek()[:HEAD_BYTES]
-    check_format(path, head, read=subtitles.FORMATS)
+    check_format(file.name, head, read=subtitles.FORMATS)
     kind = text_format(head)
     if not kind:
-        subtitles.check_has_no_times(path, head)
+        subtitles.check_has_no_times(file.name, head)
+    pieces = iter(stream.read1, b"")
     if kind == XML:
-        for sentence in subtitles.sentences(iter(stream.read1, b""), stats):
-            stats.lines += 1
+        for sentence in subtitles.sentences(pieces, file):
+            file.lines += 1
             yield sentence
         return
-    lines = _text_lines(stream, stats, max_line_bytes)
+    lines = _text_lines(pieces, file)
     yield from subtitles.caption_lines(lines, kind) if kind else lines
 
 
-def _text_lines(
-    stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
-) -> Iterator[str]:
-    for line in _raw_lines(stream, stats, max_line_bytes):
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError:
-            stats.skip("invalid_utf8")
+def _text_lines(pieces: Iterator[bytes], file: CountedFile) -> Iterator[str]:
+    # White space at the start of a line matters to the rules, so it is kept.
+    for line in lines_in(pieces, file):
+        with file.skipping():
+            yield decoded(line)
 
 
 def clean_line(line: str) -> str:
@@ -129,32 +117,13 @@ def clean_line(line: str) -> str:
     return line.strip(" -\r\n")
 
 
-def _raw_lines(
-    stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
-) -> Iterator[bytes]:
-    """Lines as they are: white space at the start of a line tells the rules something."""
-    while line := stream.readline(max_line_bytes + 1):  # with its line break
-        stats.lines += 1
-        if stats.lines == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        is_whole = line.endswith(b"\n")
-        if not is_whole and len(line) > max_line_bytes:
-            stats.skip("line_too_long")
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(max_line_bytes)
-        elif not is_whole and stats.is_cut_off:
-            stats.skip("unfinished_line")
-        else:
-            yield line
-
-
 def _conversation(
-    conversation_id: str, turns: list[Turn], stats: dumps.DumpStats
+    conversation_id: str, turns: list[Turn], file: CountedFile
 ) -> Iterator[Conversation]:
     if len(turns) > 1:
         yield Conversation(conversation_id, SOURCE, tuple(turns))
-    elif stats.lines:
-        stats.skip("too_few_turns", is_bad=False)
+    elif file.lines:
+        file.skip("too_few_turns", is_bad=False)
 
 
 def _piece_id(file_id: str, start: int) -> str:

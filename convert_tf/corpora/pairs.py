@@ -7,10 +7,10 @@ Is the pool open?,Until nine.
 or a car park?","A garage, with 20 places."
 ```
 
-The first row names the columns when it holds `context` and `response`, `question` and `answer` or
-other names of `convert_tf.corpora.json_shapes`, in any order, beside any others, in upper or lower
-case. Otherwise it is a pair like the others, and there are two columns. JSON, told by its first
-bytes, is read by its keys (`convert_tf.corpora.dialogues`).
+The first row is a header if it contains `context` and `response`, `question` and `answer` or other
+names of `convert_tf.corpora.json_shapes`. Their order and case do not matter, and there may be
+other columns. Without a header there are two columns, and the first row is a pair. JSON is
+recognised by its first bytes and read by its keys (`convert_tf.corpora.dialogues`).
 """
 
 import csv
@@ -21,8 +21,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from convert_tf.corpora import dialogues, dumps
+from convert_tf.corpora import dialogues
 from convert_tf.corpora.conversations import Conversation, Turn, base_name, corpus_name
+from convert_tf.corpora.dumps import CountedFile, filled_lines_in
+from convert_tf.corpora.fields import UnusableError
 from convert_tf.corpora.json_shapes import FURTHER_INPUT, names_of_pair
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format, text_format
 from convert_tf.storage.json_text import whole_characters
@@ -42,96 +44,82 @@ _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
-def read(
-    path: str,
-    stats: dumps.DumpStats,
-    *,
-    max_line_bytes: int = dumps.MAX_LINE_BYTES,
-    open_file: dumps.OpenFile = dumps.open_local,
-) -> Iterator[Conversation]:
-    """Yields one conversation per row, of a context and its response; of JSON its dialogues.
+def read(file: CountedFile) -> Iterator[Conversation]:
+    """Yield one conversation per row, with a context and its response, or the dialogues of JSON.
 
-    The id is a hash of the context without regard to case and white space. All answers to one
-    question thus fall into the same split: a model is not tested on a question of its training
-    data, and not given a right answer as a wrong one.
+    The id is a hash of the context without regard to case and white space. So all answers to one
+    question are in the same split: a model is not tested on a question of its training data, and
+    gets no right answer as a wrong one.
 
-    Fields may be quoted and then hold delimiters and line breaks. Where a quote does not close, or
-    closes within a field, its line is read alone, if it then has as many columns as the first row.
+    Quoted fields may contain delimiters and line breaks. If a quote does not close, or closes
+    within a field, its line is read alone, if it then has as many columns as the first row.
 
     Args:
-        path: a `.csv`, `.tsv` or `.txt` file, or a `.gz`, `.zst`, `.bz2` or `.xz` archive of one.
-            The delimiter is a tab in `.tsv` files; otherwise a comma, a semicolon or a tab,
-            whichever makes the first rows a table.
-        stats: counts the rows that are not used: `too_few_columns`, `too_many_columns`,
-            `empty_context`, `empty_response`, `malformed_quotes`, `field_too_long` (more
-            than 131,072 characters), `nul_character`, `line_too_long`,
+        file: a `.csv`, `.tsv` or `.txt` file, or a `.gz`, `.zst`, `.bz2` or `.xz` archive of one.
+            The delimiter of `.tsv` files is a tab. In other files it is the comma, semicolon, tab
+            or bar that makes the first rows a table. The file's `max_line_bytes` is compared with
+            the number of characters. It counts rows that cannot be used as `too_few_columns`,
+            `too_many_columns`, `empty_context`, `empty_response`, `malformed_quotes`,
+            `field_too_long` (more than 131,072 characters), `nul_character`, `line_too_long`,
             `unfinished_line`.
-        max_line_bytes: longer lines are dropped; compared with the number of characters.
-        open_file: gives the binary stream of a path.
 
     Raises:
-        ValueError: the file is neither a table nor JSON; it is not UTF-8, nor UTF-16 with a byte
-            order mark; it has not two columns and does not name them; or its JSON has no known
-            shape.
+        ValueError: if the file is neither a table nor JSON; is neither UTF-8, nor UTF-16 with a
+            byte order mark; does not have two columns and does not name them; or is JSON of no
+            known shape.
     """
-    with open_decompressed(path, stats, open_file) as stream:
-        if _is_json(path, stream.peek()[:HEAD_BYTES]):
-            pieces = iter(stream.read1, b"")
-            lines = dumps.split_lines(pieces, stats, max_line_bytes)
-            yield from dialogues.json_conversations(path, lines, stats, lists_are_pairs=True)
+    with open_decompressed(file) as stream:
+        if _is_json(file, stream.peek()[:HEAD_BYTES]):
+            lines = filled_lines_in(iter(stream.read1, b""), file)
+            yield from dialogues.json_conversations(file, lines, lists_are_pairs=True)
         else:
-            yield from _read_table(path, stream, stats, max_line_bytes)
+            yield from _read_table(file, stream)
 
 
-def _read_table(
-    path: str, stream: io.BufferedReader, stats: dumps.DumpStats, max_line_bytes: int
-) -> Iterator[Conversation]:
-    source = whole_characters(corpus_name(path))
-    # Of what is not UTF-8, bytes come as lone surrogates.
+def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conversation]:
+    source = whole_characters(corpus_name(file.path))
+    # Bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(
         stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
     ) as text:
-        lines = _Lines(text, path, stats, max_line_bytes)
-        head = lines.head()
-        delimiter = _delimiter(path, head)
+        lines = _Lines(text, file)
+        delimiter = _delimiter(file.path, lines.head())
         columns = None
-        for row in _rows(lines, delimiter, stats):
+        for row in _rows(lines, delimiter, file):
             if columns is None:
                 if SEPARATOR_LINE.fullmatch(row[0]):
                     continue
-                columns = _columns(path, row, delimiter)
+                columns = _columns(file.name, row, delimiter)
                 if columns.is_header:
                     continue
-                stats.warn(
+                file.warn(
                     "the first row names no columns that are known and is read as a pair; if it is "
                     "a header, name the columns 'context' and 'response'"
                 )
-            stats.objects += 1
-            pair = _pair(row, columns, stats)
-            if pair:
-                context, response = pair
-                yield Conversation(
-                    dialogues.pair_id([context]), source, (Turn(context), Turn(response))
-                )
-        if columns is not None and not stats.objects:
-            stats.warn("the table has no rows")
+            file.objects += 1
+            with file.skipping():
+                context, response = _pair(row, columns)
+                pair = (Turn(context), Turn(response))
+                yield Conversation(dialogues.pair_id([context]), source, pair)
+        if columns is not None and not file.objects:
+            file.warn("the table has no rows")
 
 
-def _is_json(path: str, head: bytes) -> bool:
-    """Whether a file holds JSON by its first bytes, or by its name where these do not tell.
+def _is_json(file: CountedFile, head: bytes) -> bool:
+    """Return whether a file is JSON. Its first bytes decide, or else its name.
 
     Raises:
-        ContentError: it is neither JSON nor a table.
+        ContentError: if it is neither JSON nor a table.
     """
-    check_format(path, head, read=[JSON])
-    suffix = os.path.splitext(base_name(path))[1].lower()
+    check_format(file.name, head, read=[JSON])
+    suffix = os.path.splitext(base_name(file.path))[1].lower()
     return text_format(head) == JSON or suffix in _JSON_SUFFIXES
 
 
 class _Columns(NamedTuple):
-    """Where context and response are in a row, and how many columns rows have.
+    """Indices of the columns of contexts and responses, and the number of columns.
 
-    `further` is where something is that follows the context, as the input of an instruction.
+    `further` is the index of a column whose text follows the context: the input of an instruction.
     """
 
     context: int
@@ -142,7 +130,7 @@ class _Columns(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of a file, from 1; `reason` says why no row may be made of it."""
+    """A line of a file and its number, from 1. `reason` says why no row may contain it."""
 
     text: str
     number: int
@@ -150,19 +138,15 @@ class _Line(NamedTuple):
 
 
 class _Lines:
-    """The lines of a file as `csv.reader` takes them, with those of the present row at hand.
+    """The lines of a file for `csv.reader`. `row` has the lines of the current row.
 
-    A quote that does not close swallows the lines after it: they are given back and read again.
+    A quote that does not close takes in the lines after it. They are given back and read again.
     """
 
-    def __init__(
-        self, text: io.TextIOWrapper, path: str, stats: dumps.DumpStats, max_length: int
-    ) -> None:
+    def __init__(self, text: io.TextIOWrapper, file: CountedFile) -> None:
         self.row: list[_Line] = []
         self._text = text
-        self._path = path
-        self._stats = stats
-        self._max_length = max_length
+        self._file = file
         self._number = 0
         self._again: deque[_Line] = deque()
 
@@ -171,12 +155,12 @@ class _Lines:
 
     def __next__(self) -> str:
         line = self._again.popleft() if self._again else self._read()
-        self._stats.lines = line.number
+        self._file.lines = line.number
         self.row.append(line)
         return line.text
 
     def head(self) -> list[str]:
-        """The first lines, which are still to be read."""
+        """Return the first lines. They will be read again."""
         length = 0
         while len(self._again) < _HEAD_LINES and length < _HEAD_CHARACTERS:
             try:
@@ -188,28 +172,29 @@ class _Lines:
         return [line.text for line in self._again]
 
     def give_back(self) -> None:
-        """Makes the first line the whole row; the others are to be read again."""
+        """Make the first line the whole row. The others will be read again."""
         first, *others = self.row
         self._again.extendleft(reversed(others))
         self.row = [first]
-        self._stats.lines = first.number
+        self._file.lines = first.number
 
     def _read(self) -> _Line:
-        text = self._text.readline(self._max_length + 1)  # with its line break
+        max_length = self._file.max_line_bytes
+        text = self._text.readline(max_length + 1)  # with its line break
         if not text:
             raise StopIteration
         self._number += 1
         is_whole = text.endswith(("\n", "\r"))
-        if not is_whole and len(text) > self._max_length:
+        if not is_whole and len(text) > max_length:
             while text and not text.endswith(("\n", "\r")):
-                text = self._text.readline(self._max_length + 1)
+                text = self._text.readline(max_length + 1)
             return _Line("\n", self._number, "line_too_long")
-        if not is_whole and self._stats.is_cut_off:
+        if not is_whole and self._file.is_cut_off:
             return _Line("\n", self._number, "unfinished_line")
         if not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
             byte = ord(escaped.group()) - 0xDC00
             raise ValueError(
-                f"Line {self._number} of {self._path!r} is not UTF-8: it holds the byte "
+                f"Line {self._number} of {self._file.name!r} is not UTF-8: it holds the byte "
                 f"0x{byte:02X}. Save the file as UTF-8, for example with `iconv -f WINDOWS-1252 -t "
                 "UTF-8`."
             )
@@ -219,15 +204,19 @@ class _Lines:
 
 
 def _delimiter(path: str, head: Sequence[str]) -> str:
-    """What separates the columns: by the file's name, else by what makes a table of its head."""
+    """Return the delimiter that the file's name allows and that makes its first lines a table."""
     suffix = os.path.splitext(base_name(path))[1].lower()
     candidates = _DELIMITERS.get(suffix, _OTHER_DELIMITERS)
-    scores = [_score(head, one) for one in candidates]
-    return candidates[scores.index(max(scores))]
+    return max(candidates, key=lambda delimiter: _score(head, delimiter))
 
 
 def _score(head: Sequence[str], delimiter: str) -> tuple[bool, float, int]:
-    """Whether there is a header, the part of the rows with two columns, columns of the first."""
+    """Rate a delimiter.
+
+    Returns:
+        Whether there is a header, the share of rows with two columns, and the number of columns of
+        the first row.
+    """
     reader = csv.reader(
         (line.replace("\0", "") for line in head), delimiter=delimiter, skipinitialspace=True
     )
@@ -238,12 +227,12 @@ def _score(head: Sequence[str], delimiter: str) -> tuple[bool, float, int]:
     if not rows:
         return False, 0.0, 0
     part = sum(len(row) == 2 for row in rows) / len(rows)
-    # A minority of pairs is a delimiter that happens to be in some texts.
+    # If only a minority of the rows are pairs, some texts happen to contain the delimiter.
     return _header(rows[0]) is not None, part if part > 0.5 else 0.0, len(rows[0])
 
 
-def _rows(lines: _Lines, delimiter: str, stats: dumps.DumpStats) -> Iterator[list[str]]:
-    """The rows of a table, without blank ones; those that cannot be used are counted."""
+def _rows(lines: _Lines, delimiter: str, file: CountedFile) -> Iterator[list[str]]:
+    """Yield the rows of a table, without blank ones. Rows that cannot be used are counted."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     num_columns = None
     while True:
@@ -256,22 +245,22 @@ def _rows(lines: _Lines, delimiter: str, stats: dumps.DumpStats) -> Iterator[lis
             lines.give_back()
             line = lines.row[0]
             if len(line.text) > csv.field_size_limit():
-                stats.skip("field_too_long")
+                file.skip("field_too_long")
                 continue
             row = _line_as_row(line.text, delimiter, num_columns)
             if not row:
-                stats.skip(line.reason or "malformed_quotes")
+                file.skip(line.reason or "malformed_quotes")
                 continue
         reason = next((line.reason for line in lines.row if line.reason), "")
         if reason:
-            stats.skip(reason)
+            file.skip(reason)
         elif row:
             num_columns = num_columns or len(row)
             yield row
 
 
 def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str]:
-    """A row whose quotes are not as they should be; empty if it has not the columns of others."""
+    """Return the row of a line with wrong quotes, or [] if it has more or fewer columns."""
     readings = [
         next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []),
         line.rstrip("\r\n").split(delimiter),
@@ -280,7 +269,11 @@ def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str
 
 
 def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
-    """The columns that a table's first row tells of."""
+    """Find the columns from the first row of a table.
+
+    Raises:
+        ValueError: if the row does not tell which columns are contexts and responses.
+    """
     row = _without_empty_end(first_row)
     header = _header(row)
     if header:
@@ -308,12 +301,12 @@ def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
 
 
 def column_names(header: Sequence[str]) -> list[str]:
-    """The names in a header as keys: `intent_name` of `Intent Name `."""
+    """Return the names of a header as keys, such as `intent_name` for `Intent Name `."""
     return ["_".join(name.lower().replace("-", " ").split()) for name in header]
 
 
 def _header(row: Sequence[str]) -> _Columns | None:
-    """The columns that a first row names; None where it names none."""
+    """Find the columns that a first row names. Return None if it names none."""
     names = column_names(row)
     found = names_of_pair(names)
     if found is None:
@@ -329,28 +322,28 @@ def _header(row: Sequence[str]) -> _Columns | None:
 
 
 def _without_empty_end(row: Sequence[str]) -> list[str]:
-    """A row without the empty columns that spreadsheets write after the last; at least two."""
+    """Drop empty columns at the end, as spreadsheets write them. At least two columns stay."""
     size = len(row)
     while size > 2 and not row[size - 1].strip():
         size -= 1
     return list(row[:size])
 
 
-def _pair(row: Sequence[str], columns: _Columns, stats: dumps.DumpStats) -> tuple[str, str] | None:
-    """Context and response of a row; none if there is no such pair in it."""
+def _pair(row: Sequence[str], columns: _Columns) -> tuple[str, str]:
+    """Return context and response of a row.
+
+    Raises:
+        UnusableError: if one of them is missing, or there are too many columns.
+    """
     if len(row) <= max(columns.context, columns.response):
-        stats.skip("too_few_columns")
-        return None
+        raise UnusableError("too_few_columns")
     if any(cell.strip() for cell in row[columns.number :]):
-        stats.skip("too_many_columns")  # a delimiter in a text without quotes
-        return None
+        raise UnusableError("too_many_columns")  # a delimiter in a text without quotes
     context, response = row[columns.context].strip(), row[columns.response].strip()
     if context and columns.further is not None and columns.further < len(row):
         context = f"{context}\n{row[columns.further]}".strip()
     if not context:
-        stats.skip("empty_context", is_bad=False)
-    elif not response:
-        stats.skip("empty_response", is_bad=False)
-    else:
-        return context, response
-    return None
+        raise UnusableError("empty_context", is_bad=False)
+    if not response:
+        raise UnusableError("empty_response", is_bad=False)
+    return context, response

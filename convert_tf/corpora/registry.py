@@ -1,52 +1,35 @@
-"""The corpora that are read into conversations: their readers and the rules they come with."""
+"""The corpora whose files hold whole conversations: their readers and default rules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from convert_tf.corpora import amazon_qa, dialogues, dumps, opensubtitles, pairs
+from convert_tf.corpora import amazon_qa, dialogues, opensubtitles, pairs
 from convert_tf.corpora.conversations import Conversation
+from convert_tf.corpora.dumps import CountedFile
 
 NO_LIMIT = 2**31 - 1  # characters
-
-
-class Reader(Protocol):
-    """Yields the conversations of one file, and counts in `stats` what is not used."""
-
-    def __call__(
-        self,
-        path: str,
-        stats: dumps.DumpStats,
-        *,
-        max_line_bytes: int = ...,
-        open_file: dumps.OpenFile = ...,
-    ) -> Iterator[Conversation]: ...
 
 
 @dataclass(frozen=True)
 class Corpus:
     """A corpus that is not a tree of comments.
 
-    ```
-    for path in paths:
-        for conversation in corpus.read(path, stats): …
-    ```
-
     Args:
-        name: what the user calls it.
-        description: one line of help.
-        read: its reader.
+        name: name of its flag.
+        description: help of the flag.
+        read: yields the conversations of one file. The file counts what is not used.
         rules: fields of `comments.Rules` that differ from the defaults.
     """
 
     name: str
     description: str
-    read: Reader
+    read: Callable[[CountedFile], Iterator[Conversation]]
     rules: Mapping[str, Any]
 
 
 def _lengths(shortest: int, longest: int) -> dict[str, int]:
-    """Limits of contexts and responses, in characters."""
+    """Return rules with the limits of contexts and responses, in characters."""
     return {
         "min_context_length": shortest,
         "max_context_length": longest,
@@ -69,8 +52,8 @@ CORPORA: dict[str, Corpus] = {
             "pairs",
             "CSV, TSV or JSON with context and response, question and answer, or messages.",
             pairs.read,
-            # Every answer that a user wrote is meant to be found; a row that is there twice would
-            # be its own wrong answer in a batch.
+            # Users want to find all of their answers, so there is no limit. A row that occurs
+            # twice would be its own wrong answer in a batch.
             _lengths(1, NO_LIMIT) | {"deduplicate": "exact"},
         ),
         Corpus(

@@ -33,7 +33,7 @@ def assemble(
     *,
     rules: Mapping[str, Rules],
     dev_fraction: float,
-    files: Mapping[str, Sequence[dumps.DumpStats]],
+    files: Mapping[str, Sequence[dumps.CountedFile]],
     bad_lines: dumps.BadLines,
     maker: RowMaker,
     written: WrittenExamples,
@@ -128,7 +128,7 @@ def _batches(texts: Sequence[str], size: int = 4096) -> Iterator[Sequence[str]]:
     return (texts[start : start + size] for start in range(0, len(texts), size))
 
 
-def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
+def file_facts(stats: dumps.CountedFile) -> dict[str, Any]:
     """Return the facts of one input file."""
     return {
         "file": os.path.basename(stats.path),
@@ -136,7 +136,7 @@ def file_facts(stats: dumps.DumpStats) -> dict[str, Any]:
         "bytes": stats.compressed_bytes,
         "lines": stats.lines,
         "skipped": {reason: number for reason, number in sorted(stats.skipped.items()) if number},
-        "warnings": [warning.removeprefix(f"{stats.path}: ") for warning in stats.warnings],
+        "warnings": [warning.removeprefix(f"{stats.name}: ") for warning in stats.warnings],
     }
 
 
@@ -149,7 +149,7 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
     return skipped
 
 
-def print_warnings(files: Mapping[str, Sequence[dumps.DumpStats]]) -> None:
+def print_warnings(files: Mapping[str, Sequence[dumps.CountedFile]]) -> None:
     """Print the warnings about whole files on standard error."""
     for stats in itertools.chain(*files.values()):
         for warning in stats.warnings:
@@ -157,7 +157,7 @@ def print_warnings(files: Mapping[str, Sequence[dumps.DumpStats]]) -> None:
 
 
 def why_no_example(
-    counts: Mapping[str, threads.ThreadCounts], files: Mapping[str, Sequence[dumps.DumpStats]]
+    counts: Mapping[str, threads.ThreadCounts], files: Mapping[str, Sequence[dumps.CountedFile]]
 ) -> str:
     """Return the error of an input without examples.
 

@@ -9,21 +9,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from convert_tf.corpora import dumps, threads
+from convert_tf.corpora import threads
 from convert_tf.corpora.comments import (
     Comment,
     Rules,
-    UnusableLineError,
     parse_comment,
     parse_post,
     parse_submission,
 )
 from convert_tf.corpora.conversations import Conversation, hash_of
+from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import REDDIT, PrepareOptions
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.streams import OpenFile, open_local
 
 EXAMPLES, PAIRS, TEXTS = "examples", "pairs", "texts"
 _SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
@@ -106,15 +105,12 @@ class RowMaker:
     def _counts_of(self, source: str) -> threads.ThreadCounts:
         return self.counts.setdefault(source, threads.ThreadCounts())
 
-    def turns_of_dump(
-        self, what: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
-    ) -> Iterator[Comment]:
+    def turns_of_dump(self, what: str, file: CountedFile) -> Iterator[Comment]:
         """Yield the usable turns of a Reddit dump.
 
         Args:
             what: `"comments"` or `"submissions"`.
-            stats: has the name of the file, and counts what is not used.
-            open_file: opens it.
+            file: the dump, which counts what is not used.
 
         Raises:
             UnreadableFileError: if hardly any line can be used.
@@ -125,43 +121,27 @@ class RowMaker:
         parse = parse_submission if is_submissions else parse_comment
         changed = self._counts_of(REDDIT).changed
         num_turns = 0
-        for fields in dumps.read_objects(
-            stats.path,
-            stats,
-            max_line_bytes=self.options.max_line_bytes,
-            open_file=open_file,
-        ):
-            try:
-                turn = parse(fields, rules, changed=changed)
-            except UnusableLineError as error:
-                stats.skip(error.reason, is_bad=error.is_bad)
-                continue
-            yield turn
-            num_turns += 1
-            if rules.reads_posts and is_submissions:
-                post = parse_post(fields, rules, changed=changed)
-                if post:
-                    yield post
-        self._check_readable(stats, num_turns)
+        for fields in read_objects(file):
+            with file.skipping():
+                yield parse(fields, rules, changed=changed)
+                num_turns += 1
+                if rules.reads_posts and is_submissions:
+                    post = parse_post(fields, rules, changed=changed)
+                    if post:
+                        yield post
+        self._check_readable(file, num_turns)
 
-    def conversations(
-        self, name: str, stats: dumps.DumpStats, open_file: OpenFile = open_local
-    ) -> Iterator[Conversation]:
+    def conversations(self, name: str, file: CountedFile) -> Iterator[Conversation]:
         """Yield the conversations of a file of the corpus `name`. Raises as `turns_of_dump`."""
         num_turns = 0
-        for conversation in CORPORA[name].read(
-            stats.path,
-            stats,
-            max_line_bytes=self.options.max_line_bytes,
-            open_file=open_file,
-        ):
+        for conversation in CORPORA[name].read(file):
             yield conversation
             num_turns += len(conversation.turns)
-        self._check_readable(stats, num_turns)
+        self._check_readable(file, num_turns)
 
-    def _check_readable(self, stats: dumps.DumpStats, num_turns: int) -> None:
+    def _check_readable(self, file: CountedFile, num_turns: int) -> None:
         if self.options.max_bad_lines is None:
-            stats.check_readable(num_turns)
+            file.check_readable(num_turns)
 
     def rows_of_thread(self, comments: Sequence[Comment]) -> Iterator[Row]:
         """Yield the rows of the turns of one Reddit thread, which may be in any order."""

@@ -3,13 +3,12 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterator
 
-from convert_tf.corpora import dumps
 from convert_tf.corpora.conversations import corpus_name
+from convert_tf.corpora.dumps import CountedFile, lines_in
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.progress import Progress
-from convert_tf.storage.streams import open_local, read_pieces, zst_written
+from convert_tf.storage.streams import read_pieces, zst_written
 
 
 def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = False) -> list[str]:
@@ -42,13 +41,13 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
             if entry.name.startswith(f"{name}-part-") and entry.name.endswith(".zst")
         )
 
-    stats = dumps.DumpStats(path)
+    file = CountedFile(path, max_line_bytes=sys.maxsize)
     target = OutputFolder(output, data_files=parts, overwrite=overwrite)
     with (
         target.open() as folder,
         Progress("lines", total_bytes=os.path.getsize(path)) as progress,
     ):
-        lines = _whole_lines(stats, progress)
+        lines = (line + b"\n" for line in lines_in(read_pieces(file), file))
         for number in itertools.count():
             first = next(lines, None)
             if first is None:
@@ -57,28 +56,13 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
             with zst_written(str(folder / f"{name}-part-{number:05d}.zst")) as part:
                 for line in itertools.chain([first], lines):
                     part.write(line)
+                    progress.add(bytes_done=file.compressed_bytes)
                     num_bytes += len(line)
                     if num_bytes >= part_bytes:
                         break
         names = [os.path.basename(part) for part in parts(str(folder))]
-        for warning in stats.warnings:
+        for warning in file.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         if not names:
             raise ValueError(f"{path} has no lines.")
     return names
-
-
-def _whole_lines(stats: dumps.DumpStats, progress: Progress) -> Iterator[bytes]:
-    """The lines of a dump with their ends, without an unfinished one of a damaged archive."""
-    rest: list[bytes] = []
-    for piece in read_pieces(stats.path, open_local, stats):
-        *whole, after = piece.split(b"\n")
-        for line in whole:
-            yield b"".join((*rest, line, b"\n"))
-            rest = []
-            stats.lines += 1
-            progress.add(bytes_done=stats.compressed_bytes)
-        rest.append(after)
-    last = b"".join(rest)
-    if last and not stats.is_cut_off:
-        yield last + b"\n"

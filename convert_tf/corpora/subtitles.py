@@ -12,7 +12,7 @@ from itertools import chain
 from xml.parsers import expat
 
 from convert_tf.storage.content import SUBRIP, WEBVTT, XML, ContentError
-from convert_tf.storage.streams import StreamStats
+from convert_tf.storage.streams import InputFile
 
 FORMATS = (SUBRIP, WEBVTT, XML)
 _CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
@@ -92,18 +92,17 @@ def _spoken(caption: list[str]) -> Iterator[str]:
         yield " ".join(said)
 
 
-def sentences(pieces: Iterable[bytes], stats: StreamStats) -> Iterator[str]:
+def sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
     """The sentences of OPUS's XML.
 
     Args:
         pieces: the bytes of the file.
-        stats: says after the last piece whether the file was cut off, and names it.
+        file: the file; after the last piece it knows whether it was cut off.
 
     Raises:
         ContentError: it is no XML, no XML of OPUS, or declares entities, which may stand for more
             text than a machine holds.
     """
-    path = stats.path
     pieces = iter(pieces)
     first = next(pieces, b"")
     # UTF-16 comes as UTF-8, whatever the declaration says.
@@ -132,8 +131,8 @@ def sentences(pieces: Iterable[bytes], stats: StreamStats) -> Iterator[str]:
 
     def declaration(name: str, *_: object) -> None:
         raise ContentError(
-            f"{path}, line {parser.CurrentLineNumber}, declares the entity {name[:40]!r}, as files "
-            "of subtitles do not. Remove the declarations."
+            f"{file.name}, line {parser.CurrentLineNumber}, declares the entity {name[:40]!r}, as "
+            "files of subtitles do not. Remove the declarations."
         )
 
     parser.StartElementHandler = start
@@ -145,18 +144,18 @@ def sentences(pieces: Iterable[bytes], stats: StreamStats) -> Iterator[str]:
             parser.Parse(piece, False)
             yield from found
             found.clear()
-        if not stats.is_cut_off:
+        if not file.is_cut_off:
             parser.Parse(b"", True)
             yield from found
     except ContentError:
         raise
     except (expat.ExpatError, LookupError, ValueError) as error:  # also unknown encodings
         raise ContentError(
-            f"{path}, line {parser.CurrentLineNumber}, is no whole XML ({error}). Copy it again, "
-            "or convert it to plain text."
+            f"{file.name}, line {parser.CurrentLineNumber}, is no whole XML ({error}). Copy it "
+            "again, or convert it to plain text."
         ) from error
     if not is_opus:
         raise ContentError(
-            f"{path} is XML, but not of OPUS's subtitles, which have <s> elements. Convert it to "
-            ".srt or to plain text, one line a subtitle line."
+            f"{file.name} is XML, but not of OPUS's subtitles, which have <s> elements. Convert it "
+            "to .srt or to plain text, one line a subtitle line."
         )

@@ -49,24 +49,21 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
 
 
 def _read_lines(path: str) -> Iterator[bytes]:
-    """The lines of a text file that are UTF-8; of the others a warning says how many there are."""
-    stats = dumps.DumpStats(path)
+    """Yield the lines of a text file that are UTF-8. Warnings say how many others there are."""
+    file = dumps.CountedFile(path)
     num_read, head = 0, b""
-    for line in dumps.read_lines(path, stats):
+    for line in dumps.read_lines(file):
         if len(head) < HEAD_BYTES:
             head += line[:HEAD_BYTES] + b"\n"
             check_format(path, head)
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            stats.skip("invalid_utf8")
-            continue
-        num_read += 1
-        yield line
-    stats.check_readable(num_read)
-    for warning in stats.warnings:
+        with file.skipping():
+            dumps.decoded(line)
+            num_read += 1
+            yield line
+    file.check_readable(num_read)
+    for warning in file.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for reason, number in sorted(stats.skipped.items()):
+    for reason, number in sorted(file.skipped.items()):
         print(f"warning: {path}: skipped {number} ({reason})", file=sys.stderr)
 
 

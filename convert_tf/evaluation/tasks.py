@@ -8,7 +8,7 @@ from typing import Any
 
 from convert_tf import metrics
 from convert_tf.corpora import pairs
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.schema import TurnExample
 from convert_tf.evaluation.compare import (
@@ -115,16 +115,16 @@ def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnE
 
 
 def _turns_of_file(path: str) -> Iterator[TurnExample]:
-    stats = DumpStats(path)
+    file = CountedFile(path)
     num_examples = 0
-    for conversation in pairs.read(path, stats):
+    for conversation in pairs.read(file):
         texts = tuple(turn.text for turn in conversation.turns)
         for place in range(1, len(texts)):
             num_examples += 1
             yield TurnExample(texts[:place], texts[place], conversation.source)
-    stats.check_readable(num_examples)
-    if stats.skipped:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in stats.skipped.most_common())
+    file.check_readable(num_examples)
+    if file.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in file.skipped.most_common())
         print(f"{path}: not used: {reasons}")
 
 

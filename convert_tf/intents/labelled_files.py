@@ -24,9 +24,8 @@ from convert_tf.storage.json_text import holds_one_value, json_of_texts
 from convert_tf.storage.messages import shortened
 from convert_tf.storage.streams import (
     COMPRESSED_SUFFIXES,
-    StreamStats,
+    InputFile,
     open_decompressed,
-    open_local,
 )
 
 TEXT, LABEL = "text", "label"
@@ -127,11 +126,11 @@ def _suffix(path: str) -> str:
 
 
 def _content(path: str) -> str:
-    stats = StreamStats(path)
-    with open_decompressed(path, stats, open_local) as file:
-        content = file.read()
-    if stats.is_cut_off:
-        raise ContentError(f"{path} is {stats.damage}. Copy it again.")
+    file = InputFile(path)
+    with open_decompressed(file) as stream:
+        content = stream.read()
+    if file.is_cut_off:
+        raise ContentError(f"{path} is {file.damage}. Copy it again.")
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -6,9 +6,15 @@ from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 from convert_tf.storage.content import HEAD_BYTES, check_format
-from convert_tf.storage.streams import MAX_LINE_BYTES, StreamStats, open_decompressed, open_local
+from convert_tf.storage.streams import MAX_LINE_BYTES, InputFile, open_decompressed
 
 STANDARD_INPUT = "-"
+
+
+class _StandardInput(InputFile):
+    def open(self) -> BinaryIO:
+        # Without its buffer, which waits until it is full, whatever was typed.
+        return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
 
 
 class TextLines:
@@ -35,24 +41,26 @@ class TextLines:
 
     def __init__(self, path: str | os.PathLike[str], *, formats: Collection[str] = ()):
         path = os.fspath(path)
-        self.name = "standard input" if path == STANDARD_INPUT else path
-        self.is_typed = path == STANDARD_INPUT and sys.stdin.isatty()
-        self._stats = StreamStats(path, name=self.name)
+        is_standard_input = path == STANDARD_INPUT
+        self._file = (
+            _StandardInput(path, "standard input") if is_standard_input else InputFile(path)
+        )
+        self.name = self._file.name
+        self.is_typed = is_standard_input and sys.stdin.isatty()
         self._formats = formats
         self._plain_bytes = 0
         self.number = 0
-        self._is_standard_input = path == STANDARD_INPUT
-        self.total_bytes = 0 if self._is_standard_input else os.path.getsize(path)
+        self.total_bytes = 0 if is_standard_input else os.path.getsize(path)
 
     @property
     def bytes_done(self) -> int:
-        is_plain = self._stats.kind in ("", "plain")
-        return self._plain_bytes if is_plain else self._stats.compressed_bytes
+        is_plain = self._file.kind in ("", "plain")
+        return self._plain_bytes if is_plain else self._file.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines():
             self.number += 1
-            if self._stats.is_cut_off and not line.endswith(b"\n"):
+            if self._file.is_cut_off and not line.endswith(b"\n"):
                 break
             self._plain_bytes += len(line)
             if len(line) > MAX_LINE_BYTES:
@@ -62,23 +70,17 @@ class TextLines:
             except UnicodeDecodeError as error:
                 raise self._unusable(str(error)) from error
             yield text.removesuffix("\n").removesuffix("\r")
-        if self._stats.is_cut_off:
+        if self._file.is_cut_off:
             raise ValueError(
-                f"Line {self.number:,} of {self.name} is the end of {self._stats.damage}. Copy the "
+                f"Line {self.number:,} of {self.name} is the end of {self._file.damage}. Copy the "
                 "file again."
             )
 
     def _lines(self) -> Iterator[bytes]:
-        def open_file(path: str) -> BinaryIO:
-            if not self._is_standard_input:
-                return open_local(path)
-            # Without its buffer, which waits until it is full, whatever was typed.
-            return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
-
-        with open_decompressed(self._stats.path, self._stats, open_file) as file:
+        with open_decompressed(self._file) as stream:
             if not self.is_typed:
-                check_format(self.name, file.peek()[:HEAD_BYTES], read=self._formats)
-            while line := file.readline(MAX_LINE_BYTES + 1):
+                check_format(self.name, stream.peek()[:HEAD_BYTES], read=self._formats)
+            while line := stream.readline(MAX_LINE_BYTES + 1):
                 yield line
 
     def _unusable(self, reason: str) -> ValueError:

@@ -31,30 +31,45 @@ _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
 _ZSTD_LEVEL = 9
-OpenFile = Callable[[str], BinaryIO]
 COMPRESSED_SUFFIXES = {
     ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz", ".xz": "xz", ".lzma": "xz"
 }  # fmt: skip
 
 
 @dataclass
-class StreamStats:
-    """Facts of a file that is being read.
+class InputFile:
+    """A file to read, and what is known about it so far.
 
     Attributes:
         path: the file.
+        name: name of the file for messages; the path by default.
         kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
         compressed_bytes: size of the file on disk.
         problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
             was read; `"damaged"` for an archive; otherwise empty.
-        name: name of the file for messages, if that is not the path.
     """
 
     path: str
+    name: str = ""
     kind: str = ""
     compressed_bytes: int = 0
     problem: str = ""
-    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.path
+
+    def open(self) -> BinaryIO:
+        """Open the file as a binary stream.
+
+        Raises:
+            ValueError: if it is a folder.
+            OSError: if it cannot be opened.
+        """
+        if os.path.isdir(self.path):
+            raise ValueError(
+                f"{self.name} is a folder. Pass the files in it, as '{self.name.rstrip('/')}/*'."
+            )
+        return open(self.path, "rb")
 
     def note(self, problem: str, reason: str = "") -> None:
         """Record a problem; `reason` gives details."""
@@ -92,14 +107,10 @@ def _zstd_decompressor() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
 
 
-def _gzip_decompressor() -> Any:
-    return zlib.decompressobj(wbits=31)
-
-
 _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
     "zst": _zstd_decompressor,
     "bz2": bz2.BZ2Decompressor,
-    "gz": _gzip_decompressor,
+    "gz": lambda: zlib.decompressobj(wbits=31),
     "xz": lzma.LZMADecompressor,
 }
 
@@ -138,28 +149,16 @@ def zst_written(path: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def open_local(path: str) -> BinaryIO:
-    """Open a file on this machine as a binary stream.
-
-    Raises:
-        ValueError: if it is a folder.
-        OSError: if it cannot be opened.
-    """
-    if os.path.isdir(path):
-        raise ValueError(f"{path} is a folder. Pass the files in it, as '{path.rstrip('/')}/*'.")
-    return open(path, "rb")
-
-
-def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
+def read_pieces(file: InputFile) -> Iterator[bytes]:
     """Yield the decompressed bytes of a text file in UTF-8.
 
     UTF-16 and UTF-32 are converted if the file starts with a byte order mark. So are lines that end
-    in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `stats`.
+    in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `file`.
 
     Raises:
         ContentError: if the file is not text.
     """
-    pieces = _decompressed(path, open_file, stats)
+    pieces = _decompressed(file)
     head = b""
     decode: Callable[..., str] | None = None
     ends_in_cr = False
@@ -168,7 +167,7 @@ def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[
         if len(head) < HEAD_BYTES:
             # What comes from a terminal comes in small pieces, and is told by all of them.
             head += piece[: HEAD_BYTES - len(head)]
-            check_is_text(stats.name or path, head)
+            check_is_text(file.name, head)
         if is_start and (encoding := wide_encoding(head)):
             decode = codecs.getincrementaldecoder(encoding.name)("replace").decode
         data = decode(piece).encode() if decode else piece
@@ -179,29 +178,29 @@ def read_pieces(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[
         yield rest.encode()
 
 
-def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterator[bytes]:
-    with open_file(path) as file:
-        size = _size(file)
-        piece = file.read(_ARCHIVE_PIECE)
+def _decompressed(file: InputFile) -> Iterator[bytes]:
+    with file.open() as stream:
+        size = _size(stream)
+        piece = stream.read(_ARCHIVE_PIECE)
         if not piece:
-            stats.note("empty")
+            file.note("empty")
             return
-        stats.kind = file_kind(path, piece)
-        if stats.kind == "plain":
+        file.kind = file_kind(file.path, piece)
+        if file.kind == "plain":
             while piece:
-                stats.compressed_bytes += len(piece)
+                file.compressed_bytes += len(piece)
                 yield piece
-                piece = file.read(_PLAIN_PIECE)
-            if stats.compressed_bytes < size:
-                stats.note("truncated")
+                piece = stream.read(_PLAIN_PIECE)
+            if file.compressed_bytes < size:
+                file.note("truncated")
             return
         if not compression(piece):  # the name says so; the content may say otherwise
-            check_is_text(stats.name or path, piece)
-        make = _DECOMPRESSORS[stats.kind]
+            check_is_text(file.name, piece)
+        make = _DECOMPRESSORS[file.kind]
         decompressor = make()
         is_inside = False  # an archive may be several compressed streams, one after the other
         while piece:
-            stats.compressed_bytes += len(piece)
+            file.compressed_bytes += len(piece)
             while piece:
                 if decompressor.eof:
                     decompressor, is_inside = make(), False
@@ -210,23 +209,21 @@ def _decompressed(path: str, open_file: OpenFile, stats: StreamStats) -> Iterato
                 is_inside = True
                 try:
                     data = decompressor.decompress(piece)
-                except _archive_errors(stats.kind) as error:
-                    stats.note(
-                        "damaged", f"near compressed byte {stats.compressed_bytes} ({error})"
-                    )
+                except _archive_errors(file.kind) as error:
+                    file.note("damaged", f"near compressed byte {file.compressed_bytes} ({error})")
                     return
                 piece = decompressor.unused_data if decompressor.eof else b""
                 if data:
                     yield data
-            piece = file.read(_ARCHIVE_PIECE)
-        if (not decompressor.eof and is_inside) or stats.compressed_bytes < size:
-            stats.note("truncated")
+            piece = stream.read(_ARCHIVE_PIECE)
+        if (not decompressor.eof and is_inside) or file.compressed_bytes < size:
+            file.note("truncated")
 
 
-def _size(file: BinaryIO) -> int:
+def _size(stream: BinaryIO) -> int:
     """Return the remaining bytes of a local file; 0 for a pipe or a remote file."""
     try:
-        return os.fstat(file.fileno()).st_size - file.tell()
+        return os.fstat(stream.fileno()).st_size - stream.tell()
     except (OSError, AttributeError):
         return 0
 
@@ -234,8 +231,8 @@ def _size(file: BinaryIO) -> int:
 class _Pieces(io.RawIOBase):
     """The decompressed pieces of a file as a stream."""
 
-    def __init__(self, path: str, stats: StreamStats, open_file: OpenFile) -> None:
-        self._pieces = read_pieces(path, open_file, stats)
+    def __init__(self, file: InputFile) -> None:
+        self._pieces = read_pieces(file)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -253,16 +250,14 @@ class _Pieces(io.RawIOBase):
         return size
 
 
-def open_decompressed(path: str, stats: StreamStats, open_file: OpenFile) -> io.BufferedReader:
-    """Open a file, compressed or not. Truncation and damage are recorded in `stats`.
+def open_decompressed(file: InputFile) -> io.BufferedReader:
+    """Open a file, compressed or not. Truncation and damage are recorded in `file`.
 
     Args:
-        path: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
+        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
             name.
-        stats: filled while reading.
-        open_file: opens a path as a binary stream.
 
     Raises:
         ContentError: while reading, if the file is not text.
     """
-    return io.BufferedReader(_Pieces(path, stats, open_file), buffer_size=2**16)
+    return io.BufferedReader(_Pieces(file), buffer_size=2**16)

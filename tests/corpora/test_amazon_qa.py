@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from convert_tf.corpora.amazon_qa import read
 from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.corpora.dumps import BadLines, DumpStats
+from convert_tf.corpora.dumps import BadLines, CountedFile
 
 
 def _read(path, **options):
-    stats = DumpStats(path)
-    return list(read(path, stats, **options)), stats
+    file = CountedFile(path, **options)
+    return list(read(file)), file
 
 
 def _lines(*objects):
@@ -34,12 +34,12 @@ def test_single_answers(write_dump):
         "answerType": "?",
         "answer": FIVE,
     }
-    conversations, stats = _read(write_dump("qa_Tools.json", _lines(one, one)))
+    conversations, file = _read(write_dump("qa_Tools.json", _lines(one, one)))
     expected = Conversation("B0017", "amazon_qa", (Turn(FOUR), Turn(FIVE)))
     # Of equal pairs one is kept by the engine, which sees all files.
     assert conversations == [expected, expected]
-    assert (stats.lines, stats.objects) == (2, 2)
-    assert not stats.skipped
+    assert (file.lines, file.objects) == (2, 2)
+    assert not file.skipped
 
 
 def test_several_answers(write_dump):
@@ -59,13 +59,13 @@ def test_several_answers(write_dump):
             {"questionText": "nine ten eleven twelve", "answers": [{"answerText": "i j k l"}]},
         ],
     }
-    conversations, stats = _read(write_dump("qa.json.gz", _lines(line)))
+    conversations, file = _read(write_dump("qa.json.gz", _lines(line)))
     assert _pairs(conversations) == [
         ("B1", "one two three four", "a b c d"),
         ("B1", "one two three four", "e f g h"),
         ("B1", "nine ten eleven twelve", "i j k l"),
     ]
-    assert stats.skipped == {"answer_too_short": 1, "question_too_short": 1}
+    assert file.skipped == {"answer_too_short": 1, "question_too_short": 1}
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_several_answers(write_dump):
 @pytest.mark.parametrize("role", ["question", "answer"])
 def test_numbers_of_words(write_dump, text, is_used, role):
     line = {"asin": "B1", "question": FOUR, "answer": FIVE} | {role: text}
-    conversations, stats = _read(write_dump("qa.json", _lines(line)))
+    conversations, file = _read(write_dump("qa.json", _lines(line)))
     assert bool(conversations) == is_used
     if is_used:
         assert text in [turn.text for turn in conversations[0].turns]  # as it is
     else:
         length = "long" if "x" in text else "short"
-        assert stats.skipped == {f"{role}_too_{length}": 1}
-        assert not stats.bad_lines.count
+        assert file.skipped == {f"{role}_too_{length}": 1}
+        assert not file.bad_lines.count
 
 
 def test_json_lines(write_dump):
@@ -104,9 +104,9 @@ def test_json_lines(write_dump):
             "questions": [{"questionText": FOUR, "answers": [{"answerText": FIVE}]}],
         },
     ]
-    conversations, stats = _read(write_dump("qa.json", lines))  # emoji as two halves
+    conversations, file = _read(write_dump("qa.json", lines))  # emoji as two halves
     assert _pairs(conversations) == [("B1", f"{FOUR} 🙂", FIVE), ("B2", FOUR, FIVE)]
-    assert (stats.objects, stats.skipped) == (2, {})
+    assert (file.objects, file.skipped) == (2, {})
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_json_lines(write_dump):
 def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
     good = _lines({"asin": "B2", "question": FOUR, "answer": FIVE})
     path = write_dump("qa.json", good + line.encode() + b"\n" + good)
-    stats = DumpStats(path, bad_lines=BadLines())
-    assert _pairs(read(path, stats)) == [("B2", FOUR, FIVE)] * 2
-    assert stats.skipped == reasons
-    assert stats.bad_lines.first[0].startswith(f"{path}:2 ")
+    file = CountedFile(path, bad_lines=BadLines())
+    assert _pairs(read(file)) == [("B2", FOUR, FIVE)] * 2
+    assert file.skipped == reasons
+    assert file.bad_lines.first[0].startswith(f"{path}:2 ")
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,17 @@ def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
     ids=["emoji", "surrogates", "a question before questions", "a number"],
 )  # fmt: skip
 def test_what_lines_hold(write_dump, line, pair):
-    conversations, stats = _read(write_dump("qa.json", line))
+    conversations, file = _read(write_dump("qa.json", line))
     assert _pairs(conversations) == [pair]
-    assert not stats.skipped
+    assert not file.skipped
 
 
 def test_nothing_is_run(write_dump, tmp_path):
     trace = tmp_path / "trace"
     line = f"{{'asin': open({str(trace)!r}, 'w').name, 'question': 'a b c d'}}"
-    conversations, stats = _read(write_dump("qa.json", line.encode()))
+    conversations, file = _read(write_dump("qa.json", line.encode()))
     assert not conversations and not trace.exists()
-    assert stats.skipped == {"not_a_dictionary": 1}
+    assert file.skipped == {"not_a_dictionary": 1}
 
 
 @settings(deadline=None, max_examples=60)

@@ -7,13 +7,13 @@ from convert_tf.corpora.comments import (
     PRESETS,
     TITLE_ID,
     Rules,
-    UnusableLineError,
     is_removal_notice,
     parse_comment,
     parse_post,
     parse_submission,
     trim,
 )
+from convert_tf.corpora.fields import UnusableError
 
 RULES = Rules(unescape_html=True)
 
@@ -87,7 +87,7 @@ def test_missing_and_wrong_fields(name, value, reason):
     fields = comment("c1", "t3_5h6yvl", "text") | {name: value}
     if value is ...:
         del fields[name]
-    with pytest.raises(UnusableLineError) as caught:
+    with pytest.raises(UnusableError) as caught:
         _parsed(fields)
     assert caught.value.reason == f"{reason}_{name}"
 
@@ -100,7 +100,7 @@ def test_malformed_ids(name, value):
     if (name, value) == ("parent_id", "t3_"):
         assert _parsed(fields).parent_id == "t3_"  # found nowhere
         return
-    with pytest.raises(UnusableLineError, match=f"malformed_{name}"):
+    with pytest.raises(UnusableError, match=f"malformed_{name}"):
         _parsed(fields)
 
 
@@ -110,7 +110,7 @@ def test_unknown_author_and_subreddit_are_empty():
     parsed = _parsed(fields)
     assert (parsed.author, parsed.subreddit) == ("", "")
     for author, reason in (("x" * 201, "too_long"), (5, "wrong_type")):
-        with pytest.raises(UnusableLineError, match=f"{reason}_author"):
+        with pytest.raises(UnusableError, match=f"{reason}_author"):
             _parsed({**fields, "author": author})
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.dialogues import read
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 
 REAL_DIALOGUES = Path(__file__).parents[3] / "shared" / "data" / "dialogs"
 
 
 def _read(path, **options):
-    stats = DumpStats(path)
-    return list(read(path, stats, **options)), stats
+    file = CountedFile(path, **options)
+    return list(read(file)), file
 
 
 def _turns(*texts):
@@ -41,7 +41,7 @@ def test_turns_are_texts_or_objects(write_dump):
             },
         ],
     )
-    conversations, stats = _read(path)
+    conversations, file = _read(path)
     assert conversations == [
         Conversation("desk/17", "desk", _turns("Is the pool open?", "Until nine.")),
         Conversation(
@@ -56,8 +56,8 @@ def test_turns_are_texts_or_objects(write_dump):
             ),
         ),
     ]
-    assert (stats.lines, stats.objects) == (2, 2)
-    assert not stats.skipped
+    assert (file.lines, file.objects) == (2, 2)
+    assert not file.skipped
 
 
 def test_ids_are_hashes_that_do_not_depend_on_file_order_or_speakers(write_dump):
@@ -80,13 +80,13 @@ def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
     # `c` did not answer `b`, and `f` not `d`; one id, so that they share their split.
     turns = ["a", "b", unusable, "c", "d", "e", unusable, unusable, "f"]
     path = write_dump("a.jsonl", [{"turns": turns, "id": "7"}])
-    conversations, stats = _read(path)
+    conversations, file = _read(path)
     assert conversations == [
         Conversation("a/7", "a", _turns("a", "b")),
         Conversation("a/7", "a", _turns("c", "d", "e")),
     ]
     reason = "empty_turn" if isinstance(unusable, str) else "wrong_type_turn"
-    assert stats.skipped == {reason: 3}
+    assert file.skipped == {reason: 3}
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
 def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
     good = '{"turns": ["good", "line"]}\n'
     path = write_dump("a.jsonl", f"{good}{line}\n{good}".encode())
-    conversations, stats = _read(path)
+    conversations, file = _read(path)
     assert [one.turns for one in conversations] == [_turns("good", "line")] * 2
-    assert stats.skipped == reasons
+    assert file.skipped == reasons
 
 
 def test_lone_surrogates_in_names_can_be_written(write_dump):
@@ -139,13 +139,13 @@ _ANY = st.recursive(
 def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
     path = tmp_path_factory.mktemp("dialogues") / "any.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in dialogues))
-    conversations, stats = _read(str(path))
+    conversations, file = _read(str(path))
     for one in conversations:
         assert len(one.turns) > 1 and all(turn.text.strip() for turn in one.turns)
         (one.id + one.source + "".join(turn.author for turn in one.turns)).encode("utf-8")
     used = {one.id for one in conversations}
     assert len(used) <= len(dialogues)
-    assert used or stats.skipped or not dialogues
+    assert used or file.skipped or not dialogues
 
 
 @pytest.mark.slow
@@ -153,11 +153,11 @@ def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
 @pytest.mark.skipif(not REAL_DIALOGUES.is_dir(), reason="needs the real data beside the project")
 @pytest.mark.parametrize("path", sorted(REAL_DIALOGUES.glob("*.jsonl.zst")), ids=lambda p: p.name)
 def test_real_dialogues(path):
-    stats = DumpStats(str(path))
-    conversations = [*itertools.islice(read(str(path), stats), 3000)]
+    file = CountedFile(str(path))
+    conversations = [*itertools.islice(read(file), 3000)]
     assert conversations
     assert all(one.source for one in conversations)
-    assert stats.objects == stats.lines
+    assert file.objects == file.lines
     assert len({one.id for one in conversations}) > 0.9 * len(conversations)
-    unused = stats.skipped.total() - stats.skipped["empty_turn"]
-    assert unused < 0.01 * stats.lines, stats.skipped
+    unused = file.skipped.total() - file.skipped["empty_turn"]
+    assert unused < 0.01 * file.lines, file.skipped

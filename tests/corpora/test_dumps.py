@@ -6,15 +6,15 @@ import pytest
 import zstandard
 from support.dump_files import COMPRESSORS, json_lines
 
-from convert_tf.corpora.dumps import DumpStats, find_files, read_objects
+from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
 from convert_tf.storage.streams import file_kind
 
 ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
 
 
 def _read(path, **options):
-    stats = DumpStats(str(path))
-    return list(read_objects(str(path), stats, **options)), stats
+    file = CountedFile(str(path), **options)
+    return list(read_objects(file)), file
 
 
 def _random_text_objects(number):
@@ -26,11 +26,11 @@ def _random_text_objects(number):
 def test_reads_every_compression(write_dump, suffix):
     objects = [{"n": n, "text": "å ﹏ 😀\u2028 line\n"} for n in range(3000)]
     path = write_dump(f"RC{suffix}", objects)
-    read, stats = _read(path)
+    read, file = _read(path)
     assert read == objects
-    assert (stats.lines, stats.objects) == (3000, 3000)
-    assert stats.compressed_bytes == Path(path).stat().st_size
-    assert not stats.skipped and not stats.warnings
+    assert (file.lines, file.objects) == (3000, 3000)
+    assert file.compressed_bytes == Path(path).stat().st_size
+    assert not file.skipped and not file.warnings
 
 
 @pytest.mark.parametrize("suffix", ARCHIVES)
@@ -44,10 +44,10 @@ def test_content_decides_before_the_name(tmp_path, suffix):
 def test_plain_lines_in_a_file_named_as_an_archive(tmp_path):
     path = tmp_path / "RC.zst"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}')
-    read, stats = _read(path)
-    assert stats.kind == "plain"
+    read, file = _read(path)
+    assert file.kind == "plain"
     assert read == [{"a": 1}, {"a": 2}]
-    assert not stats.skipped
+    assert not file.skipped
 
 
 def test_zstd_with_the_longest_window(tmp_path):
@@ -65,9 +65,9 @@ def test_several_streams_in_one_file(tmp_path, suffix):
     compress = COMPRESSORS[suffix]
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(compress(b'{"a": 1}\n{"a"') + compress(b": 2}\n") + compress(b'{"a": 3}'))
-    read, stats = _read(path)
+    read, file = _read(path)
     assert read == [{"a": 1}, {"a": 2}, {"a": 3}]
-    assert not stats.warnings
+    assert not file.warnings
 
 
 @pytest.mark.parametrize("suffix", ARCHIVES)
@@ -77,12 +77,12 @@ def test_truncated_archive_keeps_the_lines_before_the_cut(tmp_path, suffix):
     whole = COMPRESSORS[suffix](json_lines(objects))
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(whole[: len(whole) * 9 // 10])
-    read, stats = _read(path)
+    read, file = _read(path)
     assert 1000 < len(read) < 4000
     assert read == objects[: len(read)]
-    assert stats.skipped["truncated_archive"] == 1
-    assert "truncated" in stats.warnings[0] and str(path) in stats.warnings[0]
-    assert str(stats.objects) in stats.warnings[0]
+    assert file.skipped["truncated_archive"] == 1
+    assert "truncated" in file.warnings[0] and str(path) in file.warnings[0]
+    assert str(file.objects) in file.warnings[0]
 
 
 @pytest.mark.parametrize("suffix", ARCHIVES)
@@ -90,9 +90,9 @@ def test_truncated_archive_keeps_the_lines_before_the_cut(tmp_path, suffix):
 def test_archive_of_a_few_bytes(tmp_path, suffix, size):
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(COMPRESSORS[suffix](b'{"a": 1}\n')[:size])
-    read, stats = _read(path)
+    read, file = _read(path)
     assert read == []
-    assert stats.skipped["truncated_archive"] == 1
+    assert file.skipped["truncated_archive"] == 1
 
 
 @pytest.mark.parametrize("suffix", ARCHIVES)
@@ -103,13 +103,13 @@ def test_damaged_archive_keeps_the_lines_before_the_damage(tmp_path, suffix):
     whole[middle:] = b"\xff" * (len(whole) - middle)
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(bytes(whole))
-    read, stats = _read(path)
+    read, file = _read(path)
     # The block with the damage may decode to other letters before an impossible code comes.
     assert len(read) > 1000
     assert read[:1000] == objects[:1000]
     # Damage in gzip's codes may be noticed only as an end that does not come.
-    assert stats.skipped["damaged_archive"] + stats.skipped["truncated_archive"] == 1
-    assert len(stats.warnings) == 1
+    assert file.skipped["damaged_archive"] + file.skipped["truncated_archive"] == 1
+    assert len(file.warnings) == 1
 
 
 def test_half_an_emoji_is_the_character_of_replacement(write_dump):
@@ -120,30 +120,30 @@ def test_half_an_emoji_is_the_character_of_replacement(write_dump):
 @pytest.mark.parametrize(("used", "bad", "is_lost"), [(0, 1, True), (1, 5, False), (1, 10, True)])
 def test_a_file_of_which_hardly_a_line_is_readable(write_dump, used, bad, is_lost):
     path = write_dump("RC", b'{"a": 1}\n' * used + b"nothing\n" * bad)
-    read, stats = _read(path)
+    read, file = _read(path)
     assert len(read) == used
     if not is_lost:
-        stats.check_readable(used)
+        file.check_readable(used)
         return
     with pytest.raises(ValueError, match=f"Hardly a line .*RC.*{bad} not_json.*line {used + 1} on"):
-        stats.check_readable(used)
+        file.check_readable(used)
 
 
 def test_lines_that_a_rule_leaves_out_are_no_bad_ones():
-    stats = DumpStats("RC", lines=100)
+    file = CountedFile("RC", lines=100)
     for _ in range(100):
-        stats.skip("other_subreddit", is_bad=False)
-    stats.skip("not_json")
-    stats.check_readable(0)
+        file.skip("other_subreddit", is_bad=False)
+    file.skip("not_json")
+    file.check_readable(0)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_empty_file(tmp_path, suffix):
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(b"")
-    read, stats = _read(path)
+    read, file = _read(path)
     assert read == []
-    assert stats.warnings == [f"{path}: the file is empty"]
+    assert file.warnings == [f"{path}: the file is empty"]
 
 
 def test_bad_lines_are_counted_by_reason(write_dump):
@@ -158,10 +158,10 @@ def test_bad_lines_are_counted_by_reason(write_dump):
         b"",
         b'{"a": 2}',
     ]
-    read, stats = _read(write_dump("RC.zst", b"\n".join(lines)))
+    read, file = _read(write_dump("RC.zst", b"\n".join(lines)))
     assert read == [{"a": 1}, {"a": 2}]
-    assert stats.skipped == {"not_json": 3, "not_an_object": 2, "invalid_utf8": 1}
-    assert (stats.lines, stats.objects) == (9, 2)
+    assert file.skipped == {"not_json": 3, "not_an_object": 2, "invalid_utf8": 1}
+    assert (file.lines, file.objects) == (9, 2)
 
 
 @pytest.mark.parametrize("suffix", ["", ".zst"])
@@ -169,16 +169,16 @@ def test_bad_lines_are_counted_by_reason(write_dump):
 def test_overlong_line_is_dropped_alone(write_dump, suffix, is_last):
     after = b"" if is_last else b'\n{"a": 2}\n'
     path = write_dump(f"RC{suffix}", b'{"a": 1}\n{"a": "' + b"x" * 3_000_000 + b'"}' + after)
-    read, stats = _read(path, max_line_bytes=1_000_000)
+    read, file = _read(path, max_line_bytes=1_000_000)
     assert read == [{"a": 1}] + ([] if is_last else [{"a": 2}])
-    assert stats.skipped == {"line_too_long": 1}
+    assert file.skipped == {"line_too_long": 1}
 
 
 def test_line_limit_is_inclusive(write_dump):
     path = write_dump("RC", b'{"a": 1}\n{"a": 12}\n{"a": 13}')
-    read, stats = _read(path, max_line_bytes=8)
+    read, file = _read(path, max_line_bytes=8)
     assert read == [{"a": 1}]
-    assert stats.skipped == {"line_too_long": 2}
+    assert file.skipped == {"line_too_long": 2}
 
 
 @pytest.mark.slow
@@ -191,11 +191,11 @@ def test_memory_is_flat_whatever_the_file_holds(tmp_path):
             file.write(compressor.compress(b"x" * 2**20))
         file.write(compressor.compress(b'\n{"a": 1}\n') + compressor.flush())
     tracemalloc.start()
-    read, stats = _read(path, max_line_bytes=2**20)
+    read, file = _read(path, max_line_bytes=2**20)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert read == [{"a": 1}]
-    assert stats.skipped == {"line_too_long": 1}
+    assert file.skipped == {"line_too_long": 1}
     assert peak < 150 * 2**20
 
 

@@ -6,13 +6,13 @@ import pytest
 from support.dump_files import COMPRESSORS, json_lines
 
 from convert_tf.corpora import dialogues, pairs
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 
 
 def _texts(path, read=pairs.read):
     """The turns of each conversation, and what was counted."""
-    stats = DumpStats(path)
-    return [[turn.text for turn in one.turns] for one in read(path, stats)], stats
+    file = CountedFile(path)
+    return [[turn.text for turn in one.turns] for one in read(file)], file
 
 
 Q, A, B = "Is the pool open?", "Until nine.", "From seven on."
@@ -118,9 +118,9 @@ def test_shapes_are_read_by_their_keys(write_dump, name, form):
         "a list over lines": json.dumps([value, value], indent=1).encode(),
         "in an object": json.dumps({"version": 1, "data": [value, value]}, indent=1).encode(),
     }[form]
-    read, stats = _texts(write_dump("faq.csv", content))  # whatever it is called
+    read, file = _texts(write_dump("faq.csv", content))  # whatever it is called
     assert read == 2 * expected
-    assert (stats.objects, stats.skipped) == (2, {})
+    assert (file.objects, file.skipped) == (2, {})
 
 
 @pytest.mark.parametrize("name", ["messages", "conversations", "a dialogue", "question and answer"])
@@ -165,10 +165,10 @@ def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
 )  # fmt: skip
 def test_what_a_line_lacks_is_counted(write_dump, value, reasons):
     good = {"question": Q, "answer": A}
-    read, stats = _texts(write_dump("a.jsonl", [good, value, good]))
+    read, file = _texts(write_dump("a.jsonl", [good, value, good]))
     assert read == [[Q, A], [Q, A]]
-    assert stats.skipped == reasons
-    assert all(":2 (" in place for place in stats.bad_lines.first)
+    assert file.skipped == reasons
+    assert all(":2 (" in place for place in file.bad_lines.first)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_json_that_is_damaged_as_a_whole(write_dump, content):
 
 def test_damaged_lines_are_counted(write_dump):
     content = b'{"question": "cut off\n' + json_lines([{"question": Q, "answer": A}]) + b"\xff\n{"
-    read, stats = _texts(write_dump("a.jsonl", content))
+    read, file = _texts(write_dump("a.jsonl", content))
     assert read == [[Q, A]]
-    assert stats.skipped == {"not_json": 2, "invalid_utf8": 1}
-    assert [place.split(":")[1] for place in stats.bad_lines.first] == [
+    assert file.skipped == {"not_json": 2, "invalid_utf8": 1}
+    assert [place.split(":")[1] for place in file.bad_lines.first] == [
         "1 (not_json)", "3 (invalid_utf8)", "4 (not_json)",
     ]  # fmt: skip
 
@@ -194,7 +194,7 @@ def test_answers_to_one_question_share_a_split_with_those_of_a_table(write_dump)
         write_dump("a.jsonl", [{"question": "is the  POOL open?", "answers": [A, B]}]),
         write_dump("a.csv", f"question,answer\n{Q},{A}\n".encode()),
     ]
-    found = [one.id for path in paths for one in pairs.read(path, DumpStats(path))]
+    found = [one.id for path in paths for one in pairs.read(CountedFile(path))]
     assert len(found) == 3 and len(set(found)) == 1
 
 
@@ -222,14 +222,14 @@ def test_other_files_are_named(write_dump, content, name):
 def test_a_chat_without_a_key(write_dump):
     chat = [{"role": "user", "content": Q}, {"role": "assistant", "content": A}]
     for content in (json_lines([chat, chat]), json.dumps(chat, indent=1).encode()):
-        read, stats = _texts(write_dump("a.jsonl", content))
+        read, file = _texts(write_dump("a.jsonl", content))
         assert read == [[Q, A]] * (2 if b"}]\n" in content else 1)
-        assert not stats.skipped
+        assert not file.skipped
 
 
 def test_a_key_that_is_there_twice_is_counted(write_dump):
     content = b'{"question": "Is it?", "answer": "Yes.", "answer": "No."}\n'
     good = json.dumps({"question": Q, "answer": A}).encode()
-    read, stats = _texts(write_dump("a.jsonl", good + b"\n" + content))
+    read, file = _texts(write_dump("a.jsonl", good + b"\n" + content))
     assert read == [[Q, A]]
-    assert stats.skipped == {"not_json": 1}
+    assert file.skipped == {"not_json": 1}

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.corpora import opensubtitles
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 from convert_tf.corpora.opensubtitles import clean_line, read
 
 
 def _read(path, **options):
-    stats = DumpStats(path)
-    return list(read(path, stats, **options)), stats
+    file = CountedFile(path, **options)
+    return list(read(file)), file
 
 
 def _texts(conversation):
@@ -99,14 +99,14 @@ def test_brackets_take_linear_time():
 def test_one_file_is_one_conversation(write_dump):
     # PolyAI's script: a line of any length is history; only what is empty goes.
     text = "ANNA: Where were you?\n\n[music]\nOut.\n   \n-\nBO: " + "x" * 300 + "\nNo\r\nlast"
-    conversations, stats = _read(write_dump("lines-aab", text.encode("utf-8")))
+    conversations, file = _read(write_dump("lines-aab", text.encode("utf-8")))
     assert [one.id for one in conversations] == ["lines-aab"]
     assert conversations[0].source == "opensubtitles"
     assert _texts(conversations[0]) == ["Where were you?", "Out.", "x" * 300, "No", "last"]
     assert all(turn.author == "" for turn in conversations[0].turns)
-    assert stats.lines == 9
-    assert stats.skipped == {"nothing_said": 4}
-    assert not stats.bad_lines.count
+    assert file.lines == 9
+    assert file.skipped == {"nothing_said": 4}
+    assert not file.bad_lines.count
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_lines_that_are_too_long_count_in_the_cutting(write_dump, monkeypatch):
 
 def test_unusable_lines_are_counted_and_stop_nothing(write_dump):
     data = b"\xef\xbb\xbfANNA: one\n\xff\xfe\n" + b"x" * 50 + b"\ntwo\n" + b"y" * 49 + b"\n"
-    conversations, stats = _read(write_dump("a.txt", data), max_line_bytes=49)
+    conversations, file = _read(write_dump("a.txt", data), max_line_bytes=49)
     assert _texts(conversations[0]) == ["one", "two", "y" * 49]
-    assert stats.skipped == {"invalid_utf8": 1, "line_too_long": 1}
-    assert stats.lines == 5
+    assert file.skipped == {"invalid_utf8": 1, "line_too_long": 1}
+    assert file.lines == 5
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_memory_is_that_of_one_piece(write_dump, monkeypatch):
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 1000)
     path = write_dump("lines.gz", b"What is it that you want now?\n" * 100_000)
     tracemalloc.start()
-    number = sum(1 for _ in read(path, DumpStats(path)))
+    number = sum(1 for _ in read(CountedFile(path)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert number == 100

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from support.dump_files import COMPRESSORS
 
 from convert_tf.corpora.conversations import Turn
-from convert_tf.corpora.dumps import BadLines, DumpStats
+from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.json_shapes import PAIR_NAMES
 from convert_tf.corpora.pairs import read
 
 
 def _read(path, **options):
     """The pairs of a file, and what was counted."""
-    stats = DumpStats(path)
-    conversations = list(read(path, stats, **options))
+    file = CountedFile(path, **options)
+    conversations = list(read(file))
     assert all(len(one.turns) == 2 for one in conversations)
-    return [(one.turns[0].text, one.turns[1].text) for one in conversations], stats
+    return [(one.turns[0].text, one.turns[1].text) for one in conversations], file
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ TWO = [("Is the pool open?", "Until nine."), ("Any garage?", "A small one.")]
 @pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".tsv", "\t"), (".txt", "\t")])
 def test_formats_and_compressions(table, ending, delimiter, suffix):
     text = "".join(f"{context}{delimiter}{response}\n" for context, response in TWO)
-    read_pairs, stats = table(text, f"faq{ending}{suffix}")
+    read_pairs, file = table(text, f"faq{ending}{suffix}")
     assert read_pairs == TWO
-    assert (stats.lines, stats.objects) == (2, 2)
-    assert not stats.skipped
+    assert (file.lines, file.objects) == (2, 2)
+    assert not file.skipped
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
@@ -81,30 +81,30 @@ def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
     ],
 )  # fmt: skip
 def test_what_tables_hold(table, text, pairs):
-    read_pairs, stats = table(text)
+    read_pairs, file = table(text)
     assert read_pairs == pairs
-    assert not stats.skipped
+    assert not file.skipped
 
 
 @pytest.mark.parametrize(("context", "response"), PAIR_NAMES)
 def test_header_names_choose_the_columns(table, context, response):
     text = f"number,{response.upper()},topic, {context.title()} \n1,Until nine.,pool,Is it open?\n"
-    read_pairs, stats = table(text)
+    read_pairs, file = table(text)
     assert read_pairs == [("Is it open?", "Until nine.")]
-    assert stats.objects == 1
+    assert file.objects == 1
 
 
 def test_empty_columns_at_the_end_are_none(table):
-    read_pairs, stats = table("Why?,So.,,\nWho?,We.,,\nWhen?,Now\nA,B,C,\n")
+    read_pairs, file = table("Why?,So.,,\nWho?,We.,,\nWhen?,Now\nA,B,C,\n")
     assert read_pairs == [("Why?", "So."), ("Who?", "We."), ("When?", "Now")]
-    assert stats.skipped == {"too_many_columns": 1}
+    assert file.skipped == {"too_many_columns": 1}
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
 def test_line_breaks(table, line_break):
-    read_pairs, stats = table(line_break.join(["question,answer", "Why?,So.", "", "Who?,We."]))
+    read_pairs, file = table(line_break.join(["question,answer", "Why?,So.", "", "Who?,We."]))
     assert read_pairs == [("Why?", "So."), ("Who?", "We.")]
-    assert stats.lines == 4 and not stats.skipped
+    assert file.lines == 4 and not file.skipped
 
 
 @pytest.mark.parametrize(
@@ -138,26 +138,26 @@ def test_wide_encodings_without_a_mark_are_named(table, encoding):
 
 
 def test_rows_that_are_not_used_are_counted(table):
-    read_pairs, stats = table(
+    read_pairs, file = table(
         "question,answer\nonly one\nWhy?,\n ,So.\nWho,me?,We.\nWh\0y?,So.\n\n,\nUsed?,Yes.\n"
     )
     assert read_pairs == [("Used?", "Yes.")]
-    assert stats.skipped == {
+    assert file.skipped == {
         "too_few_columns": 1,
         "empty_response": 1,
         "empty_context": 2,
         "too_many_columns": 1,
         "nul_character": 1,
     }
-    assert stats.lines == 9
+    assert file.lines == 9
 
 
 def test_bad_rows_are_named_by_their_lines(write_dump):
     data = b'question,answer\n"a\nb",c\nalone\n"q,x,open\nWhy?,So.\nx\0,y\n'
     path = write_dump("faq.csv", data)
-    stats = DumpStats(path, bad_lines=BadLines())
-    assert [one.turns[1].text for one in read(path, stats)] == ["c", "So."]
-    assert stats.bad_lines.first == [
+    file = CountedFile(path, bad_lines=BadLines())
+    assert [one.turns[1].text for one in read(file)] == ["c", "So."]
+    assert file.bad_lines.first == [
         f"{path}:4 (too_few_columns)",
         f"{path}:5 (malformed_quotes)",
         f"{path}:7 (nul_character)",
@@ -176,37 +176,37 @@ def test_bad_rows_are_named_by_their_lines(write_dump):
 def test_a_quote_that_does_not_close_swallows_no_other_row(table, row, expected, number):
     # With 30,000 rows after it, the field would be longer than `csv` allows.
     rows = [(f"Why {index}?", f"So {index}.") for index in range(number)]
-    read_pairs, stats = table("\n".join(["First?,Yes.", row, *map(",".join, rows)]))
+    read_pairs, file = table("\n".join(["First?,Yes.", row, *map(",".join, rows)]))
     assert read_pairs == [("First?", "Yes."), *expected, *rows]
-    assert stats.skipped == ({} if expected else {"malformed_quotes": 1})
-    assert stats.lines == number + 2
+    assert file.skipped == ({} if expected else {"malformed_quotes": 1})
+    assert file.lines == number + 2
 
 
 def test_quotes_that_do_not_quote(table):
     # Quotes at the start of a field that are part of the text, as in tables without quoting.
     text = 'question\tanswer\n"Why?" she asked\t"So" I said\n"Well\tno\nWhen?\tNow\n'
-    read_pairs, stats = table(text, "faq.tsv")
+    read_pairs, file = table(text, "faq.tsv")
     assert [response for _, response in read_pairs] == ["So I said", "no", "Now"]
     assert read_pairs[1][0] == '"Well'
-    assert not stats.skipped
+    assert not file.skipped
 
 
 def test_lines_that_are_too_long(table):
     text = "question,answer\nWhy?,So.\n" + "x" * 3000 + ",y\nWho?,We.\n" + 'a,"b\n' + "x" * 3000
-    read_pairs, stats = table(text + '"\nWhen?,Now\n', max_line_bytes=100)
+    read_pairs, file = table(text + '"\nWhen?,Now\n', max_line_bytes=100)
     assert read_pairs[:2] == [("Why?", "So."), ("Who?", "We.")] and read_pairs[-1] == (
         "When?",
         "Now",
     )
-    assert stats.skipped["line_too_long"] == 2
+    assert file.skipped["line_too_long"] == 2
     assert not any("x" in response for _, response in read_pairs)
 
 
 def test_fields_that_are_too_long(table):
     text = f'question,answer\nWhy?,"{"x" * 140_000}"\nWho?,We.\n'
-    read_pairs, stats = table(text)
+    read_pairs, file = table(text)
     assert read_pairs == [("Who?", "We.")]
-    assert stats.skipped == {"field_too_long": 1}
+    assert file.skipped == {"field_too_long": 1}
 
 
 def test_truncated_archives_keep_the_rows_before(tmp_path):
@@ -217,16 +217,16 @@ def test_truncated_archives_keep_the_rows_before(tmp_path):
     whole = COMPRESSORS[".gz"](rows.encode("utf-8"))
     path = tmp_path / "faq.csv.gz"
     path.write_bytes(whole[: len(whole) * 9 // 10])
-    read_pairs, stats = _read(str(path))
+    read_pairs, file = _read(str(path))
     assert 1000 < len(read_pairs) < 60_000
     assert [response for _, response in read_pairs] == [str(n) for n in range(len(read_pairs))]
-    assert stats.skipped["truncated_archive"] == 1
+    assert file.skipped["truncated_archive"] == 1
 
 
 def test_the_id_is_that_of_the_question(write_dump):
     first = write_dump("one.csv", b"Is it open?,Yes.\nWhy?,So.\n")
     second = write_dump("two.tsv.gz", "x\ty\nis  IT ｏpen?\tNo.\n".encode())
-    one, two = ([*read(path, DumpStats(path))] for path in (first, second))
+    one, two = ([*read(CountedFile(path))] for path in (first, second))
     assert one[0].id == two[1].id != one[1].id
     assert (one[0].source, two[0].source) == ("one", "two")
     assert one[0].turns == (Turn("Is it open?"), Turn("Yes."))
@@ -235,9 +235,9 @@ def test_the_id_is_that_of_the_question(write_dump):
 @pytest.mark.slow
 def test_memory_stays_flat(write_dump):
     path = write_dump("faq.csv", b'Why is it so?,"Because\nit is."\n' * 100_000)
-    stats = DumpStats(path)
+    file = CountedFile(path)
     tracemalloc.start()
-    number = sum(1 for _ in read(path, stats))
+    number = sum(1 for _ in read(file))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert number == 100_000
@@ -263,9 +263,9 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
     writer.writerows([("context", "response"), *rows])
     path = tmp_path_factory.mktemp("tables") / "any.csv"
     path.write_bytes(buffer.getvalue().encode("utf-8"))
-    read_pairs, stats = _read(str(path))
+    read_pairs, file = _read(str(path))
     assert read_pairs == [(context.strip(), response.strip()) for context, response in rows]
-    assert not stats.skipped
+    assert not file.skipped
 
 
 @settings(deadline=None, max_examples=60)
@@ -301,9 +301,7 @@ def test_a_tsv_file_is_separated_by_tabs_only(table):
 
 
 def test_a_first_row_that_is_no_known_header_is_said(table):
-    read_pairs, stats = table("Frage,Antwort\nWhy?,So.\n")
+    read_pairs, file = table("Frage,Antwort\nWhy?,So.\n")
     assert read_pairs[0] == ("Frage", "Antwort")
-    assert (
-        "the first row names no columns that are known and is read as a pair" in stats.warnings[0]
-    )
+    assert "the first row names no columns that are known and is read as a pair" in file.warnings[0]
     assert not table("question,answer\nWhy?,So.\n")[1].warnings

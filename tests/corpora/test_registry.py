@@ -1,7 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 from convert_tf.corpora.registry import CORPORA, NO_LIMIT
 
 FILES = {
@@ -17,23 +19,14 @@ FILES = {
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_every_corpus_is_read_in_the_same_way(write_dump, name):
-    corpus = CORPORA[name]
-    path = write_dump(*FILES[name])
-    stats = DumpStats(path)
-    opened = []
-
-    def open_file(asked):
-        opened.append(asked)
-        return open(asked, "rb")
-
-    options = {"max_line_bytes": 1000, "open_file": open_file}
-    conversations = list(corpus.read(path, stats, **options))
-    assert opened == [path]
-    assert [len(one.turns) for one in conversations] == [2]
-    assert stats.lines and stats.kind == {"a.csv.zst": "zst", "lines-aaa.bz2": "bz2"}.get(
-        FILES[name][0], "gz"
-    )
-    assert list(corpus.read(path, DumpStats(path))) == conversations
+    file_name, content = FILES[name]
+    file = CountedFile(write_dump(file_name, content))
+    assert [len(one.turns) for one in CORPORA[name].read(file)] == [2]
+    assert file.lines
+    assert f".{file.kind}" == Path(file_name).suffix
+    short = CountedFile(file.path, max_line_bytes=9)
+    assert not list(CORPORA[name].read(short))
+    assert short.skipped["line_too_long"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from support.record_files import read_examples
 
 from convert_tf.corpora.comments import Rules, parse_comment, parse_submission
-from convert_tf.corpora.dumps import DumpStats, read_objects
+from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.sample import write_sample
 from convert_tf.corpora.sample_topics import load_topics
@@ -46,10 +46,10 @@ def pairs(sample):
 
 
 def test_dumps_hold_what_reddit_dumps_hold(sample):
-    stats = DumpStats("comments")
-    comments = list(read_objects(str(sample / "RC_sample.zst"), stats))
-    submissions = list(read_objects(str(sample / "RS_sample.zst"), DumpStats("submissions")))
-    assert stats.kind == "zst" and not stats.skipped
+    file = CountedFile(str(sample / "RC_sample.zst"))
+    comments = list(read_objects(file))
+    submissions = list(read_objects(CountedFile(str(sample / "RS_sample.zst"))))
+    assert file.kind == "zst" and not file.skipped
     assert len(submissions) == 4000
     assert 6000 < len(comments) < 12_000
     ids = [one["id"] for one in comments + submissions]

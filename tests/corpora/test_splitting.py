@@ -9,7 +9,7 @@ import zstandard
 from support.commands import call_command
 from support.dump_files import comment, json_lines
 
-from convert_tf.corpora.dumps import DumpStats, find_files, read_lines
+from convert_tf.corpora.dumps import CountedFile, find_files, read_lines
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.splitting import split_dump
 from convert_tf.data.shards import record_files
@@ -24,7 +24,7 @@ def _comments(num_comments=300):
 
 
 def _lines(paths):
-    return [line for path in paths for line in read_lines(path, DumpStats(path))]
+    return [line for path in paths for line in read_lines(CountedFile(path))]
 
 
 @pytest.mark.parametrize("ending", ["", ".zst", ".bz2", ".gz", ".xz"])

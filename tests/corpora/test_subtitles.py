@@ -3,7 +3,7 @@
 import pytest
 from support.dump_files import COMPRESSORS
 
-from convert_tf.corpora.dumps import DumpStats
+from convert_tf.corpora.dumps import CountedFile
 from convert_tf.corpora.opensubtitles import read
 
 SRT = r"""1
@@ -75,8 +75,8 @@ FILES = {
 
 
 def _read(path):
-    stats = DumpStats(path)
-    return [[turn.text for turn in one.turns] for one in read(path, stats)], stats
+    file = CountedFile(path)
+    return [[turn.text for turn in one.turns] for one in read(file)], file
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -86,9 +86,9 @@ def test_what_is_said(write_dump, name, suffix, change):
     text, said = FILES[name]
     text = text.replace("\n", change) if change == "\r\n" else text
     data = text.encode(change if "utf" in change else "utf-8")
-    conversations, stats = _read(write_dump(name + suffix, data))
+    conversations, file = _read(write_dump(name + suffix, data))
     assert conversations == [said]
-    assert stats.skipped == ({"nothing_said": 1} if name == "a.srt" else {})
+    assert file.skipped == ({"nothing_said": 1} if name == "a.srt" else {})
 
 
 @pytest.mark.parametrize("encoding", ["UTF-16", "iso-8859-1"])
@@ -136,16 +136,16 @@ def test_what_is_before_the_end_of_a_truncated_archive(tmp_path, name):
     start, _, rest = FILES[name][0].rpartition("2")
     path = tmp_path / f"{name}.gz"
     path.write_bytes(COMPRESSORS[".gz"]((start + rest).encode())[:-9])
-    conversations, stats = _read(str(path))
+    conversations, file = _read(str(path))
     assert len(conversations[0]) > 1
-    assert stats.skipped["truncated_archive"] == 1
+    assert file.skipped["truncated_archive"] == 1
 
 
 def test_lines_that_are_no_utf_8_are_counted(write_dump):
     data = SRT.replace("waiting", "ü").encode("latin-1")
-    conversations, stats = _read(write_dump("a.srt", data))
+    conversations, file = _read(write_dump("a.srt", data))
     assert conversations == [SAID_IN_SRT[:1] + SAID_IN_SRT[2:]]
-    assert stats.skipped["invalid_utf8"] == 1
+    assert file.skipped["invalid_utf8"] == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from convert_tf.corpora.dumps import DumpStats, read_objects
+from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances
@@ -42,11 +42,11 @@ def written(path, line, packed=bytes):
 @pytest.mark.parametrize("name", [*CORPORA, "comments"])
 def test_readers_of_corpora_count_it(tmp_path, name):
     path = written(tmp_path / "a.jsonl", LINES[name])
-    stats = DumpStats(path)
-    read = read_objects(path, stats) if name == "comments" else CORPORA[name].read(path, stats)
+    file = CountedFile(path)
+    read = read_objects(file) if name == "comments" else CORPORA[name].read(file)
     shortened(path, read)
-    assert stats.skipped["truncated_file"] == 1
-    assert "a file that got shorter while it was read; kept the" in stats.warnings[-1]
+    assert file.skipped["truncated_file"] == 1
+    assert "a file that got shorter while it was read; kept the" in file.warnings[-1]
 
 
 @pytest.mark.parametrize("packed", [bytes, lambda data: gzip.compress(data, 0)])

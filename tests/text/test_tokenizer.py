@@ -274,10 +274,10 @@ def test_load_refuses_other_files(tmp_path, content):
 @pytest.mark.real_data
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no shared data folder")
 def test_real_sentences(tmp_path):
-    from convert_tf.corpora.dumps import DumpStats, read_objects
+    from convert_tf.corpora.dumps import CountedFile, read_objects
 
     path = str(REAL_DATA / "reddit" / "RC_2005-12_2006-03.zst")
-    bodies = [comment["body"] for comment in read_objects(path, DumpStats(path))][:2200]
+    bodies = [comment["body"] for comment in read_objects(CountedFile(path))][:2200]
     words = {}
     for run in runs.split_runs(tf.constant(bodies)).values.numpy():
         words[run.decode()] = words.get(run.decode(), 0) + 1

@@ -110,7 +110,7 @@ class _Job:
         self.options = options
         self.paths = files
         self.maker = RowMaker(options)
-        self.files: dict[str, list[dumps.DumpStats]] = {}
+        self.files: dict[str, list[dumps.CountedFile]] = {}
         self.bad_lines = dumps.BadLines()
         self._tasks = Tasks(options, folder=scratch, working_folder=os.getcwd())
 
@@ -161,15 +161,15 @@ class _Job:
 
     def _take_in(self, reads: Sequence[FileRead]) -> None:
         """Adds what was read from files, in the order in which one machine reads them."""
-        by_file = {(one.what, one.stats.path): one for one in reads}
+        by_file = {(one.what, one.file.name): one for one in reads}
         for what, paths in self.paths.items():
             for path in paths:
                 if (read := by_file.get((what, path))) is None:
                     continue
                 if read.error:
                     raise ValueError(read.error)
-                self.files.setdefault(what, []).append(read.stats)
-                bad_lines = read.stats.bad_lines
+                self.files.setdefault(what, []).append(read.file)
+                bad_lines = read.file.bad_lines
                 self.bad_lines.count += bad_lines.count
                 first = self.bad_lines.first + bad_lines.first
                 self.bad_lines.first = first[: dumps.NUM_FIRST_BAD]

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 from convert_tf.corpora import dumps
 from convert_tf.corpora.comments import Comment
@@ -32,7 +32,6 @@ from convert_tf.corpora.rows import (
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.data.serialized import in_record_file, serialize_example
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.streams import open_local
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
@@ -50,7 +49,7 @@ class FileRead:
     """
 
     what: str
-    stats: dumps.DumpStats
+    file: dumps.CountedFile
     error: str = ""
 
 
@@ -82,21 +81,23 @@ class Tasks:
     folder: str
     working_folder: str
 
-    def _open(self, path: str) -> BinaryIO:
-        return open_local(os.path.join(self.working_folder, path))
-
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Files, each with its kind, to lines of turns by thread, or of rows."""
         for what, path in files:
             maker = RowMaker(self.options)
-            stats = dumps.DumpStats(path, bad_lines=dumps.BadLines(self.options.max_bad_lines))
-            note = FileRead(what, stats)
+            file = dumps.CountedFile(
+                os.path.join(self.working_folder, path),
+                name=path,
+                max_line_bytes=self.options.max_line_bytes,
+                bad_lines=dumps.BadLines(self.options.max_bad_lines),
+            )
+            note = FileRead(what, file)
             try:
                 if what in CORPORA:
-                    for conversation in maker.conversations(what, stats, self._open):
+                    for conversation in maker.conversations(what, file):
                         yield from map(_item, maker.rows_of_conversation(what, conversation))
                 else:
-                    for turn in maker.turns_of_dump(what, stats, self._open):
+                    for turn in maker.turns_of_dump(what, file):
                         yield f"{turn.thread_id}\t{json.dumps(turn)}", None
             except ValueError as error:
                 note.error = str(error)
