@@ -6,8 +6,6 @@ Importing the package is fast, because Keras and TensorFlow are imported on firs
 import importlib
 from typing import Any
 
-from convert_tf.numerics.quiet import quieten
-
 __version__ = "0.1.0"
 
 _LAZY_NAMES = {
@@ -32,8 +30,6 @@ _LAZY_NAMES = {
 }
 
 __all__ = ["__version__", *_LAZY_NAMES]
-
-quieten()
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,7 @@ from absl import flags
 from convert_tf import __version__
 from convert_tf.cli.flags import FLAGS, UsageError, define_flag, resolve_names
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
+from convert_tf.numerics.quiet import quieten
 
 # In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
 COMMANDS = {
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
+    quieten()
     try:
         status = _main(arguments, program)
     except BrokenPipeError:  # the reader of the output has ended, for example `| head`

@@ -1,8 +1,8 @@
-"""Filter for the start-up messages that TensorFlow writes to standard error.
+"""Filter for the start-up messages that TensorFlow writes to standard error, used by commands.
 
 TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`, and an error on each machine
-without a GPU. So while TensorFlow is imported and looks for devices, standard error goes through a
-process that drops these lines and passes on all others, even if TensorFlow aborts. Set
+without a GPU. So while a command imports TensorFlow and looks for devices, standard error goes
+through a process that drops these lines and passes on all others, even if TensorFlow aborts. Set
 `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
 """
 
@@ -11,7 +11,6 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -38,10 +37,13 @@ for line in sys.stdin.buffer:
 
 
 def quieten() -> None:
-    """Filter TensorFlow's messages, unless it has been imported already."""
-    if not sys.warnoptions:  # TensorFlow Hub imports pkg_resources
-        warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-    if os.environ.setdefault(LEVEL, "2") not in ("0", "1") and "tensorflow" not in sys.modules:
+    """Filter TensorFlow's messages, unless it has been imported already.
+
+    This changes how the process imports TensorFlow, so libraries must not call it.
+    """
+    if os.environ.setdefault(LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
+        return
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.commands import ROOT, own_environment
+from support.commands import ROOT, own_environment, run_command
 
 from convert_tf.numerics.quiet import NOISE
 
@@ -17,21 +17,27 @@ def run_python(code, *arguments, **environment):
     )  # fmt: skip
 
 
-ENCODE = """
-import sys
-from convert_tf import SentenceEncoder
-print(SentenceEncoder(sys.argv[1]).encode(["hello"]).shape)
-"""
-
-
-def test_an_encoder_in_a_users_script(tiny_modules):
-    done = run_python(ENCODE, tiny_modules["single"][1])
+def test_a_command_and_a_users_script(tiny_modules, tmp_path):
+    (tmp_path / "texts.txt").write_text("hello\n")
+    done = run_command(
+        "embed",
+        f"--encoder={tiny_modules['single'][1]}",
+        f"--input={tmp_path / 'texts.txt'}",
+        f"--output={tmp_path / 'vectors.npy'}",
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "(1, 128)\n"
+    # A library leaves the import system and the environment of its user's process alone.
+    done = run_python(
+        "import os, sys; before = [*sys.meta_path], {*os.environ}\n"
+        "import convert_tf; convert_tf.SentenceEncoder\n"
+        "assert before == ([*sys.meta_path], {*os.environ})"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
+QUIETLY = "from convert_tf.numerics.quiet import quieten; quieten()\n"
 TRAIN = """
-import convert_tf, keras, tensorflow as tf
+import keras, tensorflow as tf
 tf.constant(1) + 1
 data = tf.data.Dataset.from_generator(lambda: iter(range(9)), output_types=tf.int64)
 for _ in data: break
@@ -41,21 +47,20 @@ tf.function(lambda x: x * 2, jit_compile=True)(tf.constant(1))
 
 @pytest.mark.slow
 def test_what_comes_after_the_start():
-    done = run_python(TRAIN)
+    done = run_python(QUIETLY + TRAIN)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow
 def test_a_user_who_wants_all_lines_gets_them():
-    done = run_python("import convert_tf, tensorflow", TF_CPP_MIN_LOG_LEVEL="0")
+    done = run_python(QUIETLY + "import tensorflow", TF_CPP_MIN_LOG_LEVEL="0")
     assert done.returncode == 0
     assert re.search(NOISE, done.stderr, re.MULTILINE)
 
 
 ABORT = """
-import os, sys, types, importlib.machinery
+import sys
 sys.path.insert(0, sys.argv[1])
-import convert_tf
 import tensorflow
 """
 
@@ -71,7 +76,7 @@ def test_an_end_in_the_middle_is_seen(tmp_path, ends):
         "os.write(2, b'F0000 00:00:1795345245.859534    9997 x.cc:1] AVX is needed\\nlast words')\n"
         f"{ends}\n"
     )
-    done = run_python(ABORT, tmp_path)
+    done = run_python(QUIETLY + ABORT, tmp_path)
     assert done.returncode != 0
     assert "F0000 00:00:1795345245.859534    9997 x.cc:1] AVX is needed\nlast words" in done.stderr
     assert "oneDNN" not in done.stderr
@@ -98,8 +103,8 @@ def test_what_is_left_out(line, is_noise):
 
 
 def test_looking_for_tensorflow_imports_nothing():
-    code = (
-        "import sys, importlib.util, convert_tf\n"
+    code = QUIETLY + (
+        "import sys, importlib.util\n"
         "assert importlib.util.find_spec('tensorflow').name == 'tensorflow'\n"
         "assert importlib.util.find_spec('tensorflow').origin.endswith('__init__.py')\n"
         "assert 'tensorflow' not in sys.modules\n"
