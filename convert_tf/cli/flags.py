@@ -81,7 +81,7 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
         for field in dataclasses.fields(config):
             if field.name not in leave_out:
                 fields.setdefault(field.name, []).append(field)
-                headings.setdefault(field.name, getattr(config, "heading", FLAGS))
+                headings.setdefault(field.name, config.heading or FLAGS)
     for name, (field, *others) in fields.items():
         text = field.metadata["text"]
         # Defaults of 0 and "" mean that another flag or the model decides, so they are not shown.

@@ -33,7 +33,6 @@ from convert_tf.cli.flags import (
     define_fields,
     define_master,
     given_fields,
-    same,
 )
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.dumps import find_files
@@ -45,6 +44,7 @@ _READ = ("input", "submissions", *CORPORA)
 # What only one engine reads.
 _ON_ONE_MACHINE = ("memory_limit", "temp_dir")
 _ON_A_CLUSTER = ("master",)
+_NO_FLAG = ("rules", "corpus_rules", "num_shards")  # fields that other flags set
 # Flags that set several fields.
 _TOGETHER = {
     "min_length": ("min_context_length", "min_response_length"),
@@ -53,7 +53,6 @@ _TOGETHER = {
 
 
 def define_flags(define: Define) -> None:
-    options = PrepareOptions()
     define("input", [], "Dumps of Reddit comments: a file or quoted pattern.", repeats=True)
     define("submissions", [], "Dumps of Reddit submissions, which have the titles.", repeats=True)
     for name, corpus in CORPORA.items():
@@ -67,8 +66,7 @@ def define_flags(define: Define) -> None:
         choices=["duckdb", "spark"],
     )
     define_master(define)
-    define("dev_fraction", options.dev_fraction, "Share of all data in the dev split.")
-    for split, number in options.num_shards.items():
+    for split, number in PrepareOptions().num_shards.items():
         define(f"num_shards_{split}", number, f"Number of files of the {split} split.")
     define(
         "preset",
@@ -82,17 +80,7 @@ def define_flags(define: Define) -> None:
     define_fields(define, Rules)
     define("tokenize", False, "Also write token ids. Needs --vocab.")
     define("vocab", None, "Vocabulary for --tokenize and for the lengths in the report.")
-    define("memory_limit", options.memory_limit, "Memory for sorting.")
-    define("temp_dir", options.temp_dir, "Folder for temporary files. Default: next to --output.")
-    define(
-        "max_line_bytes", options.max_line_bytes, "Longer lines of a dump are dropped, in bytes."
-    )
-    define(
-        "max_bad_lines",
-        None,
-        "Stop if more lines are unusable. By default, stop only if nearly all lines of a file are.",
-        kind=int,
-    )
+    define_fields(define, PrepareOptions, leave_out=_NO_FLAG)
 
 
 def _given_rules(values: flags.FlagValues) -> dict[str, Any]:
@@ -109,9 +97,8 @@ def _options(values: flags.FlagValues) -> PrepareOptions:
     return PrepareOptions(
         rules=Rules(**given),
         corpus_rules={name: Rules(**{**own.rules, **given}) for name, own in CORPORA.items()},
-        dev_fraction=values.dev_fraction,
         num_shards={split: values[f"num_shards_{split}"].value for split in SPLITS},
-        **same(values, "memory_limit max_line_bytes max_bad_lines temp_dir"),
+        **given_fields(values, PrepareOptions, leave_out=_NO_FLAG),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.config.base import option
+from convert_tf.config.base import Config, check, option
 from convert_tf.corpora.fields import UnusableError, name_field, text_field
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
 from convert_tf.storage.json_text import whole_characters
@@ -121,15 +121,15 @@ def _bare_subreddit(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rules:
+class Rules(Config):
     """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit."""
 
-    min_context_length: int = option(9, "Shortest context, in characters.")
-    max_context_length: int = option(127, "Longest context, in characters.")
-    min_response_length: int = option(9, "Shortest response, in characters.")
-    max_response_length: int = option(127, "Longest response, in characters.")
+    min_context_length: int = option(9, "Shortest context, in characters.", at_least=1)
+    max_context_length: int = option(127, "Longest context, in characters.", at_least=1)
+    min_response_length: int = option(9, "Shortest response, in characters.", at_least=1)
+    max_response_length: int = option(127, "Longest response, in characters.", at_least=1)
     max_extra_length: int = option(
-        127, "Earlier turns are cut to this many characters, at the end of a word."
+        127, "Earlier turns are cut to this many characters, at the end of a word.", at_least=1
     )
     long: str = option(
         "drop",
@@ -141,6 +141,8 @@ class Rules:
         11,
         "Largest number of comments in an example, from 2 to 11. A conversation without a title "
         "may have one turn more.",
+        at_least=2,
+        at_most=MAX_EXTRA_CONTEXTS + 1,
     )
     unescape_html: bool = option(
         False,
@@ -174,33 +176,13 @@ class Rules:
     exclude_subreddits: tuple[str, ...] = option((), "Do not read these subreddits.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for role in ("context", "response"):
-            shortest = getattr(self, f"min_{role}_length")
             longest = getattr(self, f"max_{role}_length")
-            if not 1 <= shortest <= longest:
-                raise ValueError(
-                    f"min_{role}_length must be at least 1 and at most max_{role}_length. "
-                    f"Received: {shortest} and {longest}. The defaults are 9 and 127."
-                )
-        if not 2 <= self.max_path_length <= MAX_EXTRA_CONTEXTS + 1:
-            raise ValueError(
-                "max_path_length must be at least 2, for a context and a response, and at most 11. "
-                f"Received: {self.max_path_length}. The default is 11."
-            )
-        if self.max_extra_length < 1:
-            raise ValueError(
-                f"max_extra_length must be at least 1. Received: {self.max_extra_length}. The "
-                "default is 127."
-            )
-        if self.deduplicate not in DEDUPLICATE:
-            raise ValueError(
-                f"deduplicate must be one of {', '.join(DEDUPLICATE)}. Received: "
-                f"{self.deduplicate!r}. The default is no."
-            )
-        if self.long not in LONG:
-            raise ValueError(
-                f"long must be one of {', '.join(LONG)}. Received: {self.long!r}. The default is "
-                "drop."
+            check(
+                getattr(self, f"min_{role}_length") <= longest,
+                f"min_{role}_length must be at most max_{role}_length, {longest}.",
+                getattr(self, f"min_{role}_length"),
             )
         for name in ("subreddits", "exclude_subreddits"):
             names = {_bare_subreddit(one) for one in getattr(self, name)}

@@ -274,13 +274,12 @@ def test_ids_that_are_numbers_are_in_base_36(number):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_context_length": 0}, "must be at least 1 and at most"),
-        ({"min_response_length": 128}, "must be at least 1 and at most"),
-        ({"max_response_length": 5}, "must be at least 1 and at most"),
+        ({"min_context_length": 0}, "must be at least 1"),
+        ({"min_response_length": 128}, "at most max_response_length, 127"),
+        ({"max_response_length": 5}, "at most max_response_length, 5"),
         ({"max_extra_length": 0}, "Received: "),
-        ({"max_path_length": 1}, "Received: 1"),
-        ({"max_path_length": 12}, "Received: 12"),
-        ({"deduplicate": "yes"}, "Received: "),
+        ({"max_path_length": 12}, "at least 2 and at most 11"),
+        ({"deduplicate": "yes"}, "must be one of no, exact, folded"),
         ({"subreddits": ("a",), "exclude_subreddits": ("A",)}, "Remove them from one list"),
     ],
 )

@@ -416,7 +416,7 @@ def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatc
         ({"dev_fraction": 2.0}, r"Received: 2\.0"),
         ({"num_shards": {"train": 0, "dev": 1, "test": 1}}, "num_shards must be at least 1"),
         ({"num_shards": {"train": 1}}, "num_shards must be at least 1"),
-        ({"max_bad_lines": -1}, "must not be negative"),
+        ({"max_bad_lines": -1}, "max_bad_lines must be at least 0"),
     ],
 )
 def test_impossible_options(options, message):
