@@ -14,32 +14,16 @@ compressed (.gz, .bz2, .xz, .zst).
 import time
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, same
+from convert_tf.cli.flags import NEEDED, Define, define_fields, given_fields, same
 from convert_tf.text.subwords import SubwordConfig
-
-# Flags that are fields of `SubwordConfig`.
-_SUBWORD_FLAGS = "min_count iterations max_subword_length max_consecutive_digits alphabet_min_count"
 
 
 def define_flags(define: Define) -> None:
-    config = SubwordConfig()
     define("input", NEEDED, "Folder of records, text file, or quoted pattern.", repeats=True)
     define("output", NEEDED, "Vocabulary file to write.")
     define("tokenizer", "subword", "Kind of vocabulary.", choices=["subword", "sentencepiece"])
+    define_fields(define, SubwordConfig)
     for name, default, text in (
-        ("min_count", config.min_count, "Smallest number of occurrences of a subword."),
-        ("iterations", config.iterations, "Number of learning iterations."),
-        ("max_subword_length", config.max_subword_length, "Largest length of a subword."),
-        (
-            "max_consecutive_digits",
-            config.max_consecutive_digits,
-            "Largest number of consecutive digits in a subword.",
-        ),
-        (
-            "alphabet_min_count",
-            config.alphabet_min_count,
-            "Smallest number of occurrences of a character.",
-        ),
         ("max_sentences", 10_000_000, "Number of texts to learn from; a random sample of more."),
         ("max_words", 2_000_000, "Number of distinct words to learn from; rare ones are dropped."),
         ("max_word_length", 64, "Words are cut to this many characters."),
@@ -56,7 +40,7 @@ def run(values: Any) -> None:
         values.input,
         values.output,
         tokenizer=values.tokenizer,
-        config=SubwordConfig(**same(values, _SUBWORD_FLAGS)),
+        config=SubwordConfig(**given_fields(values, SubwordConfig)),
         **same(values, "vocab_size max_sentences max_words max_word_length"),
     )
     print(f"{line}, {time.monotonic() - started:.0f} s")

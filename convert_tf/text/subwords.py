@@ -22,41 +22,29 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from convert_tf.config.base import Config, option
+
 WORD_START = "\ufe4f"
 """Marker at the start of every word (a run of characters of one class)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class SubwordConfig:
-    """Options of vocabulary learning.
+class SubwordConfig(Config):
+    """Options of vocabulary learning."""
 
-    Args:
-      min_count: smallest number of occurrences of a subword.
-      iterations: number of iterations.
-      max_subword_length: largest number of characters of a subword, word-start marker included.
-      max_consecutive_digits: largest number of consecutive decimal digits in a subword.
-      alphabet_min_count: smallest number of occurrences of a character of the alphabet. Rarer
-        characters are not in any subword.
-
-    Raises:
-      ValueError: if a number is out of range.
-    """
-
-    min_count: int = 250
-    iterations: int = 4
-    max_subword_length: int = 20
-    max_consecutive_digits: int = 4
-    alphabet_min_count: int = 10
-
-    def __post_init__(self) -> None:
-        lowest = {field.name: 1 for field in dataclasses.fields(self)}
-        lowest["max_subword_length"] = 2
-        for name, bound in lowest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < bound:
-                raise ValueError(
-                    f"{name} must be an integer of at least {bound}. Received: {value!r}."
-                )
+    min_count: int = option(250, "Smallest number of occurrences of a subword.", at_least=1)
+    iterations: int = option(4, "Number of learning iterations.", at_least=1)
+    max_subword_length: int = option(
+        20, "Largest number of characters of a subword, word-start marker included.", at_least=2
+    )
+    max_consecutive_digits: int = option(
+        4, "Largest number of consecutive digits in a subword.", at_least=1
+    )
+    alphabet_min_count: int = option(
+        10,
+        "Smallest number of occurrences of a character. Rarer ones are not in any subword.",
+        at_least=1,
+    )
 
 
 def learn_subwords(
