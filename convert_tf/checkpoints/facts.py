@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.config.base import check
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.json_text import parsed_json
@@ -22,8 +23,14 @@ def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
       training: facts of the model that is exported.
       max_tokens: the number that the user wants. None for the number that the model reads if it is
         a module, else 512.
+
+    Raises:
+      ValueError: if the number is not positive.
     """
-    return int(training.get(READ_TOKENS, MAX_TOKENS)) if max_tokens is None else max_tokens
+    if max_tokens is None:
+        return int(training.get(READ_TOKENS, MAX_TOKENS))
+    check(max_tokens >= 1, "max_tokens must be at least 1.", max_tokens)
+    return max_tokens
 
 
 def training_facts(folder: str | os.PathLike) -> dict[str, Any]:

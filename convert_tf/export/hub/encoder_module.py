@@ -109,7 +109,7 @@ class EncoderModule(tf.Module):
         similarity_map: np.ndarray | None = None,
     ):
         super().__init__(name="encoder_module")
-        check_exportable(encoder, max_tokens)
+        check_exportable(encoder)
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         # Behind a function, where tf.Module does not find, and save, the encoder's own variables.

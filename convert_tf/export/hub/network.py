@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from convert_tf.config.model import MAX_TOKENS
 from convert_tf.layers.attention import RelativeSelfAttention
 from convert_tf.layers.feed_forward import fast_gelu, plain_fast_gelu
 from convert_tf.layers.reduction import SqrtNReduction
@@ -27,13 +26,8 @@ _MASKED_SCORE = -1e9
 _FEW_ROWS = 128
 
 
-def check_exportable(model: keras.Model, max_tokens: int) -> None:
-    """Raise `ValueError` unless a model computes in float32 and texts may have a token."""
-    if max_tokens < 1:
-        raise ValueError(
-            f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
-            f"The default is {MAX_TOKENS}."
-        )
+def check_exportable(model: keras.Model) -> None:
+    """Raise `ValueError` unless a model computes in float32."""
     if model.compute_dtype != "float32":
         raise ValueError(
             f"Modules compute in float32. Received: a model in {model.compute_dtype}. Load the "

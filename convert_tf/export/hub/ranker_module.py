@@ -77,7 +77,7 @@ class RankerModule(tf.Module):
         max_tokens: int = MAX_TOKENS,
     ):
         super().__init__(name="ranker_module")
-        check_exportable(ranker, max_tokens)
+        check_exportable(ranker)
         head = ranker.config.head
         self.tokenizer = tokenizer
         self.context_tokens = min(head.max_context_tokens, max_tokens)

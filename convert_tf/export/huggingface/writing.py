@@ -104,8 +104,6 @@ def export_huggingface(
         import onnx  # noqa: F401
         from safetensors.numpy import save
     max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1. Received: {max_tokens}.")
     target = OutputFolder(output, replaceable=FILES, overwrite=overwrite)
     source = load_for_onnx(checkpoint)
     if source.encoder.config.multi_context:

@@ -13,7 +13,6 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns, read_tokens, training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
-from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.backends.onnx import (
     CONFIG_KEY,
     FACTS_KEY,
@@ -76,11 +75,6 @@ def export_onnx(
             f"Received: network_bits={network_bits}. 8 is smaller and faster."
         )
     max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
-    if max_tokens < 1:
-        raise OnnxError(
-            f"max_tokens must be at least 1. Received: max_tokens={max_tokens}. "
-            f"The default is {MAX_TOKENS}."
-        )
     with only_writer(output):
         content = _file_content(
             checkpoint, network_bits=network_bits, max_tokens=max_tokens, notes=notes
