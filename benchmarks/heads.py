@@ -172,16 +172,14 @@ class Runs:
         }
 
     def _ranks(self, ranker: Any) -> list[int]:
-        from convert_tf.data.packing import TokenIds
         from convert_tf.ranking.checkpoint import score_lists
         from convert_tf.training.ranker.sources import with_dev_candidates
 
         examples = self.evaluated
         if _TASK.value == "records":
             number = _JOINT.value if ranker.is_joint else examples.num_examples
-            splits = examples.contexts.row_splits[: number + 1]
             examples = examples._replace(
-                contexts=TokenIds(examples.contexts.flat[: splits[-1]], splits),
+                contexts=examples.contexts.take(np.arange(number)),
                 candidates=examples.candidates[:number],
                 labels=examples.labels[:number],
             )

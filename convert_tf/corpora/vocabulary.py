@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from convert_tf.corpora import dumps
-from convert_tf.data import records
+from convert_tf.data.records import parse_texts
+from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
 from convert_tf.storage.checksums import short_digest
@@ -70,10 +71,11 @@ def _read_lines(path: str) -> Iterator[bytes]:
 def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
     """Yields each text of a thread once, by a set of 64-bit digests."""
     seen: set[bytes] = set()
-    batches = tf.data.TFRecordDataset(list(shards)).batch(_BATCH).map(records.parse_examples)
-    for batch in batches.prefetch(2).as_numpy_iterator():
-        for name in ("context", "response"):
-            for thread, text in zip(batch["thread_id"], batch[name], strict=True):
+    records = tf.data.TFRecordDataset(list(shards)).batch(_BATCH)
+    batches = records.map(lambda some: tuple(parse_texts(some, ("thread_id", *PAIR))))
+    for threads, *columns in batches.prefetch(2).as_numpy_iterator():
+        for texts in columns:
+            for thread, text in zip(threads, texts, strict=True):
                 digest = short_digest(thread + b"\0" + text)
                 if digest not in seen:
                     seen.add(digest)

@@ -1,13 +1,13 @@
 """From stored examples of either kind to packed batches, with numpy alone."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.order import ExampleOrder
 from convert_tf.data.packing import (
-    TokenIds,
     by_name,
     join_texts,
     pack_batch,
@@ -17,30 +17,6 @@ from convert_tf.data.packing import (
 from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.utterance_draws import UtteranceDraws
-
-
-class ExampleRange:
-    """Consecutive examples of a split, as `Examples`.
-
-    Args:
-      examples: the split.
-      start, stop: of which those from `start` to before `stop`.
-    """
-
-    def __init__(self, examples: Examples, start: int, stop: int):
-        self._examples = examples
-        self._start = start
-        self.names = examples.names
-        self.padding_id = examples.padding_id
-        self.num_examples = stop - start
-
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """As that of the split, with places from 0 on."""
-        return self._examples.load(starts + self._start, stops + self._start)
-
-    def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """As that of the split."""
-        return self._examples.token_ids(loaded)
 
 
 class TrainingBatches:
@@ -110,7 +86,7 @@ class TrainingBatches:
         position = self.skip_batches * size
         left: np.ndarray | None = None
         for group in self._order.groups(self.skip_batches * size):
-            loaded = self.examples.load(group.starts, group.stops)[group.permutation]
+            loaded = self.examples.load(group.numbers)[group.permutation]
             if left is not None:
                 loaded = np.concatenate([left, loaded])
             end = len(loaded) // size * size
@@ -134,17 +110,16 @@ class TrainingBatches:
             names = (*names, *["utterance"] * texts.shape[1])
             token_ids = join_texts([token_ids, self.utterances.token_ids(texts.T.ravel())])
             columns = self.utterances.columns(texts.ravel())
-        packing = {
-            "row_tokens": self.row_tokens,
-            "padding_id": self.examples.padding_id,
-            "row_multiple": self.row_multiple,
-        }
+        pack: Callable[..., dict[str, np.ndarray]] = pack_batch
         if self.micro_batches > 1:
-            batch = pack_micro_batches(
-                token_ids, names, micro_batches=self.micro_batches, **packing
-            )
-        else:
-            batch = pack_batch(token_ids, names, **packing)
+            pack = functools.partial(pack_micro_batches, micro_batches=self.micro_batches)
+        batch = pack(
+            token_ids,
+            names,
+            row_tokens=self.row_tokens,
+            padding_id=self.examples.padding_id,
+            row_multiple=self.row_multiple,
+        )
         if self.marks_duplicates:
             groups = by_name(text_groups(token_ids), names)
             for name in ("response", "negative")[: 1 if self.negatives is None else 2]:
@@ -186,7 +161,7 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for start in range(0, self.num_examples, self.batch_size):
             stop = min(start + self.batch_size, self.num_examples)
-            loaded = self.examples.load(np.array([start]), np.array([stop]))
+            loaded = self.examples.load(np.arange(start, stop))
             yield pack_batch(
                 self.examples.token_ids(loaded),
                 self.examples.names,

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from convert_tf.data.packing import joined_ranges
+
 CHUNK_SIZE = 1024  # examples that are read in one go, where the buffer holds many times as many
 CHUNKS_PER_BUFFER = 16
 
@@ -17,13 +19,11 @@ class Group(NamedTuple):
     """Examples that are in memory together.
 
     Attributes:
-      starts, stops: int64 `[chunks]`, the examples from `starts[i]` to before `stops[i]` are read
-        one chunk after the other.
-      permutation: int64 `[examples]`, places among the examples read, in the order of training.
+      numbers: int64 `[examples]`, in the order of reading: one chunk after another.
+      permutation: int64 `[examples]`, indices into the examples read, in the order of training.
     """
 
-    starts: np.ndarray
-    stops: np.ndarray
+    numbers: np.ndarray
     permutation: np.ndarray
 
 
@@ -84,7 +84,8 @@ class ExampleOrder:
                 before = int(ends[begin - 1]) if begin else 0
                 size = int(ends[chunks][-1]) - before
                 permutation = self._permutation(size, epoch, 1 + group)
-                yield Group(starts[chunks], stops[chunks], permutation[max(within - before, 0) :])
+                numbers = joined_ranges(starts[chunks], (stops - starts)[chunks])
+                yield Group(numbers, permutation[max(within - before, 0) :])
             epoch, within = epoch + 1, 0
 
     def _permutation(self, size: int, epoch: int, stream: int) -> np.ndarray:

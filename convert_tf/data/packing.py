@@ -22,12 +22,23 @@ class TokenIds(NamedTuple):
     """Ragged texts.
 
     Attributes:
-      flat: int `[all tokens]`, the texts one behind the other.
+      flat: int `[all tokens]`, the texts one after another.
       row_splits: int `[texts + 1]`, where each text begins and ends in `flat`.
     """
 
     flat: np.ndarray
     row_splits: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, int `[texts]`."""
+        return np.diff(self.row_splits)
+
+    def take(self, numbers: np.ndarray) -> "TokenIds":
+        """Return some of the texts, int `[n]`, in this order."""
+        lengths = self.lengths[numbers]
+        flat = self.flat[joined_ranges(self.row_splits[numbers], lengths)]
+        return TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def compiled_row_multiple(texts: int) -> int:
@@ -71,8 +82,8 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
-    """The texts of the first part, then those of the second, …."""
-    lengths = [np.diff(part.row_splits) for part in parts]
+    """Return the texts of the first part, then those of the second, …."""
+    lengths = [part.lengths for part in parts]
     return TokenIds(
         np.concatenate([part.flat for part in parts]), np.cumsum(np.concatenate([[0], *lengths]))
     )
@@ -106,15 +117,14 @@ def text_groups(texts: TokenIds) -> np.ndarray:
     return np.fromiter(own, np.uint32, len(bounds) - 1).view(np.int32)
 
 
-def assign_rows(
-    lengths: np.ndarray, row_tokens: int, *, segments_per_row: int = SEGMENTS_PER_ROW
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Best-fit decreasing: each text goes to the fullest row that still has room for it.
+
+    A row has at most 16 texts.
 
     Args:
       lengths: int `[texts]`, tokens of each text.
       row_tokens: tokens of a row.
-      segments_per_row: most texts in a row.
 
     Returns:
       `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its place among the texts
@@ -146,20 +156,19 @@ def assign_rows(
             texts_in_row.append(0)
         rows[text], segments[text], starts[text] = row, texts_in_row[row], row_tokens - free
         texts_in_row[row] += 1
-        if texts_in_row[row] < segments_per_row:
+        if texts_in_row[row] < SEGMENTS_PER_ROW:
             rows_with_room[free - length].append(row)
             has_room |= 1 << (free - length)
     return rows, segments, starts
 
 
 class Places(NamedTuple):
-    """Where texts stand in rows.
+    """Where texts are in rows.
 
     Attributes:
-      segment_lengths: int32 `[rows, segments_per_row]`.
-      slots: int32 `[texts]`: text i is segment `slots[i] % segments_per_row` of row
-        `slots[i] // segments_per_row`.
-      tokens: int64 `[all tokens]`, places of the texts' tokens in all rows, one behind the other.
+      segment_lengths: int32 `[rows, 16]`, tokens of each text of a row.
+      slots: int32 `[texts]`: text i is segment `slots[i] % 16` of row `slots[i] // 16`.
+      tokens: int64 `[all tokens]`, positions of the texts' tokens in the flattened rows.
     """
 
     segment_lengths: np.ndarray
@@ -167,58 +176,25 @@ class Places(NamedTuple):
     tokens: np.ndarray
 
 
-def packed_places(
-    lengths: np.ndarray,
-    row_tokens: int,
-    *,
-    segments_per_row: int = SEGMENTS_PER_ROW,
-    row_multiple: int = 1,
-) -> Places:
-    """Where texts of some lengths, int `[texts]`, are packed; arguments as of `pack`."""
-    rows, segments, starts = assign_rows(lengths, row_tokens, segments_per_row=segments_per_row)
+def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1) -> Places:
+    """Pack texts into rows.
+
+    Args:
+      lengths: int `[texts]`, tokens of each text.
+      row_tokens: tokens of a row.
+      row_multiple: empty rows are added up to a multiple of this, because compilers want few
+        different shapes.
+    """
+    rows, segments, starts = assign_rows(lengths, row_tokens)
     num_rows = int(rows.max()) + 1 if len(rows) else 0
     num_rows = -(-num_rows // row_multiple) * row_multiple
-    segment_lengths = np.zeros((num_rows, segments_per_row), np.int32)
+    segment_lengths = np.zeros((num_rows, SEGMENTS_PER_ROW), np.int32)
     segment_lengths[rows, segments] = lengths
     return Places(
         segment_lengths,
-        (rows * segments_per_row + segments).astype(np.int32),
+        (rows * SEGMENTS_PER_ROW + segments).astype(np.int32),
         joined_ranges(rows.astype(np.int64) * row_tokens + starts, lengths),
     )
-
-
-def pack(
-    flat_ids: np.ndarray,
-    row_splits: np.ndarray,
-    *,
-    row_tokens: int,
-    padding_id: int,
-    segments_per_row: int = SEGMENTS_PER_ROW,
-    row_multiple: int = 1,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Packs ragged texts into rows.
-
-    Args:
-      flat_ids: int `[all tokens]`, the texts one behind the other.
-      row_splits: int `[texts + 1]`, where each text begins and ends in `flat_ids`.
-      row_tokens: tokens of a row.
-      padding_id: id of padding.
-      segments_per_row: most texts in a row.
-      row_multiple: empty rows are added up to a multiple of this, for compilers that want few
-        different shapes.
-
-    Returns:
-      `token_ids` int32 `[rows, row_tokens]`, `segment_lengths` int32 `[rows, segments_per_row]`,
-      `slots` int32 `[texts]`: text i is segment `slots[i] % segments_per_row` of row
-      `slots[i] // segments_per_row`.
-    """
-    lengths = np.diff(row_splits)
-    found = packed_places(
-        lengths, row_tokens, segments_per_row=segments_per_row, row_multiple=row_multiple
-    )
-    token_ids = np.full(len(found.segment_lengths) * row_tokens, padding_id, np.int32)
-    token_ids[found.tokens] = flat_ids
-    return token_ids.reshape(-1, row_tokens), found.segment_lengths, found.slots
 
 
 def pack_batch(
@@ -229,24 +205,25 @@ def pack_batch(
     padding_id: int,
     row_multiple: int = 1,
 ) -> dict[str, np.ndarray]:
-    """One batch as `DualEncoder` takes it.
+    """Return a batch as `DualEncoder` takes it.
 
     Args:
       token_ids: the texts of the first name, then equally many of the second, ….
       names: what the texts are, as `("context", "response")`; see `by_name`.
-      row_tokens, padding_id, row_multiple: see `pack`.
+      row_tokens, row_multiple: see `packed_places`.
+      padding_id: id of padding.
 
     Returns:
       int32: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and for each name
       `{name}_slots` `[examples]`, or `[examples × k]` of a name that is there k times.
     """
-    packed, segment_lengths, slots = pack(
-        *token_ids, row_tokens=row_tokens, padding_id=padding_id, row_multiple=row_multiple
-    )
+    places = packed_places(token_ids.lengths, row_tokens, row_multiple=row_multiple)
+    packed = np.full(len(places.segment_lengths) * row_tokens, padding_id, np.int32)
+    packed[places.tokens] = token_ids.flat
     return {
-        "token_ids": packed,
-        "segment_lengths": segment_lengths,
-        **{f"{name}_slots": own for name, own in by_name(slots, names).items()},
+        "token_ids": packed.reshape(-1, row_tokens),
+        "segment_lengths": places.segment_lengths,
+        **{f"{name}_slots": own for name, own in by_name(places.slots, names).items()},
     }
 
 
@@ -255,42 +232,31 @@ def pack_micro_batches(
     names: Sequence[str],
     *,
     micro_batches: int,
-    row_tokens: int,
     padding_id: int,
-    row_multiple: int = 1,
+    **packing: int,
 ) -> dict[str, np.ndarray]:
-    """One batch as `micro_batches.encode_micro_batches` takes it: each part is packed on its own.
+    """Return a batch as `encode_micro_batches` takes it: each part is packed by itself.
 
     Example e is in micro-batch e mod their number. Their axis is the second, so that the first one
     is that of rows or examples, as without them.
 
     Args:
-      token_ids, names, row_tokens, padding_id, row_multiple: see `pack_batch`.
-      micro_batches: how many; it divides the number of examples.
+      token_ids, names, padding_id: see `pack_batch`.
+      micro_batches: number of parts; it divides the number of examples.
+      **packing: further arguments of `pack_batch`.
 
     Returns:
       int32: `token_ids` `[rows, micro_batches, row_tokens]`, `segment_lengths` `[rows,
-      micro_batches, 16]`, of as many rows as the micro-batch with most of them needs, and for each
-      name `{name}_slots` `[examples / micro_batches, micro_batches]`, or that times k.
+      micro_batches, 16]`, of as many rows as the largest micro-batch needs, and for each name
+      `{name}_slots` `[examples / micro_batches, micro_batches]`, or that times k.
     """
-    texts = np.arange(len(token_ids.row_splits) - 1).reshape(len(names), -1, micro_batches)
-    parts = []
-    for index in range(micro_batches):
-        own = texts[:, :, index].ravel()
-        starts = token_ids.row_splits[own]
-        lengths = token_ids.row_splits[own + 1] - starts
-        parts.append(
-            pack_batch(
-                TokenIds(
-                    token_ids.flat[joined_ranges(starts, lengths)],
-                    np.concatenate([[0], np.cumsum(lengths)]),
-                ),
-                names,
-                row_tokens=row_tokens,
-                padding_id=padding_id,
-                row_multiple=row_multiple,
-            )
+    numbers = np.arange(len(token_ids.lengths)).reshape(len(names), -1, micro_batches)
+    parts = [
+        pack_batch(
+            token_ids.take(numbers[:, :, index].ravel()), names, padding_id=padding_id, **packing
         )
+        for index in range(micro_batches)
+    ]
     rows = max(len(part["token_ids"]) for part in parts)
     fills = {"token_ids": padding_id, "segment_lengths": 0}
     for part in parts:

@@ -13,13 +13,13 @@ Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from convert_tf.config.bert import BertConfig
 from convert_tf.data.order import ExampleOrder, Group
-from convert_tf.data.packing import TokenIds
+from convert_tf.data.packing import TokenIds, joined_ranges
 from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
@@ -59,16 +59,11 @@ class Rows(NamedTuple):
     is_text: np.ndarray
 
 
-def _text(texts: TokenIds, number: int) -> np.ndarray:
-    return texts.flat[texts.row_splits[number] : texts.row_splits[number + 1]]
-
-
 def row_lengths(
     texts: TokenIds, contexts: np.ndarray, responses: np.ndarray, config: BertConfig
 ) -> np.ndarray:
-    """Tokens of the rows that `arranged` makes, padding not counted: int64 `[batch]`."""
-    lengths = np.diff(texts.row_splits)
-    tokens = lengths[contexts] + lengths[responses] + config.num_special
+    """Return the tokens of the rows that `arranged` makes, without padding: int64 `[batch]`."""
+    tokens = texts.lengths[contexts] + texts.lengths[responses] + config.num_special
     return np.minimum(tokens, config.max_positions)
 
 
@@ -86,7 +81,7 @@ def arranged(
       Rows of a multiple of 8 tokens, where `max_positions` allows that.
     """
     room = config.max_positions - config.num_special
-    lengths = np.diff(texts.row_splits)
+    lengths = texts.lengths
     second = np.minimum(lengths[responses], room)
     first = np.minimum(lengths[contexts], room - second)
     longest = int((first + second).max(initial=0)) + config.num_special
@@ -97,10 +92,13 @@ def arranged(
     boundary = (first + 1)[:, None]
     begin, end = boundary + between, boundary + between + second[:, None]
     mask = places <= end
-    for row, (context, response) in enumerate(zip(contexts, responses, strict=True)):
-        a, b = int(first[row]), int(second[row])
-        rows[row, 1 : 1 + a] = _text(texts, context)[lengths[context] - a :]
-        rows[row, 1 + between + a : 1 + between + a + b] = _text(texts, response)[:b]
+    row_starts = np.arange(len(contexts)) * width
+    for chosen, skipped, kept, column in (
+        (contexts, lengths[contexts] - first, first, 1),
+        (responses, 0, second, 1 + between + first),
+    ):
+        tokens = texts.flat[joined_ranges(texts.row_splits[chosen] + skipped, kept)]
+        rows.reshape(-1)[joined_ranges(row_starts + column, kept)] = tokens
     is_between = (places >= boundary) & (places < begin)
     is_text = mask & (places > 0) & ~is_between & (places != end)
     rows[is_between] = config.start_id
@@ -110,27 +108,33 @@ def arranged(
 
 
 def _batch(
-    rows: Rows, ids: np.ndarray, masked: dict[str, Any], next_utterance: dict[str, Any]
+    rows: Rows, ids: np.ndarray, slots: np.ndarray, targets: np.ndarray, is_next: np.ndarray | None
 ) -> dict[str, np.ndarray]:
+    """Return a batch of one objective, in which the other one has nothing to predict."""
+    padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
+    labels = np.zeros(len(ids)) if is_next is None else is_next
     return {
         "rows": ids,
         "segment_ids": rows.segment_ids,
         "mask": rows.mask,
-        **masked,
-        **next_utterance,
+        "masked_slots": np.pad(slots, padding).astype(np.int32),
+        "masked_targets": np.pad(targets, padding).astype(np.int32),
+        "masked_weights": np.pad(np.ones(len(slots), np.float32), padding),
+        "next_labels": labels.astype(np.float32),
+        "next_weights": np.full(len(ids), is_next is not None, np.float32),
     }
 
 
 def masked_batch(
     rows: Rows, config: BertConfig, *, mask_rate: float = MASK_RATE, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """A batch of masked language modelling.
+    """Return a batch of masked language modelling.
 
     Args:
       rows: what is masked.
       config: reads `mask_id` and `num_ids`.
       mask_rate: share of the text's tokens that are predicted.
-      rng: draws them, and what stands in their places.
+      rng: draws them, and what replaces them.
 
     Returns:
       dict of `rows`, `segment_ids`, `mask` `[batch, tokens]`; `masked_slots` int32 `[M]`, the
@@ -148,44 +152,18 @@ def masked_batch(
     random_ids = rng.integers(0, config.num_ids, len(slots), dtype=np.int32)
     random_or_own = np.where(how < MASK_SHARE + RANDOM_SHARE, random_ids, targets)
     flat[slots] = np.where(how < MASK_SHARE, config.mask_id, random_or_own)
-    padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
-    return _batch(
-        rows,
-        ids,
-        {
-            "masked_slots": np.pad(slots, padding).astype(np.int32),
-            "masked_targets": np.pad(targets, padding).astype(np.int32),
-            "masked_weights": np.pad(np.ones(len(slots), np.float32), padding),
-        },
-        _no_labels(len(ids)),
-    )
-
-
-def _no_labels(size: int) -> dict[str, np.ndarray]:
-    return {"next_labels": np.zeros(size, np.float32), "next_weights": np.zeros(size, np.float32)}
+    return _batch(rows, ids, slots, targets, None)
 
 
 def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarray]:
-    """A batch of next-utterance prediction, with the keys of `masked_batch`.
+    """Return a batch of next-utterance prediction, with the keys of `masked_batch`.
 
     Args:
       rows: pairs, some of which belong together.
       is_next: bool `[batch]`, which.
     """
-    nothing = np.zeros(MASKED_MULTIPLE, np.int32)
-    return _batch(
-        rows,
-        rows.rows,
-        {
-            "masked_slots": nothing,
-            "masked_targets": nothing,
-            "masked_weights": nothing.astype(np.float32),
-        },
-        {
-            "next_labels": is_next.astype(np.float32),
-            "next_weights": np.ones(len(is_next), np.float32),
-        },
-    )
+    nothing = np.zeros(0, np.int32)
+    return _batch(rows, rows.rows, nothing, nothing, is_next)
 
 
 def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -218,6 +196,48 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
             batches.append(order[start:i])
             start = i
     return batches
+
+
+class _Halves:
+    """Examples of which one half is masked; of the other half, some responses are exchanged.
+
+    Args:
+      texts: all contexts, then all responses.
+      config: the trunk.
+      batch_tokens: tokens of a batch, padding included.
+      rng: chooses the responses.
+
+    Attributes:
+      batches: for each half, the indices of its pairs in batches of similar length.
+    """
+
+    def __init__(
+        self, texts: TokenIds, config: BertConfig, batch_tokens: int, rng: np.random.Generator
+    ):
+        self._texts, self._config = texts, config
+        number = len(texts.lengths) // 2
+        half = number // 2
+        responses, self._is_next = random_responses(number - half, rng)
+        self._pairs = (
+            (np.arange(half), number + np.arange(half)),
+            (np.arange(half, number), number + half + responses),
+        )
+        self.batches = [
+            batches_by_length(row_lengths(texts, contexts, replies, config), batch_tokens)
+            for contexts, replies in self._pairs
+        ]
+
+    def masked(self, chosen: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return a batch of the first half."""
+        return masked_batch(self._rows(0, chosen), self._config, rng=rng)
+
+    def next_utterance(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """Return a batch of the second half."""
+        return next_utterance_batch(self._rows(1, chosen), self._is_next[chosen])
+
+    def _rows(self, half: int, chosen: np.ndarray) -> Rows:
+        contexts, responses = self._pairs[half]
+        return arranged(self._texts, contexts[chosen], responses[chosen], self._config)
 
 
 class PretrainingBatches:
@@ -272,62 +292,27 @@ class PretrainingBatches:
     def _batches_of(
         self, group: Group, group_number: int
     ) -> Iterator[Callable[[], dict[str, np.ndarray]]]:
-        loaded = self.examples.load(group.starts, group.stops)[group.permutation]
-        number = len(loaded)
-        texts = self.examples.token_ids(loaded)  # all contexts, then all responses
+        loaded = self.examples.load(group.numbers)[group.permutation]
         rng = np.random.default_rng([self.seed, group_number])
-        half = number // 2
-        other_half = np.arange(half, number)
-        responses, is_next = random_responses(number - half, rng)
-        sides = [
-            (np.arange(half), number + np.arange(half)),
-            (other_half, number + half + responses),
-        ]
-        cut = []
-        for contexts, replies in sides:
-            batches = batches_by_length(
-                row_lengths(texts, contexts, replies, self.config), self.batch_tokens
-            )
-            cut.append([batches[i] for i in rng.permutation(len(batches))])
-
-        def rows(side: int, chosen: np.ndarray) -> Rows:
-            contexts, replies = sides[side]
-            return arranged(texts, contexts[chosen], replies[chosen], self.config)
-
-        def masked(chosen: np.ndarray, number: int) -> dict[str, np.ndarray]:
-            own_rng = np.random.default_rng([self.seed, group_number, number])
-            return masked_batch(rows(0, chosen), self.config, rng=own_rng)
-
-        for i, (first, second) in enumerate(zip(*cut, strict=False)):
-            yield functools.partial(masked, first, i)
-            yield functools.partial(
-                lambda chosen: next_utterance_batch(rows(1, chosen), is_next[chosen]), second
-            )
+        texts = self.examples.token_ids(loaded)
+        halves = _Halves(texts, self.config, self.batch_tokens, rng)
+        shuffled = [[own[i] for i in rng.permutation(len(own))] for own in halves.batches]
+        for i, (masked, following) in enumerate(zip(*shuffled, strict=False)):
+            own_rng = np.random.default_rng([self.seed, group_number, i])
+            yield functools.partial(halves.masked, masked, own_rng)
+            yield functools.partial(halves.next_utterance, following)
 
 
 def evaluation_batches(
     examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int
 ) -> list[dict[str, np.ndarray]]:
-    """Batches of both objectives for the first examples, the same at every call.
+    """Return batches of both objectives for the first examples, the same at every call.
 
     Half of the examples are masked, half are for next-utterance prediction.
     """
     number = min(max_examples, examples.num_examples)
-    texts = examples.token_ids(examples.load(np.array([0]), np.array([number])))
+    texts = examples.token_ids(examples.load(np.arange(number)))
     rng = np.random.default_rng(0)
-    half = number // 2
-    responses, is_next = random_responses(number - half, rng)
-    found = []
-    for contexts, replies, labels in (
-        (np.arange(half), number + np.arange(half), None),
-        (np.arange(half, number), number + half + responses, is_next),
-    ):
-        lengths = row_lengths(texts, contexts, replies, config)
-        for chosen in batches_by_length(lengths, batch_tokens):
-            rows = arranged(texts, contexts[chosen], replies[chosen], config)
-            found.append(
-                masked_batch(rows, config, rng=rng)
-                if labels is None
-                else next_utterance_batch(rows, labels[chosen])
-            )
-    return found
+    halves = _Halves(texts, config, batch_tokens, rng)
+    masked, following = halves.batches
+    return [*(halves.masked(each, rng) for each in masked), *map(halves.next_utterance, following)]

@@ -9,58 +9,12 @@ import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.record_index import Extents, RecordIndex
-from convert_tf.data.records import parse_examples
-from convert_tf.data.schema import EXTRA_FEATURES, PAIR, PAIR_AND_EXTRA_CONTEXT, TurnExample
+from convert_tf.data.records import parse_texts
+from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT, TurnExample
 from convert_tf.data.shards import list_shards
 from convert_tf.text.loading import load_tokenizer
 
 _READ_BYTES = 1 << 16  # at a time; a chunk of the order is some 400 KB
-_PAIR_FEATURES = {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
-_SOURCE_FEATURE = {"source": tf.io.FixedLenFeature([], tf.string, default_value="")}
-_EXTRA_FEATURES = {
-    name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in EXTRA_FEATURES
-}
-
-
-def parse_texts(
-    serialized: tf.Tensor, names: Sequence[str], *, turn_prefixes: bool = False
-) -> list[tf.Tensor]:
-    """The texts of records; works inside `tf.function`.
-
-    Args:
-      serialized: string `[B]`, records.
-      names: some of `context`, `response`, `extra_context`, which is the earlier turns, most recent
-        first, joined with single spaces, `""` where there is none, and `all_turns`, which is these
-        and the context, the oldest first, as rankers read them.
-      turn_prefixes: whether `0: `, `1: `, … stand before the earlier turns, 0 for the most recent.
-
-    Returns:
-      string `[B]` for each name.
-    """
-    features = dict(_PAIR_FEATURES)
-    if {"extra_context", "all_turns"} & {*names}:
-        features.update(_EXTRA_FEATURES)
-    texts = tf.io.parse_example(serialized, features)
-    if "extra_context" in names:
-        turns = tf.stack([texts[name] for name in _EXTRA_FEATURES], axis=1)
-        is_present = tf.not_equal(turns, "")
-        if turn_prefixes:
-            numbers = [f"{index}: " for index in range(len(EXTRA_FEATURES))]
-            turns = tf.strings.join([tf.broadcast_to([numbers], tf.shape(turns)), turns])
-        present = tf.ragged.boolean_mask(turns, is_present)
-        texts["extra_context"] = tf.strings.reduce_join(present, axis=1, separator=" ")
-    if "all_turns" in names:
-        turns = tf.stack(
-            [*(texts[name] for name in reversed(_EXTRA_FEATURES)), texts["context"]], 1
-        )
-        present = tf.ragged.boolean_mask(turns, tf.not_equal(turns, ""))
-        texts["all_turns"] = tf.strings.reduce_join(present, axis=1, separator=" ")
-    return [texts[name] for name in names]
-
-
-def parse_sources(serialized: tf.Tensor) -> tf.Tensor:
-    """The sources of records, string `[B]`; `""` where a record names none."""
-    return tf.io.parse_example(serialized, _SOURCE_FEATURE)["source"]
 
 
 def _cut(
@@ -130,13 +84,15 @@ class RecordExamples:
             )
         )
 
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """The records, bytes `[examples]`, from `starts[i]` to before `stops[i]`, for each i.
+    def load(self, numbers: np.ndarray) -> np.ndarray:
+        """Read records by their numbers: bytes `[examples]`.
 
         Raises:
-          ValueError: a record is damaged.
+          ValueError: if a record is damaged.
         """
-        runs = self._index.locate(starts, stops)
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+        lengths = np.diff(firsts, append=len(numbers))
+        runs = self._index.locate(numbers[firsts], numbers[firsts] + lengths)
         try:
             records = self._read(runs)
         except tf.errors.OpError as error:
@@ -259,11 +215,8 @@ def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Ite
         dataset = dataset.take(max_examples)
     try:
         for serialized in dataset.batch(4096):
-            parsed = {name: texts.numpy() for name, texts in parse_examples(serialized).items()}
-            for context, extra, response, source in zip(
-                *(parsed[name] for name in ("context", "extra_contexts", "response", "source")),
-                strict=True,
-            ):
+            columns = parse_texts(serialized, ("extra_contexts", "context", "response", "source"))
+            for extra, context, response, source in zip(*(c.numpy() for c in columns), strict=True):
                 turns = [*(turn for turn in extra[::-1] if turn), context]
                 yield TurnExample(tuple(map(_text, turns)), _text(response), _text(source))
     except tf.errors.OpError as error:

@@ -64,22 +64,48 @@ class Examples(Protocol):
     @property
     def padding_id(self) -> int: ...
 
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Examples from `starts[i]` to before `stops[i]`, for each i, in a form of its own.
+    def load(self, numbers: np.ndarray) -> np.ndarray:
+        """Read examples.
 
         Args:
-          starts, stops: int64 `[ranges]`.
+          numbers: int64 `[examples]`. Consecutive ones are read together.
 
         Returns:
           Array `[examples]` whose elements `token_ids` takes in any order.
 
         Raises:
-          ValueError: what is stored is damaged.
+          ValueError: if what is stored is damaged.
         """
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """The texts of loaded examples: all of the first name, then all of the second, ….
+        """Return the texts of loaded examples: all of the first name, then of the second, ….
 
         Raises:
-          ValueError: what is stored is damaged.
+          ValueError: if what is stored is damaged.
         """
+
+
+class SelectedExamples:
+    """Some of the examples of a split, as `Examples`.
+
+    Args:
+      examples: the split.
+      numbers: which of its examples, int64 `[selected]`, or a range of them.
+    """
+
+    def __init__(self, examples: Examples, numbers: np.ndarray | range):
+        self._examples = examples
+        self.numbers = numbers
+        self.names = examples.names
+        self.padding_id = examples.padding_id
+        self.num_examples = len(numbers)
+
+    def load(self, numbers: np.ndarray) -> np.ndarray:
+        """Read examples by their numbers among the selected ones."""
+        if isinstance(self.numbers, range):
+            return self._examples.load(numbers + self.numbers.start)
+        return self._examples.load(self.numbers[numbers])
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """Return the texts of loaded examples."""
+        return self._examples.token_ids(loaded)

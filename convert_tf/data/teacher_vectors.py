@@ -114,7 +114,7 @@ class TeacherVectors:
                     f"The vectors in {str(folder)!r} belong to other sources than these token ids: "
                     f"the shares of {split} are {which}. {_AGAIN}"
                 )
-            self.numbers = examples.thinned(shares, 0, own["of_first"]).numbers
+            self.numbers = examples.thinned(shares, 0, own["of_first"])
 
         def mapped(name: str, rows: int) -> MappedFile:
             return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))

@@ -241,9 +241,9 @@ class ArrayExamples:
                 )
             self._files[name] = files
 
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """The numbers of the examples, int64 `[examples]`: nothing is read yet."""
-        return joined_ranges(starts, stops - starts)
+    def load(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the numbers, int64 `[examples]`: nothing is read yet."""
+        return numbers
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
         """The texts of examples: those of the first name, then those of the second, ….
@@ -286,17 +286,19 @@ class ArrayExamples:
             raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
-    def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> "SelectedExamples":
-        """The examples from `start` to before `stop`, with some of those of some sources.
+    def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
+        """Return the numbers of some of the examples from `start` to before `stop`, int64 `[n]`.
 
-        They lie in the order of a hash, so those at even distances are as good as drawn at random.
+        Examples are stored in the order of a hash, so those at even distances are as good as drawn
+        at random.
 
         Args:
-          shares: of a source's examples how many are kept, from 0 to 1; all of other sources.
-          start, stop: of which examples.
+          shares: share of each source's examples to keep, from 0 to 1. Sources that are not named
+            keep all.
+          start, stop: range of examples.
 
         Raises:
-          ValueError: there is no such source, or the file of sources is missing or damaged.
+          ValueError: if there is no such source, or the file of sources is missing or damaged.
         """
         self._check_sources(shares)
         places = self.sources()[start:stop]
@@ -304,7 +306,7 @@ class ArrayExamples:
         for name, share in shares.items():
             own = np.flatnonzero(places == self._source_names.index(name))
             kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
-        return SelectedExamples(self, start + np.flatnonzero(kept))
+        return start + np.flatnonzero(kept)
 
     def of_sources(self, names: Iterable[str]) -> np.ndarray:
         """Which examples are of some sources: bool `[examples]`; errors as of `thinned`."""
@@ -342,30 +344,6 @@ class ArrayExamples:
         """SHA-256 of the sources of all examples; errors as of `sources`."""
         names = "\n".join(self._source_names).encode()
         return checksum([names, np.ascontiguousarray(self.sources()).view(np.uint8).data])
-
-
-class SelectedExamples:
-    """Some of the examples of a split, as `convert_tf.data.schema.Examples`.
-
-    Args:
-      examples: the split.
-      numbers: int64 `[selected]`, which of its examples. What `load` returns are these.
-    """
-
-    def __init__(self, examples: ArrayExamples, numbers: np.ndarray):
-        self._examples = examples
-        self.numbers = numbers
-        self.names = examples.names
-        self.padding_id = examples.padding_id
-        self.num_examples = len(numbers)
-
-    def load(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """The numbers of the examples in the split, int64 `[examples]`: nothing is read yet."""
-        return self.numbers[joined_ranges(starts, stops - starts)]
-
-    def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """As that of the split."""
-        return self._examples.token_ids(loaded)
 
 
 def _damaged(what: str, path: Path) -> ValueError:

@@ -15,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.record_examples import damaged_records, parse_sources, parse_texts
+from convert_tf.data.record_examples import damaged_records
 from convert_tf.data.record_index import RecordIndex
+from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import list_shards, record_files
 from convert_tf.data.token_arrays import (
@@ -154,10 +155,9 @@ def _tokenized(shards: Sequence[str], tokenizer: Any, max_tokens: int) -> Iterat
     """Ids of the texts `PAIR_AND_EXTRA_CONTEXT` and sources, a batch of records after the other."""
 
     def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        texts = parse_texts(serialized, PAIR_AND_EXTRA_CONTEXT)
+        *texts, sources = parse_texts(serialized, (*PAIR_AND_EXTRA_CONTEXT, "source"))
         cut = [tokenizer.token_ids(own)[:, :max_tokens] for own in texts]
-        ids = tuple((own.flat_values, own.row_splits) for own in cut)
-        return ids, parse_sources(serialized)
+        return tuple((own.flat_values, own.row_splits) for own in cut), sources
 
     records = tf.data.TFRecordDataset(list(shards)).batch(BATCH_SIZE)
     batches = records.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

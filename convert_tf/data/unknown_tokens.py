@@ -18,10 +18,10 @@ def first_ids(examples: Examples) -> np.ndarray:
     Raises:
       ValueError: what is stored is damaged.
     """
-    stop = min(SAMPLE, examples.num_examples)
-    if not stop:
+    number = min(SAMPLE, examples.num_examples)
+    if not number:
         return np.zeros(0, np.int64)
-    return examples.token_ids(examples.load(np.array([0]), np.array([stop]))).flat
+    return examples.token_ids(examples.load(np.arange(number))).flat
 
 
 def checked_share(

@@ -8,8 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.model import ModelConfig
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.trunk import segments_of
@@ -159,11 +157,3 @@ class ConvertTrunk(keras.layers.Layer):
         if width != self.encoder.config.reduced_dim:
             flat = ops.tile(flat, (1, self.encoder.config.reduction_heads))
         return ops.reshape(side(flat), (*leading, self.encoder.config.encoding_dim))
-
-
-def make_convert_trunk(
-    config: ModelConfig, head: HeadConfig, *, dtype: str = "float32", **dropout: Any
-) -> ConvertTrunk:
-    """Return an untrained ConveRT trunk. `dropout` goes to `DualEncoder`."""
-    encoder = DualEncoder(config, dtype=dtype, **dropout)
-    return ConvertTrunk(encoder, reads_jointly=head.head == "cross", name="trunk")

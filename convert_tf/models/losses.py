@@ -7,39 +7,48 @@ from keras import ops
 from convert_tf.layers.side_network import l2_normalize
 
 
-def in_batch_softmax_losses(
-    scores: Any, label_smoothing: float = 0.2, *, is_candidate: Any = None
-) -> Any:
-    """Return the cross-entropy of picking each context's response among all K responses.
+def _log_softmax(scores: Any, is_candidate: Any) -> Any:
+    """Return the logarithm of the softmax of each row's candidates, float32; 0 for the others."""
+    if is_candidate is None:
+        return ops.log_softmax(scores, axis=-1)
+    log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
+    # Masked entries are about −1e30, so they must not enter sums.
+    return ops.where(is_candidate, log_probability, 0.0)
 
-    The target probability of the positive is 1 − `label_smoothing`. Each of the K − 1 negatives
-    has `label_smoothing` / (K − 1).
+
+def softmax_losses(
+    scores: Any, label_smoothing: float = 0.2, *, labels: Any = None, is_candidate: Any = None
+) -> Any:
+    """Return the cross-entropy of picking each context's right response among its candidates.
+
+    The target probability of the right one is 1 − `label_smoothing`. The other candidates share
+    `label_smoothing` equally.
 
     Args:
-      scores: float `[batch, K]`, where K is at least the batch size. Row i scores context i with
-        every response; its positive is in column i.
-      label_smoothing: total probability of the negatives, in [0, 1).
-      is_candidate: bool `[batch, K]`, false where a response must not be a negative of a context.
-        True for the positives. None allows all.
+      scores: float `[batch, K]`, scores of K responses for each context.
+      label_smoothing: total probability of the wrong candidates, in [0, 1).
+      labels: int `[batch]`, column of the right one. By default it is i for context i, as for the
+        responses of a batch.
+      is_candidate: bool `[batch, K]`, false where a response is no candidate of a context. True for
+        the right ones. None allows all.
 
     Returns:
       float32 `[batch]`, in nats.
 
-    Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7.
+    Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7; arXiv 1905.01969 §4.2, §4.3.
     """
-    scores = ops.cast(scores, "float32")
-    if is_candidate is None:
-        candidates = ops.cast(ops.shape(scores)[1], "float32")
-        log_probability = ops.log_softmax(scores, axis=-1)
+    log_probability = _log_softmax(ops.cast(scores, "float32"), is_candidate)
+    if labels is None:
+        right = ops.diagonal(log_probability)
     else:
+        is_right = ops.one_hot(labels, ops.shape(scores)[1], dtype="float32")
+        right = ops.sum(log_probability * is_right, axis=-1)
+    candidates = ops.cast(ops.shape(scores)[1], "float32")
+    if is_candidate is not None:
         candidates = ops.sum(ops.cast(is_candidate, "float32"), axis=-1)
-        log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
-        # Masked entries are about −1e30, so they must not enter the sums.
-        log_probability = ops.where(is_candidate, log_probability, 0.0)
-    positive = ops.diagonal(log_probability)
-    negatives = ops.sum(log_probability, axis=-1) - positive
+    wrong = ops.sum(log_probability, axis=-1) - right
     share = label_smoothing / ops.maximum(candidates - 1.0, 1.0)
-    return -((1.0 - label_smoothing) * positive + share * negatives)
+    return -((1.0 - label_smoothing) * right + share * wrong)
 
 
 def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any = None) -> Any:
@@ -56,14 +65,10 @@ def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
     """
-    scores, teacher_scores = ops.cast(scores, "float32"), ops.cast(teacher_scores, "float32")
+    teacher_scores = ops.cast(teacher_scores, "float32")
     if is_candidate is not None:
-        scores = ops.where(is_candidate, scores, -1e30)
         teacher_scores = ops.where(is_candidate, teacher_scores, -1e30)
-    log_probability = ops.log_softmax(scores, axis=-1)
-    if is_candidate is not None:
-        # Masked entries are about −1e30, so they must not enter the sum.
-        log_probability = ops.where(is_candidate, log_probability, 0.0)
+    log_probability = _log_softmax(ops.cast(scores, "float32"), is_candidate)
     return -ops.sum(ops.softmax(teacher_scores, axis=-1) * log_probability, axis=-1)
 
 
@@ -135,34 +140,3 @@ def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) ->
         return ops.convert_to_tensor(end, dtype="float32")
     progress = ops.minimum(ops.cast(step, "float32") / float(anneal_steps), 1.0)
     return start + (end - start) * progress
-
-
-def candidate_softmax_loss(
-    scores: Any, labels: Any, candidate_mask: Any, label_smoothing: float = 0.0
-) -> Any:
-    """Return the mean cross-entropy of picking the right candidate of each context.
-
-    The target probability of the right candidate is 1 − `label_smoothing`; the others share the
-    rest equally.
-
-    Args:
-      scores: float `[batch, candidates]`.
-      labels: int `[batch]`, column of the right candidate.
-      candidate_mask: bool `[batch, candidates]`, false for padding.
-      label_smoothing: total probability of the wrong candidates, in [0, 1).
-
-    Returns:
-      float32 scalar, in nats per context.
-
-    Reference: arXiv 1905.01969 §4.2, §4.3.
-    """
-    real = ops.cast(candidate_mask, "float32")
-    scores = ops.where(candidate_mask, ops.cast(scores, "float32"), -1e30)
-    log_probability = ops.log_softmax(scores, axis=-1)
-    is_right = ops.one_hot(labels, ops.shape(scores)[1], dtype="float32")
-    # Masked entries are about −1e30, so they must not enter the sums.
-    log_probability = ops.where(candidate_mask, log_probability, 0.0)
-    positive = ops.sum(log_probability * is_right, axis=-1)
-    negatives = ops.sum(log_probability * real, axis=-1) - positive
-    share = label_smoothing / ops.maximum(ops.sum(real, axis=-1) - 1.0, 1.0)
-    return -ops.mean((1.0 - label_smoothing) * positive + share * negatives)

@@ -12,8 +12,9 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.bert import BertTrunk
+from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.heads import BiHead, CrossHead, PolyHead
-from convert_tf.models.joint_trunk import ConvertTrunk, make_convert_trunk
+from convert_tf.models.joint_trunk import ConvertTrunk
 
 RankerTrunk = ConvertTrunk | BertTrunk
 RankerHead = BiHead | PolyHead | CrossHead
@@ -181,23 +182,12 @@ def make_head(config: HeadConfig, trunk: RankerTrunk, *, scale: float = 1.0) -> 
     return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)
 
 
-def _make_trunk(
-    config: RankerConfig,
-    *,
-    dtype: str = "float32",
-    embedding_dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-) -> RankerTrunk:
+def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **dropout: float) -> RankerTrunk:
     if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
-        dropout = max(embedding_dropout, attention_dropout)
-        return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
-    return make_convert_trunk(
-        config.model,
-        config.head,
-        dtype=dtype,
-        embedding_dropout=embedding_dropout,
-        attention_dropout=attention_dropout,
-    )
+        largest = max(dropout.values(), default=0.0)
+        return BertTrunk(config.model, dropout=largest, dtype=dtype, name="trunk")
+    encoder = DualEncoder(config.model, dtype=dtype, **dropout)
+    return ConvertTrunk(encoder, reads_jointly=config.head.head == "cross", name="trunk")
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:

@@ -13,20 +13,19 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.data.batches import EvaluationBatches, ExampleRange
 from convert_tf.data.mining import BLOCK_SIZE, hard_negatives
 from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
-from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS, text_groups
-from convert_tf.data.schema import PAIR, Examples
+from convert_tf.data.packing import text_groups
+from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.devices import choose_precision, compiles_shapes
+from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
-from convert_tf.training.encoder.evaluation import encode_batches
+from convert_tf.training.encoder.evaluation import batches_in_order, encode_batches
 from convert_tf.training.encoder.sources import open_data
 
 BATCH_SIZE = 512  # examples that are encoded together
@@ -111,7 +110,7 @@ def mine(
             for first in range(0, blocks, together):
                 own_bounds = bounds[first : first + together + 1]
                 offset = own_bounds[0]
-                in_blocks = ExampleRange(examples, offset, own_bounds[-1])
+                in_blocks = SelectedExamples(examples, range(offset, own_bounds[-1]))
                 contexts, responses = _encode(encoder, in_blocks, progress)
                 for start, stop in itertools.pairwise(own_bounds):
                     block = np.arange(start, stop)
@@ -164,13 +163,7 @@ def _encode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
-    batches = EvaluationBatches(
-        examples,
-        max_examples=examples.num_examples,
-        row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
-        batch_size=BATCH_SIZE,
-        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-    )
+    batches = batches_in_order(examples, encoder.config.max_tokens, batch_size=BATCH_SIZE)
     names = (context, "response_encoding")
     encodings = encode_batches(encoder, batches, names, count=progress.add)
     contexts, responses = (encodings[name].astype(np.float32, copy=False) for name in names)

@@ -1,12 +1,15 @@
+import itertools
+
 import numpy as np
 import pytest
+from support.model_cases import texts_in
 
 from convert_tf.data.packing import (
     ROW_TOKENS,
+    SEGMENTS_PER_ROW,
     TokenIds,
     assign_rows,
     compiled_row_multiple,
-    pack,
     pack_batch,
     pack_micro_batches,
     packed_places,
@@ -18,44 +21,35 @@ def _random_lengths(seed: int, *, longest: int = 20) -> np.ndarray:
     return random.randint(0, longest + 1, size=random.randint(0, 60))
 
 
-def _packed(lengths, *, row_tokens: int = 20, segments_per_row: int = 4):
+def _packed(lengths, *, row_tokens: int = 20) -> tuple[TokenIds, dict]:
     splits = np.cumsum([0, *lengths])
-    flat = np.arange(splits[-1])  # every token is another id
-    return (
-        flat,
-        splits,
-        pack(flat, splits, row_tokens=row_tokens, padding_id=-1, segments_per_row=segments_per_row),
-    )
+    texts = TokenIds(np.arange(splits[-1]), splits)  # every token is another id
+    return texts, pack_batch(texts, ["text"], row_tokens=row_tokens, padding_id=-1)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_every_text_is_where_its_slot_says(seed):
-    lengths = _random_lengths(seed)
-    flat, splits, (token_ids, segment_lengths, slots) = _packed(lengths)
-    assert token_ids.dtype == segment_lengths.dtype == slots.dtype == np.int32
-    assert len(set(slots)) == len(lengths)
-    for text, slot in enumerate(slots):
-        row, segment = divmod(int(slot), 4)
-        start = segment_lengths[row, :segment].sum()
-        assert segment_lengths[row, segment] == lengths[text]
-        np.testing.assert_array_equal(
-            token_ids[row, start : start + lengths[text]], flat[splits[text] : splits[text + 1]]
-        )
+    lengths = _random_lengths(seed, longest=seed)
+    texts, batch = _packed(lengths, row_tokens=max(seed, 1))
+    assert {value.dtype for value in batch.values()} == {np.dtype("int32")}
+    assert len(set(batch["text_slots"])) == len(lengths)
+    bounds = itertools.pairwise(texts.row_splits)
+    assert texts_in(batch, "text") == [tuple(texts.flat[start:stop]) for start, stop in bounds]
     # Nothing else is there: all other places are padding, at the ends of the rows.
-    assert segment_lengths.sum() == lengths.sum()
-    for row, own in zip(token_ids, segment_lengths, strict=True):
+    assert batch["segment_lengths"].sum() == lengths.sum()
+    for row, own in zip(batch["token_ids"], batch["segment_lengths"], strict=True):
         assert (row[: own.sum()] >= 0).all()
         assert (row[own.sum() :] == -1).all()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_keep_their_limits(seed):
-    lengths = _random_lengths(seed, longest=3)
-    rows, segments, starts = assign_rows(lengths, 20, segments_per_row=4)
+    lengths = _random_lengths(seed, longest=2)
+    rows, segments, starts = assign_rows(lengths, 20)
     for row in set(rows.tolist()):
         assert lengths[rows == row].sum() <= 20
         assert sorted(segments[rows == row]) == list(range((rows == row).sum()))
-        assert (rows == row).sum() <= 4
+        assert (rows == row).sum() <= SEGMENTS_PER_ROW
         assert (starts[rows == row] + lengths[rows == row] <= 20).all()
 
 
@@ -74,8 +68,8 @@ def _naive_best_fit(lengths, row_tokens: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_are_as_full_as_those_of_a_naive_best_fit(seed):
-    lengths = _random_lengths(seed)
-    rows, _, _ = assign_rows(lengths, 20, segments_per_row=len(lengths) + 1)
+    lengths = np.maximum(_random_lengths(seed), 2)  # at most ten texts in a row
+    rows, _, _ = assign_rows(lengths, 20)
     tokens = [int(lengths[rows == row].sum()) for row in set(rows.tolist())]
     assert sorted(tokens) == _naive_best_fit(lengths, 20)
 
@@ -88,43 +82,20 @@ def test_little_padding_at_lengths_like_reddits():
     assert lengths.sum() / (64 * (rows.max() + 1)) > 0.9
 
 
-def test_order_of_the_texts_stays_in_the_slots():
-    """Equal texts in another order get the same set of slots."""
-    lengths = _random_lengths(3)
-    order = np.random.RandomState(0).permutation(len(lengths))
-    _, _, (_, first, slots) = _packed(lengths)
-    _, _, (_, second, other) = _packed(lengths[order])
-    np.testing.assert_array_equal(first, second)
-    assert set(slots.tolist()) == set(other.tolist())
-
-
-def test_nothing_to_pack():
-    _, _, (token_ids, segment_lengths, slots) = _packed(np.zeros(0, int))
-    assert token_ids.shape == (0, 20)
-    assert segment_lengths.shape == (0, 4)
-    assert slots.shape == (0,)
-
-
-def test_only_empty_texts():
-    _, _, (token_ids, segment_lengths, slots) = _packed(np.zeros(9, int))
-    assert token_ids.shape == (3, 20)  # four to a row
-    assert (token_ids == -1).all()
-    assert segment_lengths.sum() == 0
-    assert len(set(slots)) == 9
+def test_nothing_and_only_empty_texts():
+    _, batch = _packed(np.zeros(0, int))
+    assert [batch[name].shape for name in ("token_ids", "segment_lengths", "text_slots")] == [
+        (0, 20), (0, 16), (0,)
+    ]  # fmt: skip
+    _, batch = _packed(np.zeros(33, int))
+    assert batch["token_ids"].shape == (3, 20)  # sixteen texts to a row
+    assert (batch["token_ids"] == -1).all()
+    assert len(set(batch["text_slots"])) == 33
 
 
 def test_a_text_longer_than_a_row_is_an_error():
     with pytest.raises(ValueError, match=r"has 21 tokens, and a row holds 20"):
         assign_rows(np.array([3, 21]), 20)
-
-
-def _text(batch, name: str, example: int, *, part: int | None = None) -> list[int]:
-    if part is not None:
-        batch = {key: value[:, part] for key, value in batch.items()}
-    segments = batch["segment_lengths"].shape[1]
-    row, segment = divmod(int(batch[f"{name}_slots"][example]), segments)
-    bounds = np.cumsum([0, *batch["segment_lengths"][row]])
-    return batch["token_ids"][row, bounds[segment] : bounds[segment + 1]].tolist()
 
 
 def test_micro_batches_hold_the_texts_of_every_nth_example():
@@ -141,11 +112,7 @@ def test_micro_batches_hold_the_texts_of_every_nth_example():
     assert batch["segment_lengths"].shape == (16, 3, 16)
     for name, k in (("context", 1), ("response", 1), ("negative", 2)):
         assert batch[f"{name}_slots"].shape == (4 * k, 3)
-        for example in range(12):
-            for i in range(k):
-                expected = _text(whole, name, example * k + i)
-                place, part = divmod(example, 3)
-                assert _text(batch, name, place * k + i, part=part) == expected
+        assert texts_in(batch, name) == texts_in(whole, name)
     assert batch["segment_lengths"].sum() == whole["segment_lengths"].sum()
     assert (batch["token_ids"] >= 0).sum() == splits[-1]
     more = pack_micro_batches(texts, names, micro_batches=3, row_multiple=10, **options)

@@ -15,14 +15,17 @@ import pytest
 import tensorflow as tf
 from support.commands import call_command
 from support.full_disk import room_for
+from support.model_cases import texts_in
 from support.record_files import read_pairs, read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
 
 from convert_tf.data import token_arrays as arrays
 from convert_tf.data import token_writer as tokenize
-from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
+from convert_tf.data.batches import EvaluationBatches, TrainingBatches
+from convert_tf.data.order import ExampleOrder
 from convert_tf.data.record_examples import RecordFolder, read_turns
 from convert_tf.data.record_index import MARK_EVERY
+from convert_tf.data.schema import SelectedExamples
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
@@ -68,15 +71,12 @@ def _assert_equal(first, second):
             np.testing.assert_array_equal(one[name], other[name])
 
 
-def _texts_of(batch, name) -> list[bytes]:
-    """The token ids of the texts of a packed batch, as bytes that can be compared."""
-    found = []
-    for slot in batch[f"{name}_slots"]:
-        row, segment = divmod(int(slot), batch["segment_lengths"].shape[1])
-        lengths = batch["segment_lengths"][row]
-        start = lengths[:segment].sum()
-        found.append(batch["token_ids"][row, start : start + lengths[segment]].tobytes())
-    return found
+def _pairs(batches) -> list[tuple]:
+    return [
+        pair
+        for batch in batches
+        for pair in zip(texts_in(batch, "context"), texts_in(batch, "response"), strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,21 +112,16 @@ def test_resumed_batches_are_those_of_an_uninterrupted_run(folders, kind):
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
-    """Seven divides into no epoch, so batches run on over the ends."""
+    """In the order of the seed, whatever their lengths. Seven divides into no epoch."""
     options = {"shuffle_buffer": 30, "batch_size": 7}
-    seen = [
-        pair
-        for batch in _batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options)
-        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
-    ]
+    seen = _pairs(_batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options))
     examples = folders[kind].open("train", max_tokens=60)
-    stored = [
-        pair
-        for batch in EvaluationBatches(examples, max_examples=NUM_TRAIN, row_tokens=64)
-        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
-    ]
+    stored = _pairs(EvaluationBatches(examples, max_examples=NUM_TRAIN, row_tokens=64))
     assert len(set(stored)) > NUM_TRAIN // 2
     assert sorted(seen[:NUM_TRAIN]) == sorted(seen[NUM_TRAIN : 2 * NUM_TRAIN]) == sorted(stored)
+    groups = islice(ExampleOrder(NUM_TRAIN, shuffle_buffer=30, seed=0).groups(), 3)
+    order = [number for group in groups for number in group.numbers[group.permutation]]
+    assert seen[: len(order)] == [stored[number] for number in order]
 
 
 def test_a_vocabulary_with_line_ends_of_windows_gives_the_same_ids(corpus, tmp_path):
@@ -241,7 +236,7 @@ def test_shares_of_sources_leave_some_examples_out(corpus):
     first, stop = 20, NUM_TRAIN - 3
     whole = {(name, k) for k, name in enumerate(sources) if first <= k < stop}
     thinned = examples.thinned({"forum": 0.3, "": 0.0}, first, stop)
-    numbers = thinned.load(np.array([0]), np.array([thinned.num_examples])).tolist()
+    numbers = thinned.tolist()
     kept = {(sources[k], k) for k in numbers}
     assert kept < whole
     assert {pair for pair in kept if pair[0] == "chat"} == {p for p in whole if p[0] == "chat"}
@@ -249,16 +244,11 @@ def test_shares_of_sources_leave_some_examples_out(corpus):
     assert counts[""] == 0
     assert counts["forum"] == int(0.3 * sum(own == "forum" for own, _ in whole)) > 10
     assert sorted(numbers) == numbers
-    options = {"batch_size": 7, "row_tokens": 64, "shuffle_buffer": 30, "seed": 0}
-    batches = islice(TrainingBatches(thinned, **options), -(-len(numbers) // 7))
-    drawn = [
-        pair
-        for batch in batches
-        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
-    ]
-    every = _pairs(examples, 0, NUM_TRAIN)
-    assert sorted(drawn[: len(numbers)]) == sorted(every[k] for k in numbers)
-    assert examples.num_examples == NUM_TRAIN  # the examples themselves stay as they are
+    chosen, whole = (
+        _pairs(EvaluationBatches(own, max_examples=own.num_examples, row_tokens=64))
+        for own in (SelectedExamples(examples, thinned), examples)
+    )
+    assert chosen == [whole[number] for number in numbers]
 
 
 def test_shares_of_what_is_not_there_are_refused(copy):
@@ -277,16 +267,6 @@ def test_shares_of_what_is_not_there_are_refused(copy):
     (copy / "train-sources.npy").unlink()
     with pytest.raises(ValueError, match=r"train-sources.*Write it again"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
-
-
-def _pairs(examples, start, stop):
-    own = ExampleRange(examples, start, stop)
-    batches = EvaluationBatches(own, max_examples=stop - start, row_tokens=64)
-    return [
-        pair
-        for batch in batches
-        for pair in zip(_texts_of(batch, "context"), _texts_of(batch, "response"), strict=True)
-    ]
 
 
 def test_size_of_the_batches_leaves_no_trace(corpus, tmp_path, monkeypatch):

@@ -7,14 +7,15 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from support import naive
-from support.model_cases import one_per_row, outputs_of, packed, packed_batch, random_texts
+from support.model_cases import one_per_row, outputs_of, packed_batch, ragged, random_texts
 from support.processes import results_on_jax
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints.loading import load_model
 from convert_tf.config.model import ModelConfig
+from convert_tf.data.packing import pack_batch
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import in_batch_softmax_losses
+from convert_tf.models.losses import softmax_losses
 from convert_tf.models.trunk import segments_of
 
 LENGTHS = [1, 7, 12, 3, 2]
@@ -85,12 +86,13 @@ def test_golden_values(small_encoder):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packed_rows_equal_one_text_per_row(small_encoder, seed):
-    """Random lengths, empty texts among them, packed into rows of 12 with up to 5 texts."""
+    """Random lengths, empty texts among them."""
     random = np.random.RandomState(seed)
     config = small_encoder.config
     texts = random_texts(config, random.randint(0, 13, size=random.randint(1, 25)), seed=seed)
-    ids, lengths, slots = packed(texts, config.num_ids, row_tokens=12, segments_per_row=5)
-    reduced = np.asarray(small_encoder.reduce(ids, lengths))[slots]
+    batch = pack_batch(ragged(texts), ["text"], row_tokens=12, padding_id=config.num_ids)
+    reduced = np.asarray(small_encoder.reduce(batch["token_ids"], batch["segment_lengths"]))
+    reduced = reduced[batch["text_slots"]]
     apart = np.asarray(small_encoder.reduce(one_per_row(texts, config.num_ids)))
     np.testing.assert_allclose(reduced, apart, atol=3e-6)
 
@@ -129,7 +131,7 @@ def _loss_gradients(encoder, batch) -> dict[str, np.ndarray]:
         scores = tf.matmul(
             outputs["context_encoding"], outputs["response_encoding"], transpose_b=True
         )
-        loss = ops.mean(in_batch_softmax_losses(10.0 * scores))
+        loss = ops.mean(softmax_losses(10.0 * scores))
     variables = encoder.trainable_variables
     gradients = tape.gradient(loss, [v.value for v in variables])
     return {

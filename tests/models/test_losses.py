@@ -5,12 +5,12 @@ import pytest
 from keras import ops
 from support import naive
 
-from convert_tf.models.losses import annealed_scale, in_batch_softmax_losses
+from convert_tf.models.losses import annealed_scale, softmax_losses
 
 
 def in_batch_softmax_loss(scores, label_smoothing=0.2):
     """The mean over the batch, which training minimises."""
-    return ops.mean(in_batch_softmax_losses(scores, label_smoothing))
+    return ops.mean(softmax_losses(scores, label_smoothing))
 
 
 def _scores(k: int, seed: int = 0) -> np.ndarray:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import naive
-from support.model_cases import one_per_row, outputs_of, packed, random_texts
+from support.model_cases import one_per_row, outputs_of, ragged, random_texts
 from support.processes import results_on_jax
 
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.train import EncoderTraining
+from convert_tf.data.packing import pack_batch
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
@@ -44,15 +45,8 @@ def texts(config):
 
 
 def batch_of(texts, config, *, row_tokens: int = 12) -> dict:
-    token_ids, segment_lengths, slots = packed(
-        [text for name in NAMES for text in texts[name]], config.num_ids, row_tokens=row_tokens
-    )
-    by_name = zip(NAMES, slots.reshape(len(NAMES), -1), strict=True)
-    return {
-        "token_ids": token_ids,
-        "segment_lengths": segment_lengths,
-        **{f"{name}_slots": own for name, own in by_name},
-    }
+    every = ragged([text for name in NAMES for text in texts[name]])
+    return pack_batch(every, NAMES, row_tokens=row_tokens, padding_id=config.num_ids)
 
 
 def rows_of(texts, config, name: str, *, width: int | None = None) -> np.ndarray:

@@ -5,7 +5,8 @@ import zlib
 import numpy as np
 
 from convert_tf.config.model import ModelConfig
-from convert_tf.data.packing import pack
+from convert_tf.data.packing import TokenIds, pack_batch
+from convert_tf.data.schema import PAIR
 
 # All parts of the network, each of another width, so that a mix-up changes a shape.
 SMALL = ModelConfig(
@@ -56,30 +57,33 @@ def one_per_row(texts, padding_id: int, *, width: int | None = None) -> np.ndarr
     return rows
 
 
-def packed(texts, padding_id: int, *, row_tokens: int, segments_per_row: int = 16):
-    """`(token_ids, segment_lengths, slots)` of the packed texts."""
-    splits = np.cumsum([0, *map(len, texts)])
-    flat = np.concatenate([np.zeros(0, "int32"), *texts])
-    return pack(
-        flat,
-        splits,
-        row_tokens=row_tokens,
-        padding_id=padding_id,
-        segments_per_row=segments_per_row,
+def ragged(texts) -> TokenIds:
+    return TokenIds(
+        np.concatenate([np.zeros(0, "int32"), *texts]), np.cumsum([0, *map(len, texts)])
     )
 
 
 def packed_batch(contexts, responses, padding_id: int, *, row_tokens: int) -> dict:
     """The dict that `DualEncoder` takes."""
-    token_ids, segment_lengths, slots = packed(
-        [*contexts, *responses], padding_id, row_tokens=row_tokens
-    )
-    return {
-        "token_ids": token_ids,
-        "segment_lengths": segment_lengths,
-        "context_slots": slots[: len(contexts)],
-        "response_slots": slots[len(contexts) :],
-    }
+    texts = ragged([*contexts, *responses])
+    return pack_batch(texts, PAIR, row_tokens=row_tokens, padding_id=padding_id)
+
+
+def texts_in(batch, name: str) -> list[tuple[int, ...]]:
+    """The tokens of each text of a packed batch, found by its slot as the encoder finds them."""
+    if batch["token_ids"].ndim == 3:
+        parts = [
+            {key: value[:, part] for key, value in batch.items() if value.ndim > 1}
+            for part in range(batch["token_ids"].shape[1])
+        ]
+        k = len(batch[f"{name}_slots"]) // len(batch["context_slots"])
+        of_parts = [texts_in(part, name) for part in parts]
+        places = range(0, len(of_parts[0]), k)
+        return [text for i in places for texts in of_parts for text in texts[i : i + k]]
+    ends = batch["segment_lengths"].cumsum(axis=1)
+    starts = ends - batch["segment_lengths"]
+    places = [divmod(int(slot), ends.shape[1]) for slot in batch[f"{name}_slots"]]
+    return [tuple(batch["token_ids"][r, starts[r, s] : ends[r, s]].tolist()) for r, s in places]
 
 
 def outputs_of(model, inputs, **kwargs) -> dict:

@@ -5,16 +5,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from convert_tf.data.record_examples import parse_texts
-from convert_tf.data.records import parse_examples
+from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
 
+FEATURES = (
+    "context", "response", "extra_contexts", "subreddit", "thread_id", "context_author",
+    "response_author", "source",
+)  # fmt: skip
+
 
 def read_examples(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """`parse_examples` of one record after the other, in the order of the files."""
-    records = tf.data.TFRecordDataset(list(paths)).batch(1000).map(parse_examples)
-    return list(records.unbatch().as_numpy_iterator())
+    """Return the features of each record, in the order of the files."""
+    records = tf.data.TFRecordDataset(list(paths)).batch(1000)
+    parsed = records.map(lambda some: dict(zip(FEATURES, parse_texts(some, FEATURES), strict=True)))
+    return list(parsed.unbatch().as_numpy_iterator())
 
 
 def read_texts(

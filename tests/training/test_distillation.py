@@ -23,8 +23,8 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
-from convert_tf.data.schema import PAIR
+from convert_tf.data.batches import EvaluationBatches, TrainingBatches
+from convert_tf.data.schema import PAIR, SelectedExamples
 from convert_tf.data.teacher_vectors import (
     FACTS_FILE,
     TeacherVectors,
@@ -35,7 +35,7 @@ from convert_tf.models.distillation import fitted_map, initial_rows, vector_loss
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import (
     distinct_responses,
-    in_batch_softmax_losses,
+    softmax_losses,
     taught_ranking_losses,
 )
 from convert_tf.training.encoder.objective import ResponseRanking
@@ -83,7 +83,7 @@ def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
 def test_masked_duplicates_are_no_negatives():
     scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
     groups = np.array([0, 1, 0, 3], "int32")
-    found = in_batch_softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups, groups))
+    found = softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups, groups))
     for i, others in enumerate(([1, 3], [0, 2, 3], [1, 3], [0, 1, 2])):
         own = scores[i, [i, *others]]
         log_probability = own - np.log(np.exp(own).sum())
@@ -357,7 +357,7 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
     encoder, _ = load_checkpoint(untaught)
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     number = examples.num_examples - first
-    own = ExampleRange(examples, first, examples.num_examples)
+    own = SelectedExamples(examples, range(first, examples.num_examples))
     (batch,) = EvaluationBatches(own, max_examples=number, row_tokens=64, batch_size=number)
     encoded = encoder(batch)
     columns = opened(corpus, teacher).columns(np.arange(first, examples.num_examples))

@@ -12,7 +12,7 @@ import pytest
 from support import naive
 from support.commands import call_command
 from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
-from support.model_cases import fill_weights, one_per_row, random_texts
+from support.model_cases import fill_weights, one_per_row, random_texts, texts_in
 from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import (
@@ -276,14 +276,6 @@ def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):
         marks_duplicates=True, **options,
     )  # fmt: skip
     return list(itertools.islice(made, count))
-
-
-def texts_in(batch, name):
-    segments = batch["segment_lengths"].shape[1]
-    ends = batch["segment_lengths"].cumsum(axis=1)
-    starts = ends - batch["segment_lengths"]
-    places = [divmod(int(slot), segments) for slot in batch[f"{name}_slots"]]
-    return [tuple(batch["token_ids"][r, starts[r, s] : ends[r, s]]) for r, s in places]
 
 
 def test_a_ranker_gets_mined_negatives_and_samples_the_rest(corpus, checkpoints, negatives):

@@ -61,16 +61,11 @@ class Fit(Objective):
         super().__init__(Line(rate))
         self.built = True
 
-    def call(self, inputs, training=False):
-        if training:
-            self.steps_done.assign(self.steps_done + 1)
+    def outputs_of(self, inputs, training):
         return self.encoder(inputs["x"], training=training)
 
-    def compute_loss(self, x, y=None, y_pred=None, *_):
-        return ops.mean(ops.square(y_pred - x["y"]))
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()
+    def loss_of(self, inputs, outputs):
+        return ops.mean(ops.square(outputs - inputs["y"]))
 
 
 def batches_from(step):

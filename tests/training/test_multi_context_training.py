@@ -13,7 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.data.candidates import joined_context
-from convert_tf.data.record_examples import RecordFolder, parse_texts, read_turns
+from convert_tf.data.record_examples import RecordFolder, read_turns
+from convert_tf.data.records import parse_texts
 from convert_tf.data.shards import list_shards
 from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
@@ -86,7 +87,7 @@ def test_numbers_stand_before_the_earlier_turns(corpus, tmp_path):
 
     folder = RecordFolder(corpus.records, vocabulary=corpus.vocabulary, num_oov_buckets=5)
     examples = folder.open("dev", max_tokens=60, with_extra_contexts=True, turn_prefixes=True)
-    ids = examples.token_ids(examples.load(np.array([0]), np.array([1])))
+    ids = examples.token_ids(examples.load(np.array([0])))
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=5)
     expected = tokenizer.token_ids(tf.constant([numbered]))[:, :60].flat_values.numpy()
     np.testing.assert_array_equal(ids.flat[ids.row_splits[2] :], expected)
@@ -109,7 +110,7 @@ def test_all_turns_are_the_contexts_of_rankers(corpus):
     )
     number = len(turns)
     joined, alone = (
-        examples.token_ids(examples.load(np.array([0]), np.array([number])))
+        examples.token_ids(examples.load(np.arange(number)))
         for examples in (
             folder.open("dev", max_tokens=tokens, joins_turns=joins)
             for tokens, joins in ((5, True), (5, False))

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from support.commands import ROOT
 from support.encoder_runs import MODEL, flags_of, rows_of
+from support.model_cases import texts_in
 from support.token_corpus import write_corpus
 
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.packing import SEGMENTS_PER_ROW
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.training import loop
@@ -306,23 +306,6 @@ def batches_of(arrays, **options):
     return iter(batches), examples
 
 
-def texts_of(batch, name):
-    """The tokens of each text, found by its slot as the encoder finds them."""
-    if batch["token_ids"].ndim == 3:
-        parts = [{key: value[:, part] for key, value in batch.items() if value.ndim > 1}
-                 for part in range(batch["token_ids"].shape[1])]  # fmt: skip
-        of_parts = zip(*(texts_of(part, name) for part in parts), strict=True)
-        return [text for texts in of_parts for text in texts]
-    ends = np.cumsum(batch["segment_lengths"], axis=1)
-    found = []
-    for slot in batch[f"{name}_slots"]:
-        row, segment = divmod(int(slot), SEGMENTS_PER_ROW)
-        end = ends[row, segment]
-        length = batch["segment_lengths"][row, segment]
-        found.append(batch["token_ids"][row, end - length : end].tolist())
-    return found
-
-
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_shares_make_up_the_batches_of_one_process(arrays, micro_batches):
     whole, examples = batches_of(arrays)
@@ -340,7 +323,7 @@ def test_shares_make_up_the_batches_of_one_process(arrays, micro_batches):
         assert len(joined["token_ids"]) == 3 * rows
         assert joined["token_ids"].shape[-1] == 64
         for name in ("context", "response"):
-            assert texts_of(joined, name) == texts_of(expected, name)
+            assert texts_in(joined, name) == texts_in(expected, name)
         np.testing.assert_array_equal(joined["response_groups"], expected["response_groups"])
         assert (joined["token_ids"] != examples.padding_id).sum() == joined["segment_lengths"].sum()
 

@@ -36,7 +36,7 @@ from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.data.record_examples import read_turns
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import candidate_softmax_loss
+from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import make_ranker
 from convert_tf.ranking.checkpoint import (
     TrainedRanker,
@@ -70,7 +70,7 @@ def test_loss_parity_with_loop(label_smoothing):
         for place, chance in zip(places, chances, strict=True):
             share = label_smoothing / max(len(places) - 1, 1)
             total -= (1 - label_smoothing if place == label else share) * math.log(chance)
-    loss = float(candidate_softmax_loss(scores, labels, mask, label_smoothing))
+    loss = np.mean(softmax_losses(scores, label_smoothing, labels=labels, is_candidate=mask))
     assert loss == pytest.approx(total / 3, rel=1e-5)
 
 

@@ -189,9 +189,7 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
     write_vectors(corpus, vectors, letters_teacher, source_shares=shares)
-    numbers = (
-        ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300).numbers
-    )
+    numbers = ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300)
     assert (len(numbers) == 300) == (not shares)
     found = fit_similarity(plain, corpus.arrays, vectors, tmp_path / "similar", dim=8)
     texts = read_texts(corpus.records, "train")

@@ -169,7 +169,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
     assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
     write_vectors(corpus, tmp_path / "all", letters_teacher)
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
-    drawn = own.thinned(SHARES, 0, 160).numbers
+    drawn = own.thinned(SHARES, 0, 160)
     assert 0 < len(drawn) < 120
     texts = [*texts_of(corpus).values()]
     wanted = {column[number] for column in texts for number in drawn}

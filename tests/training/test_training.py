@@ -1,7 +1,6 @@
 """Whole training runs of an encoder: results, resuming, and what goes wrong."""
 
 import dataclasses
-import itertools
 import json
 import shutil
 import signal
@@ -22,14 +21,10 @@ from support.encoder_runs import (
     weights,
 )
 from support.full_disk import room_for
-from support.record_files import read_pairs
-from support.token_corpus import NUM_OOV_BUCKETS, pair_batches, write_corpus
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
-from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = pytest.mark.traced
@@ -185,23 +180,6 @@ def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
     with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
         run(corpus.records, tmp_path / "run", vocabulary=tmp_path / "other.txt", **changes)
     assert json.loads((tmp_path / "run" / "training.json").read_text())["unknown_tokens"] == 1.0
-
-
-def test_batches_are_drawn_without_regard_to_length(corpus):
-    """Lengths vary as much within batches as in the corpus, which bucketing would prevent."""
-    contexts, responses = read_pairs(corpus.records, "train")
-    tokenizer = load_tokenizer(corpus.vocabulary)
-    every = [b["segment_lengths"] for b in pair_batches(contexts, responses, tokenizer=tokenizer)]
-    lengths = np.concatenate([s[s > 0] for s in every])
-    batches = TrainingBatches(
-        ArrayFolder(corpus.arrays).open("train", max_tokens=60),
-        batch_size=32, row_tokens=64, shuffle_buffer=2000, seed=0,
-    )  # fmt: skip
-    spreads = [
-        batch["segment_lengths"][batch["segment_lengths"] > 0].std()
-        for batch in itertools.islice(batches, 20)
-    ]
-    assert np.mean(spreads) > 0.9 * lengths.std()
 
 
 @pytest.mark.parametrize(

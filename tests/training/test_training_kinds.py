@@ -29,6 +29,7 @@ from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.training.encoder import evaluation
 from convert_tf.training.encoder import sources as training_data
 
 # Runs of a few steps, for which tracing takes longer than computing.
@@ -86,7 +87,7 @@ def test_what_is_trained_on_is_a_part_of_the_split(corpus):
     def numbers(**fields):
         config = dataclasses.replace(CONFIG, data=corpus.arrays, **fields)
         own = training_data.trained_examples(examples, config)
-        return own.load(np.array([0]), np.array([own.num_examples])).tolist()
+        return own.load(np.arange(own.num_examples)).tolist()
 
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     assert numbers() == list(range(80))
@@ -159,7 +160,8 @@ def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["records", "arrays"])
 def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
-    monkeypatch.setattr(training_data, "compiles_shapes", lambda: True)
+    for module in (training_data, evaluation):
+        monkeypatch.setattr(module, "compiles_shapes", lambda: True)
     config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), **SIX)
     folder, model = training_data.open_data(config.data, corpus.vocabulary, MODEL, None)
     examples = training_data.open_splits(folder, model, config)

@@ -104,7 +104,7 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, folders, tmp_path, mon
     monkeypatch.setattr(distillation, "_FITTED_EXAMPLES", 20)
     distilled = DistillationData(folder, pairs, pairs, model=MODEL, config=config)
     assert distilled.pairs is None
-    chosen = distilled.targets.examples.load(np.array([0]), np.array([20]))
+    chosen = distilled.targets.examples.load(np.arange(20))
     sources = ArrayFolder(ids).open_utterances("train", max_tokens=60).sources()
     for some in (chosen, chosen[:8]):
         assert {*sources[some]} == {0, 1}

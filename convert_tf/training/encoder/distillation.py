@@ -1,5 +1,6 @@
 """Distillation in a run: teacher vectors of pairs and of single texts, and the map to them."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,9 +8,9 @@ import numpy as np
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.schema import Examples
+from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.data.utterances import Utterances
 from convert_tf.models.distillation import fitted_map, similarity_map
@@ -51,14 +52,15 @@ class DistillationTargets(NamedTuple):
         reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES)
         return similarity_map(reduced, projection)
 
-    def _first_encodings(self, encoder: DualEncoder, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return r of the texts of the first examples, and their teacher vectors."""
-        texts = taught_texts(encoder, self.examples, self.vectors, max_examples=number)
-        reduced, vectors = (
-            np.concatenate([own.reshape(-1, own.shape[-1]) for own in column])
-            for column in zip(*texts, strict=True)
-        )
-        return reduced, vectors
+    def _first_encodings(self, encoder: DualEncoder, number: int) -> Iterator[np.ndarray]:
+        """Yield r of the texts of the first examples, and their teacher vectors, `[texts, dim]`.
+
+        In every 128 examples, contexts come before responses. Another order would round the sums of
+        the fit differently.
+        """
+        for own in taught_texts(encoder, self.examples, self.vectors, max_examples=number):
+            parts = np.split(own, range(128, len(own), 128))
+            yield np.concatenate([x.swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in parts])
 
 
 class DistillationData:
@@ -92,18 +94,28 @@ class DistillationData:
         model: ModelConfig,
         config: EncoderTraining,
     ):
-        self.pairs = _open_teacher(folder, examples, trained_on, config)
-        self.columns = [self.pairs] if self.pairs is not None and config.distillation else []
-        self.ranking: TeacherVectors | None = None
-        if _ranking_is_taught(config):
-            self.ranking = _open_ranking_teacher(folder, examples, trained_on, config)
-            self.columns.append(self.ranking)
+        _check_options(config)
+
+        def opened(flag: str, *, is_for_all: bool, **options: Any) -> TeacherVectors | None:
+            path = getattr(config, flag)
+            if not path:
+                return None
+            ids = as_token_ids(examples, config.data, "Teacher vectors go with", f"--{flag}")
+            teacher = TeacherVectors(path, "train", ids, vocab_size=folder.vocab_size, **options)
+            if is_for_all:
+                _check_all_taught(teacher, path, trained_on)
+            return teacher
+
+        flag = "ranking_teacher"
+        self.pairs = opened("teacher", is_for_all=bool(config.distillation))
+        self.ranking = opened(flag, is_for_all=True, prefix=flag, of_ranking=True)
+        learnt = (self.pairs if config.distillation else None, self.ranking)
+        self.columns = [teacher for teacher in learnt if teacher is not None]
         self.utterances: UtteranceDraws | None = None
         self.targets = None if self.pairs is None else DistillationTargets(trained_on, self.pairs)
-        utterances = _open_utterances(folder, model, config)
-        if utterances is None:
+        if not config.utterances:
             return
-        vectors = None
+        utterances, vectors = _open_utterances(folder, model, config), None
         if config.utterance_teacher:
             vectors = _open_utterance_teacher(utterances, folder, config, self.pairs)
             self.targets = self.targets or _drawn_texts(utterances, vectors)
@@ -122,54 +134,21 @@ def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> Distillatio
     return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
 
 
-def _open_teacher(
-    folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
-) -> TeacherVectors | None:
-    """Return the teacher vectors of the training split. None without a teacher, or if only single
-    texts have one.
-
-    Raises:
-      ValueError: if a teacher is given but not used, or used but not given; if the vectors are
-        damaged or belong to other token ids; if examples have no vectors; or if records are trained
-        on.
-    """
-    uses = config.distillation or config.start_from_teacher
-    needs = uses and not config.utterance_teacher
-    if not uses if config.teacher else needs:
+def _check_options(config: EncoderTraining) -> None:
+    """Raise `ValueError` if something is given but not used, or used but not given."""
+    uses_teacher = bool(config.distillation or config.start_from_teacher)
+    is_missing = uses_teacher and not config.teacher and not config.utterance_teacher
+    if is_missing or (config.teacher and not uses_teacher):
         problem = "Nothing is learnt from the teacher"
         remedy = "Set --distillation, or omit --teacher"
-        if not config.teacher:
+        if is_missing:
             problem = "There is no teacher to learn from"
             remedy = "Give --teacher, or --utterances with --utterance_teacher"
         raise ValueError(
-            f"{problem}. Received: teacher "
-            f"{config.teacher!r}, utterance_teacher {config.utterance_teacher!r}, distillation "
-            f"{config.distillation:g}, start_from_teacher {config.start_from_teacher}. {remedy}."
+            f"{problem}. Received: teacher {config.teacher!r}, utterance_teacher "
+            f"{config.utterance_teacher!r}, distillation {config.distillation:g}, "
+            f"start_from_teacher {config.start_from_teacher}. {remedy}."
         )
-    if not config.teacher:
-        return None
-    teacher = _of_pairs("teacher", folder, examples, config)
-    if config.distillation:
-        _check_all_taught(teacher, config.teacher, trained_on)
-    return teacher
-
-
-def _of_pairs(
-    flag: str, folder: Folder, examples: Examples, config: EncoderTraining, **options: Any
-) -> TeacherVectors:
-    """Return the vectors that a flag names."""
-    rule = "Teacher vectors go with"
-    examples = as_token_ids(examples, config.data, rule, f"--{flag}")
-    path = getattr(config, flag)
-    return TeacherVectors(path, "train", examples, vocab_size=folder.vocab_size, **options)
-
-
-def _ranking_is_taught(config: EncoderTraining) -> bool:
-    """Return whether a teacher's ranking is learnt.
-
-    Raises:
-      ValueError: if such a teacher is given but not used, or used but not given.
-    """
     if bool(config.ranking_teacher) != bool(config.ranking_distillation):
         problem = "The ranking teacher has no weight"
         remedy = "Set --ranking_distillation, or omit --ranking_teacher"
@@ -177,26 +156,24 @@ def _ranking_is_taught(config: EncoderTraining) -> bool:
             problem = "There is no ranking teacher to learn from"
             remedy = "Give --ranking_teacher, or omit --ranking_distillation"
         raise ValueError(
-            f"{problem}. Received: ranking_teacher "
-            f"{config.ranking_teacher!r}, ranking_distillation {config.ranking_distillation:g}. "
-            f"{remedy}."
+            f"{problem}. Received: ranking_teacher {config.ranking_teacher!r}, "
+            f"ranking_distillation {config.ranking_distillation:g}. {remedy}."
         )
-    return bool(config.ranking_teacher)
-
-
-def _open_ranking_teacher(
-    folder: Folder, examples: Examples, trained_on: Examples, config: EncoderTraining
-) -> TeacherVectors:
-    """Return the vectors whose cosines are learnt. Raises as `_open_teacher`."""
-    flag = "ranking_teacher"
-    teacher = _of_pairs(flag, folder, examples, config, prefix=flag, of_ranking=True)
-    _check_all_taught(teacher, config.ranking_teacher, trained_on)
-    return teacher
+    is_distilled = bool(config.utterances and config.distillation)
+    is_used = is_distilled or bool(config.intent_contrast)
+    if bool(config.utterance_teacher) != is_distilled or bool(config.utterances) != is_used:
+        raise ValueError(
+            f"These options of single texts do not fit together: utterances {config.utterances!r}, "
+            f"utterance_teacher {config.utterance_teacher!r}, distillation "
+            f"{config.distillation:g}, intent_contrast {config.intent_contrast:g}. Give "
+            "--utterances with --utterance_teacher and --distillation, or with --intent_contrast "
+            "alone, or omit all of them."
+        )
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
     """Raise `ValueError` if some of the training examples have no vectors."""
-    numbers = trained_on.load(*np.array([[0], [trained_on.num_examples]]))
+    numbers = trained_on.load(np.arange(trained_on.num_examples))
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
         raise ValueError(
@@ -208,32 +185,12 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
         )
 
 
-def _open_utterances(
-    folder: Folder, model: ModelConfig, config: EncoderTraining
-) -> Utterances | None:
-    """Return the single texts that are trained on in addition to pairs, or None.
+def _open_utterances(folder: Folder, model: ModelConfig, config: EncoderTraining) -> Utterances:
+    """Return the single texts that are trained on in addition to pairs.
 
     Raises:
-      ValueError: if no loss uses them, their vectors are missing, or they were tokenized with
-        another vocabulary.
+      ValueError: if they were tokenized with another vocabulary.
     """
-    is_distilled = bool(config.distillation)
-    uses = is_distilled or config.intent_contrast
-    wrong = bool(config.utterance_teacher) != bool(config.utterances and is_distilled)
-    if (
-        wrong
-        or (config.utterances and not uses)
-        or (config.intent_contrast and not config.utterances)
-    ):
-        raise ValueError(
-            f"These options of single texts do not fit together: utterances {config.utterances!r}, "
-            f"utterance_teacher {config.utterance_teacher!r}, distillation "
-            f"{config.distillation:g}, intent_contrast {config.intent_contrast:g}. Give "
-            "--utterances with --utterance_teacher and --distillation, or with --intent_contrast "
-            "alone, or omit all of them."
-        )
-    if not config.utterances:
-        return None
     own = ArrayFolder(config.utterances)
     rule = "Single texts are cut into the tokens of the pairs"
     remedy = "Write them again with `convert-tf tokenize --utterances`."

@@ -7,13 +7,26 @@ Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch
 1604.06174 (recomputation instead of storage).
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.training.encoder.micro_batch_state import EncodePart, State
+
+
+class State(NamedTuple):
+    """Values of untrained variables that change when a micro-batch is encoded.
+
+    Attributes:
+      seeds: seeds of dropout. Each micro-batch starts where the one before ended.
+      others: the quantizer's range and counter. Each micro-batch starts from the values before the
+        step, so that a step counts once.
+    """
+
+    seeds: list[Any]
+    others: list[Any]
 
 
 def is_in_micro_batches(inputs: dict[str, Any]) -> bool:
@@ -80,7 +93,7 @@ def _in_order(outputs: Any, examples: int) -> Any:
 
 
 def _scan_parts(
-    encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any]
+    encode_part: Callable[..., Any], trained: list[Any], before: State, packed: dict[str, Any]
 ) -> tuple[dict[str, Any], State]:
     """Return the outputs `[micro-batches, …]` and the last state, if a scan has a gradient."""
     encode_again = keras.remat(encode_part)

@@ -1,21 +1,21 @@
 """Micro-batches on TensorFlow, whose loops have no gradient that recomputes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from convert_tf.training.encoder.micro_batch_state import EncodePart, State
-
 
 def encode_parts(
-    encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any]
-) -> tuple[dict[str, Any], State]:
+    encode_part: Callable[..., Any], trained: list[Any], before: Any, packed: dict[str, Any]
+) -> tuple[dict[str, Any], Any]:
     """Encode micro-batches one after the other. The gradient encodes them again.
 
     Args:
-      encode_part: encodes one micro-batch; it must not read variables.
+      encode_part: takes values of the variables that are trained, seeds, others, and one
+        micro-batch; returns outputs, seeds and others. It must not read variables.
       trained: values of the trained variables, for which the gradient is computed.
-      before: the state before the step.
+      before: the `State` before the step.
       packed: `[micro-batches, …]` each.
 
     Returns:
@@ -50,8 +50,12 @@ def _part(packed: Any, index: Any) -> Any:
 
 
 def _forward(
-    encode_part: EncodePart, trained: list[Any], before: State, packed: dict[str, Any], count: Any
-) -> tuple[dict[str, Any], list[Any], State]:
+    encode_part: Callable[..., Any],
+    trained: list[Any],
+    before: Any,
+    packed: dict[str, Any],
+    count: Any,
+) -> tuple[dict[str, Any], list[Any], Any]:
     """Return the outputs, the first seeds of each micro-batch, and the last state."""
     arguments = (trained, before.seeds, before.others, _part(packed, 0))
     # Traced here, for what the outputs are, and called in the loop.
@@ -68,11 +72,11 @@ def _forward(
     def write(arrays: Any, index: Any, values: Any) -> Any:
         return tf.nest.map_structure(lambda array, x: array.write(index, x), arrays, values)
 
-    def body(index: Any, state: State, starts: Any, outputs: Any) -> tuple[Any, ...]:
+    def body(index: Any, state: Any, starts: Any, outputs: Any) -> tuple[Any, ...]:
         values, seeds, others = one(trained, state.seeds, before.others, _part(packed, index))
         return (
             index + 1,
-            State(seeds, others),
+            before._replace(seeds=seeds, others=others),
             write(starts, index, state.seeds),
             write(outputs, index, values),
         )
@@ -88,7 +92,7 @@ def _forward(
 
 
 def _backward(
-    encode_part: EncodePart,
+    encode_part: Callable[..., Any],
     trained: list[Any],
     starts: list[Any],
     others: list[Any],

@@ -17,8 +17,8 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import (
     annealed_scale,
     distinct_responses,
-    in_batch_softmax_losses,
     intent_losses,
+    softmax_losses,
     taught_ranking_losses,
 )
 from convert_tf.numerics.initializers import GlorotUniform
@@ -29,6 +29,11 @@ from convert_tf.training.optimizers import compile_with, make_optimizer
 EMBEDDING_CLIP = 1.0  # arXiv 1911.03688 §3.1
 # Of what encoding responses are ranked, all three by a multi-context model.
 OBJECTIVES = ("context", "extra_context", "both")
+
+
+def _prefix(objective: str) -> str:
+    """Return what the names of an objective's metrics begin with."""
+    return "" if objective == OBJECTIVES[0] else f"{objective}_"
 
 
 class ResponseRanking(Objective):
@@ -70,7 +75,11 @@ class ResponseRanking(Objective):
         teacher_dim: int = 0,
         **kwargs: Any,
     ):
-        super().__init__(encoder, l2=config.l2, **kwargs)
+        objectives = OBJECTIVES if encoder.config.multi_context else OBJECTIVES[:1]
+        names = ("batch_accuracy", "ranking_loss")
+        means = [_prefix(objective) + name for name in names for objective in objectives]
+        super().__init__(encoder, means, l2=config.l2, **kwargs)
+        self.objectives = objectives
         self.config = config
         self.scale_end = config.scale_end or math.sqrt(encoder.config.encoding_dim)
         self.distillation = config.distillation if teacher_dim else 0.0
@@ -83,19 +92,9 @@ class ResponseRanking(Objective):
                 name="teacher_projection",
             )
             self.teacher_projection.build((None, encoder.config.reduced_dim))
-        self.objectives = OBJECTIVES if encoder.config.multi_context else OBJECTIVES[:1]
-        prefixes = {name: "" if name == OBJECTIVES[0] else f"{name}_" for name in self.objectives}
-        self.accuracies = {
-            name: keras.metrics.Mean(name=f"{prefix}batch_accuracy")
-            for name, prefix in prefixes.items()
-        }
-        self.ranking_losses = {
-            name: keras.metrics.Mean(name=f"{prefix}ranking_loss")
-            for name, prefix in prefixes.items()
-        }
         self.built = True
 
-    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
         if is_in_micro_batches(inputs):
             encodings = encode_micro_batches(self.encoder, inputs, training=training)
         else:
@@ -106,36 +105,32 @@ class ResponseRanking(Objective):
             end=self.scale_end,
             anneal_steps=self.config.scale_anneal_steps,
         )
-        if training:
-            self.steps_done.assign(self.steps_done + 1)
         return {**encodings, "scale": scale}
 
-    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
-        is_candidate = self._is_candidate(x)
+    def loss_of(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        is_candidate = self._is_candidate(inputs)
         loss = sum(
-            ops.mean(self._ranking_losses(y_pred, cosines, is_candidate) * counts)
-            for _, cosines, counts in self._objectives(y_pred)
+            ops.mean(self._ranking_losses(outputs, cosines, is_candidate) * counts)
+            for _, cosines, counts in self._objectives(outputs)
         )
-        loss = self.config.ranking * loss + self._taught_ranking_loss(x, y_pred, is_candidate)
-        loss = loss + self._distillation_loss(x, y_pred)
-        return self.with_l2(loss + self._intent_loss(x, y_pred))
+        loss = self.config.ranking * loss + self._taught_ranking_loss(inputs, outputs, is_candidate)
+        return loss + self._distillation_loss(inputs, outputs) + self._intent_loss(inputs, outputs)
 
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        is_candidate = self._is_candidate(x)
-        for name, cosines, counts in self._objectives(y_pred):
-            losses = self._ranking_losses(y_pred, cosines, is_candidate)
+    def measures_of(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        is_candidate = self._is_candidate(inputs)
+        for name, cosines, counts in self._objectives(outputs):
+            losses = self._ranking_losses(outputs, cosines, is_candidate)
             own = ops.diagonal(cosines)[:, None]
-            # Mined negatives are left out, so that the share can be held against runs without.
+            # Without mined negatives, so that the share compares with that of runs without them.
             cosines = cosines[:, : ops.shape(cosines)[0]]
             is_first = ops.sum(ops.cast(cosines >= own, "int32"), axis=1) == 1
-            self.accuracies[name].update_state(ops.cast(is_first, "float32"), counts)
-            self.ranking_losses[name].update_state(losses, counts)
-        return self.get_metrics_result()
+            yield f"{_prefix(name)}batch_accuracy", ops.cast(is_first, "float32"), counts
+            yield f"{_prefix(name)}ranking_loss", losses, counts
 
     def _ranking_losses(self, y_pred: dict[str, Any], cosines: Any, is_candidate: Any) -> Any:
-        return in_batch_softmax_losses(
+        return softmax_losses(
             y_pred["scale"] * cosines, self.config.label_smoothing, is_candidate=is_candidate
         )
 

@@ -17,7 +17,6 @@ from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
@@ -30,6 +29,7 @@ from convert_tf.training.encoder.sources import (
     open_data,
     open_negatives,
     open_splits,
+    share_of_unknown,
     trained_examples,
 )
 from convert_tf.training.loop import Batch, Run
@@ -130,13 +130,7 @@ class RunData:
         self.init_from = init_from
         self.examples = open_splits(self.source, self.model, config)
         examples = self.examples["train"]
-        self.unknown_share = checked_share(
-            first_ids(examples),
-            self.source.vocabulary,
-            tokenizer=self.source.tokenizer_name,
-            vocab_size=self.source.vocab_size,
-            what=f"the texts of {config.data}",
-        )
+        self.unknown_share = share_of_unknown(self.source, examples, config.data)
         self.trained_on = trained_examples(examples, config)
         self.negatives = open_negatives(examples, config)
         self.distilled = DistillationData(

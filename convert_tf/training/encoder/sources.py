@@ -9,21 +9,22 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining, shares_of_sources
-from convert_tf.data.batches import EvaluationBatches, ExampleRange, TrainingBatches
+from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
-    ROW_MULTIPLE,
     ROW_TOKENS,
     compiled_row_multiple,
     padding_share,
     partly_compiled_row_multiple,
 )
-from convert_tf.data.schema import Examples
+from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
+from convert_tf.training.encoder.evaluation import batches_in_order
 from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.shares import rows_of_a_share
 
@@ -119,6 +120,23 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
 
 
+def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
+    """Return the share of unknown tokens in the first examples, and warn if it is more than half.
+
+    Args:
+      folder: the folder of the examples.
+      examples: the training split.
+      data: name of the folder.
+    """
+    return checked_share(
+        first_ids(examples),
+        folder.vocabulary,
+        tokenizer=folder.tokenizer_name,
+        vocab_size=folder.vocab_size,
+        what=f"the texts of {data}",
+    )
+
+
 def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> dict[str, Examples]:
     """Open the splits that a run reads, with earlier turns if the model reads them.
 
@@ -194,16 +212,15 @@ def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
     first = config.first_train_example
     stop = min(first + (config.train_examples or examples.num_examples), examples.num_examples)
     if not config.source_shares:
-        is_whole = (first, stop) == (0, examples.num_examples)
-        return examples if is_whole else ExampleRange(examples, first, stop)
+        return SelectedExamples(examples, range(first, stop))
     examples = as_token_ids(examples, config.data, "Sources are told apart in", "--source_shares")
-    some = examples.thinned(shares_of_sources(config.source_shares), first, stop)
-    if some.num_examples < config.batch_size:
+    numbers = examples.thinned(shares_of_sources(config.source_shares), first, stop)
+    if len(numbers) < config.batch_size:
         raise ValueError(
             f"Training needs at least {config.batch_size} examples, and source_shares "
-            f"{', '.join(config.source_shares)} leave {some.num_examples}. Raise the shares."
+            f"{', '.join(config.source_shares)} leave {len(numbers)}. Raise the shares."
         )
-    return some
+    return SelectedExamples(examples, numbers)
 
 
 def open_negatives(examples: Examples, config: EncoderTraining) -> HardNegatives | None:
@@ -242,21 +259,17 @@ def make_batches(
     `trained_on` are the `trained_examples` of the training split; `max_tokens` is the length of the
     longest text.
     """
-    row_multiple = trained_multiple = 1
+    trained_multiple = 1
     encoded = config.micro_batch or config.batch_size  # pairs at once
     if compiles_shapes():
-        row_multiple = ROW_MULTIPLE
         beside = config.negatives_per_pair if negatives else 0
         beside += config.utterances_per_pair if utterances else 0
         texts = len(examples["train"].names) + beside
         trained_multiple = compiled_row_multiple(texts * encoded)
     elif compiles_feed_forward(precision):
         trained_multiple = partly_compiled_row_multiple(encoded)
-    packing: dict[str, int] = {"row_tokens": max(ROW_TOKENS, max_tokens)}
     eval_sets: dict[str, Iterable[dict[str, Any]]] = {
-        split: EvaluationBatches(
-            examples[split], max_examples=config.eval_examples, row_multiple=row_multiple, **packing
-        )
+        split: batches_in_order(examples[split], max_tokens, max_examples=config.eval_examples)
         for split in config.eval_splits
     }
     for split, packed in eval_sets.items():
@@ -264,6 +277,7 @@ def make_batches(
     batches = TrainingBatches(
         trained_on,
         batch_size=config.batch_size,
+        row_tokens=max(ROW_TOKENS, max_tokens),
         shuffle_buffer=config.shuffle_buffer,
         micro_batches=config.num_micro_batches,
         seed=config.seed,
@@ -273,6 +287,5 @@ def make_batches(
         teachers=teachers,
         negatives=negatives,
         utterances=utterances,
-        **packing,
     )
     return batches, eval_sets

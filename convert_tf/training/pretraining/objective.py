@@ -3,6 +3,7 @@
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -14,9 +15,11 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.training.objective import Objective
 from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot, compile_with
 
+_MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 
-def weighted_mean(values: Any, weights: Any) -> Any:
-    """Σ values·weights / Σ weights, `[n]` → `[]`; 0 where all weights are 0."""
+
+def _weighted_mean(values: Any, weights: Any) -> Any:
+    """Return Σ values·weights / Σ weights, `[n]` → `[]`; 0 where all weights are 0."""
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
@@ -40,7 +43,7 @@ class PretrainingObjective(Objective):
     """
 
     def __init__(self, trunk: BertTrunk, **kwargs: Any):
-        super().__init__(trunk, dtype=trunk.dtype_policy, **kwargs)
+        super().__init__(trunk, _MEANS, dtype=trunk.dtype_policy, **kwargs)
         dim, num_rows = trunk.config.dim, trunk.config.num_rows
         weights: dict[str, Any] = {
             "initializer": keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
@@ -58,15 +61,9 @@ class PretrainingObjective(Objective):
         self.pooler_bias = self.add_weight(shape=(dim,), initializer="zeros", name="pooler_bias")
         self.next_kernel = self.add_weight(shape=(dim, 1), name="next_kernel", **weights)
         self.next_bias = self.add_weight(shape=(1,), initializer="zeros", name="next_bias")
-        self.means = {
-            name: keras.metrics.Mean(name=name)
-            for name in ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
-        }
         self.built = True
 
-    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        if training:
-            self.steps_done.assign(self.steps_done + 1)
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
         sequence = self.encoder(
             inputs["rows"], inputs["segment_ids"], inputs["mask"], training=training
         )
@@ -82,36 +79,31 @@ class PretrainingObjective(Objective):
             "next_logits": ops.cast(next_logits, "float32"),
         }
 
-    def losses_of(self, x: dict[str, Any], y_pred: dict[str, Any]) -> tuple[Any, Any]:
-        """Cross-entropies in nats: of each masked token `[M]`, of each pair `[batch]`."""
+    def loss_of(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        masked, following = self._cross_entropies(inputs, outputs)
+        return _weighted_mean(masked, inputs["masked_weights"]) + _weighted_mean(
+            following, inputs["next_weights"]
+        )
+
+    def measures_of(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        found = ops.cast(ops.argmax(outputs["token_logits"], axis=-1), "int32")
+        is_found = ops.cast(found == ops.cast(inputs["masked_targets"], "int32"), "float32")
+        is_next = inputs["next_labels"] > 0.5
+        is_right = ops.cast((outputs["next_logits"] > 0.0) == is_next, "float32")
+        masked, following = self._cross_entropies(inputs, outputs)
+        weights = [inputs[f"{name.partition('_')[0]}_weights"] for name in _MEANS]
+        yield from zip(_MEANS, (masked, is_found, following, is_right), weights, strict=True)
+
+    def _cross_entropies(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return cross-entropies in nats: of each masked token `[M]`, of each pair `[batch]`."""
         masked = keras.losses.sparse_categorical_crossentropy(
-            x["masked_targets"], y_pred["token_logits"], from_logits=True
+            inputs["masked_targets"], outputs["token_logits"], from_logits=True
         )
-        logits = y_pred["next_logits"]
+        logits = outputs["next_logits"]
         # log(1 + e^−z) for pairs that belong together, log(1 + e^z) for the others.
-        return masked, ops.softplus(ops.where(x["next_labels"] > 0.5, -logits, logits))
-
-    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
-        masked, following = self.losses_of(x, y_pred)
-        return weighted_mean(masked, x["masked_weights"]) + weighted_mean(
-            following, x["next_weights"]
-        )
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        masked, following = self.losses_of(x, y_pred)
-        found = ops.cast(ops.argmax(y_pred["token_logits"], axis=-1), "int32")
-        is_found = ops.cast(found == ops.cast(x["masked_targets"], "int32"), "float32")
-        is_right = ops.cast((y_pred["next_logits"] > 0.0) == (x["next_labels"] > 0.5), "float32")
-        for name, values, weights in (
-            ("masked_loss", masked, x["masked_weights"]),
-            ("masked_accuracy", is_found, x["masked_weights"]),
-            ("next_loss", following, x["next_weights"]),
-            ("next_accuracy", is_right, x["next_weights"]),
-        ):
-            self.means[name].update_state(values, sample_weight=weights)
-        return self.get_metrics_result()
+        return masked, ops.softplus(ops.where(inputs["next_labels"] > 0.5, -logits, logits))
 
 
 def make_pretraining(

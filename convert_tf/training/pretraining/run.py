@@ -23,12 +23,11 @@ from convert_tf.data.pretraining_batches import (
     evaluation_batches,
 )
 from convert_tf.data.schema import Examples
-from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.figures import picture
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.training.encoder.sources import Folder, open_folder
+from convert_tf.training.encoder.sources import Folder, open_folder, share_of_unknown
 from convert_tf.training.loop import Batch, Run
 from convert_tf.training.pretraining.objective import PretrainingObjective, make_pretraining
 from convert_tf.training.processes import ALONE
@@ -138,13 +137,6 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
         return data.open(split, max_tokens=config.max_tokens, joins_turns=joins_turns)
 
     examples = opened("train")
-    unknown_share = checked_share(
-        first_ids(examples),
-        data.vocabulary,
-        tokenizer=data.tokenizer_name,
-        vocab_size=data.vocab_size,
-        what=f"the texts of {config.data}",
-    )
     batches = PretrainingBatches(
         examples,
         trunk.config,
@@ -186,7 +178,7 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
             "precision": precision,
             "parameters": parameters,
             "pretrain": config.to_dict(),
-            "unknown_tokens": unknown_share,
+            "unknown_tokens": share_of_unknown(data, examples, config.data),
         },
         batches_from=batches_from,
         evaluate=evaluate,

@@ -3,13 +3,13 @@
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-import keras
 from keras import ops
 
 from convert_tf.config.head import RankerTraining
-from convert_tf.models.losses import candidate_softmax_loss
+from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import RankerModel
 from convert_tf.training.objective import Objective
 from convert_tf.training.optimizers import compile_with, decaying_on_plateau, make_optimizer
@@ -32,34 +32,28 @@ class CandidateRanking(Objective):
     """
 
     def __init__(self, encoder: RankerModel, config: RankerTraining):
-        super().__init__(encoder, l2=config.l2)
+        super().__init__(encoder, ("batch_accuracy", "ranking_loss"), l2=config.l2)
         self.label_smoothing = config.label_smoothing
-        self.accuracy = keras.metrics.Mean(name="batch_accuracy")
-        self.ranking_loss = keras.metrics.Mean(name="ranking_loss")
         self.built = True
 
-    def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
-        if training:
-            self.steps_done.assign(self.steps_done + 1)
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> Any:
         return self.encoder.score(inputs["context_ids"], inputs["candidate_ids"], training=training)
 
-    def compute_loss(self, x: Any, y: Any = None, y_pred: Any = None, *_: Any) -> Any:
-        return self.with_l2(self._ranking_loss(x, y_pred))
-
-    def compute_metrics(
-        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-        own = ops.take_along_axis(y_pred, ops.cast(x["labels"], "int32")[:, None], axis=1)
-        is_ahead = ops.logical_and(y_pred >= own, x["candidate_mask"])
-        is_first = ops.sum(ops.cast(is_ahead, "int32"), axis=1) == 1
-        self.accuracy.update_state(ops.cast(is_first, "float32"))
-        self.ranking_loss.update_state(self._ranking_loss(x, y_pred))
-        return self.get_metrics_result()
-
-    def _ranking_loss(self, x: dict[str, Any], scores: Any) -> Any:
-        return candidate_softmax_loss(
-            scores, x["labels"], x["candidate_mask"], self.label_smoothing
+    def loss_of(self, inputs: dict[str, Any], outputs: Any) -> Any:
+        losses = softmax_losses(
+            outputs,
+            self.label_smoothing,
+            labels=inputs["labels"],
+            is_candidate=inputs["candidate_mask"],
         )
+        return ops.mean(losses)
+
+    def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
+        right = ops.take_along_axis(outputs, ops.cast(inputs["labels"], "int32")[:, None], axis=1)
+        is_ahead = ops.logical_and(outputs >= right, inputs["candidate_mask"])
+        is_first = ops.sum(ops.cast(is_ahead, "int32"), axis=1) == 1
+        yield "batch_accuracy", ops.cast(is_first, "float32"), None
+        yield "ranking_loss", self.loss_of(inputs, outputs), None
 
 
 def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:

@@ -12,7 +12,7 @@ from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import CandidateExample, read_candidates
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import TokenIds, join_texts
+from convert_tf.data.packing import join_texts
 from convert_tf.data.ranking_batches import NegativeSampler, RankingExamples, tokenize_examples
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.metrics import BLOCK_SIZE
@@ -129,7 +129,6 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
             f"{examples.num_examples}. Use more."
         )
     right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
-    splits = examples.contexts.row_splits[: usable + 1]
     candidates, labels = [], []
     for block in right:
         for own in block:
@@ -137,7 +136,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
             texts = np.unique(block)
             candidates.append(texts)
             labels.append(np.flatnonzero(texts == own))
-    contexts = TokenIds(examples.contexts.flat[: splits[-1]], splits)
+    contexts = examples.contexts.take(np.arange(usable))
     return RankingExamples(contexts, examples.pool, candidates, labels)
 
 

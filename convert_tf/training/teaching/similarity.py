@@ -6,23 +6,20 @@ regression from r to a teacher's vectors, rotated so that the first numbers matt
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from keras import ops
 from scipy.stats import spearmanr
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
-from convert_tf.data.batches import EvaluationBatches
-from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
-from convert_tf.data.schema import Examples
+from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
-from convert_tf.data.token_arrays import ArrayFolder, SelectedExamples
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.models.distillation import (
     SIMILARITY_DIM,
@@ -31,12 +28,11 @@ from convert_tf.models.distillation import (
     similarity_map,
 )
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
+from convert_tf.training.encoder.evaluation import batches_in_order, encode_batches
 
-_SIDES = ("context", "response")
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
 _COMPARED_TEXTS = 2_000  # of the held-out ones, each with each other
@@ -98,7 +94,11 @@ def fit_similarity(
     vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
     numbers = vectors.numbers[:max_examples]
     chosen = SelectedExamples(examples, numbers)
-    reduced, taught = _encoded(encoder, chosen, vectors)
+    with Progress("examples", total=chosen.num_examples) as progress:
+        reduced, taught = (
+            own.reshape(-1, own.shape[-1])
+            for own in taught_texts(encoder, chosen, vectors, count=progress.add)
+        )
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
@@ -121,25 +121,6 @@ def fit_similarity(
         similarity_map=turned,
     )
     return found
-
-
-def _encoded(
-    encoder: DualEncoder, examples: SelectedExamples, vectors: TeacherVectors
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return r of the texts of examples, and their teacher vectors.
-
-    Returns:
-      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`; the texts of an example are next to
-      each other.
-    """
-    reduced: list[np.ndarray] = []
-    taught: list[np.ndarray] = []
-    with Progress("examples", total=examples.num_examples) as progress:
-        for encodings, columns in taught_texts(encoder, examples, vectors):
-            for found, own in ((reduced, encodings), (taught, columns)):
-                found.append(own.swapaxes(0, 1).reshape(-1, own.shape[-1]))
-            progress.add(encodings.shape[1])
-    return np.concatenate(reduced), np.concatenate(taught)
 
 
 def _measured(
@@ -192,35 +173,30 @@ def taught_texts(
     teacher: TeacherVectors,
     *,
     max_examples: int | None = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield r of the texts of examples, and their teacher vectors, batch by batch.
+    count: Callable[[int], None] = lambda examples: None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return r of the texts of examples, and their teacher vectors.
 
     Args:
       encoder: the model.
       examples: contexts and responses, or single texts.
       teacher: their vectors.
       max_examples: number of examples to read; None for all.
+      count: called with the number of examples of each batch.
 
-    Yields:
-      float32 `[n, batch, reduced_dim]` and `[n, batch, teacher_dim]`, where n is 2 for contexts and
-      responses, 1 for single texts.
+    Returns:
+      float32 `[examples, n, reduced_dim]` and `[examples, n, teacher_dim]`, where n is 2 for
+      contexts and responses, 1 for single texts.
     """
-    batches = EvaluationBatches(
-        examples,
-        max_examples=max_examples or examples.num_examples,
-        row_tokens=max(ROW_TOKENS, encoder.config.max_tokens),
-        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-    )
     names = taught_names(examples)
-    numbers = examples.load(np.array([0]), np.array([batches.num_examples]))
-    for batch, start in zip(batches, range(0, len(numbers), batches.batch_size), strict=True):
-        outputs = encoder.predict_on_batch(_as_pairs(batch, names, encoder))
-        columns = teacher.columns(numbers[start : start + batches.batch_size])
-        reduced = [ops.cast(outputs[f"reduced_{name}"], "float32") for name in _SIDES[: len(names)]]
-        yield (
-            np.stack([ops.convert_to_numpy(own) for own in reduced]),
-            np.stack([columns[f"teacher_{name}"] for name in names]).astype(np.float32),
-        )
+    batches = batches_in_order(examples, encoder.config.max_tokens, max_examples=max_examples)
+    pairs = (_as_pairs(batch, names, encoder) for batch in batches)
+    outputs = [f"reduced_{side}" for side in PAIR[: len(names)]]
+    encodings = encode_batches(encoder, pairs, outputs, count=count)
+    columns = teacher.columns(examples.load(np.arange(batches.num_examples)))
+    reduced = np.stack([*encodings.values()], axis=1)
+    vectors = np.stack([columns[f"teacher_{name}"] for name in names], axis=1)
+    return reduced.astype(np.float32), vectors.astype(np.float32)
 
 
 def _as_pairs(

@@ -201,7 +201,7 @@ def _open(
     opening = folder.open_utterances if folder.holds_utterances else folder.open
     own = opening(split, max_tokens=folder.max_tokens)
     wanted = min(own.num_examples, max_examples or own.num_examples)
-    numbers = own.thinned(source_shares, 0, wanted).numbers if source_shares else np.arange(wanted)
+    numbers = own.thinned(source_shares, 0, wanted) if source_shares else np.arange(wanted)
     if not len(numbers):
         raise ValueError(
             f"source_shares {dict(source_shares)} leave no example of {split}. Raise the shares."
