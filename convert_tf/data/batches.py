@@ -1,5 +1,6 @@
 """From stored examples of either kind to packed batches, with numpy alone."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,6 +20,7 @@ from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.utterance_draws import UtteranceDraws
 
 
+@dataclasses.dataclass
 class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`, which the seed alone decides.
 
@@ -49,35 +51,20 @@ class TrainingBatches:
       `[batch × k]`. With utterances there are `utterance_slots` and their columns, likewise.
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        *,
-        batch_size: int,
-        row_tokens: int,
-        shuffle_buffer: int,
-        seed: int,
-        skip_batches: int = 0,
-        row_multiple: int = 1,
-        micro_batches: int = 1,
-        part: tuple[int, int] = (0, 1),
-        marks_duplicates: bool = False,
-        teachers: Sequence[TeacherVectors] = (),
-        negatives: HardNegatives | None = None,
-        utterances: UtteranceDraws | None = None,
-    ):
-        self.examples = examples
-        self.batch_size = batch_size
-        self.row_tokens = row_tokens
-        self.skip_batches = skip_batches
-        self.row_multiple = row_multiple
-        self.micro_batches = micro_batches
-        self.part = part
-        self.marks_duplicates = marks_duplicates
-        self.teachers = teachers
-        self.negatives = negatives
-        self.utterances = utterances
-        self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
+    examples: Examples
+    _: dataclasses.KW_ONLY
+    batch_size: int
+    row_tokens: int
+    shuffle_buffer: int
+    seed: int
+    skip_batches: int = 0
+    row_multiple: int = 1
+    micro_batches: int = 1
+    part: tuple[int, int] = (0, 1)
+    marks_duplicates: bool = False
+    teachers: Sequence[TeacherVectors] = ()
+    negatives: HardNegatives | None = None
+    utterances: UtteranceDraws | None = None
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         size = self.batch_size
@@ -85,7 +72,10 @@ class TrainingBatches:
         own = slice(index * size // parts, (index + 1) * size // parts)
         position = self.skip_batches * size
         left: np.ndarray | None = None
-        for group in self._order.groups(self.skip_batches * size):
+        order = ExampleOrder(
+            self.examples.num_examples, shuffle_buffer=self.shuffle_buffer, seed=self.seed
+        )
+        for group in order.groups(position):
             loaded = self.examples.load(group.numbers)[group.permutation]
             if left is not None:
                 loaded = np.concatenate([left, loaded])
@@ -129,6 +119,7 @@ class TrainingBatches:
         return batch | columns
 
 
+@dataclasses.dataclass
 class EvaluationBatches:
     """Packed batches of the first examples, in order, read anew at every iteration.
 
@@ -143,20 +134,16 @@ class EvaluationBatches:
       The dicts of `packing.pack_batch`.
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        *,
-        max_examples: int,
-        row_tokens: int,
-        batch_size: int = 128,
-        row_multiple: int = 1,
-    ):
-        self.examples = examples
-        self.num_examples = min(max_examples, examples.num_examples)
-        self.row_tokens = row_tokens
-        self.batch_size = batch_size
-        self.row_multiple = row_multiple
+    examples: Examples
+    _: dataclasses.KW_ONLY
+    max_examples: int
+    row_tokens: int
+    batch_size: int = 128
+    row_multiple: int = 1
+
+    @property
+    def num_examples(self) -> int:
+        return min(self.max_examples, self.examples.num_examples)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for start in range(0, self.num_examples, self.batch_size):

@@ -10,6 +10,7 @@ Batches of masked language modelling and of next-utterance prediction take turns
 Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -240,6 +241,7 @@ class _Halves:
         return arranged(self._texts, contexts[chosen], responses[chosen], self._config)
 
 
+@dataclasses.dataclass
 class PretrainingBatches:
     """Endless batches of both objectives in turn, a function of the seed and the data alone.
 
@@ -259,25 +261,18 @@ class PretrainingBatches:
       A batch (see `masked_batch`), and the position behind it.
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        config: BertConfig,
-        *,
-        batch_tokens: int,
-        shuffle_buffer: int,
-        seed: int,
-        position: Position = START,
-    ):
-        self.examples = examples
-        self.config = config
-        self.batch_tokens = batch_tokens
-        self.seed = seed
-        self.position = position
-        self._order = ExampleOrder(examples.num_examples, shuffle_buffer=shuffle_buffer, seed=seed)
+    examples: Examples
+    config: BertConfig
+    _: dataclasses.KW_ONLY
+    batch_tokens: int
+    shuffle_buffer: int
+    seed: int
+    position: Position = START
 
     def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], Position]]:
-        order = self._order
+        order = ExampleOrder(
+            self.examples.num_examples, shuffle_buffer=self.shuffle_buffer, seed=self.seed
+        )
         chunks = -(-order.num_examples // order.chunk_size)
         groups_per_epoch = -(-chunks // order.chunks_per_group)
         number, done = self.position

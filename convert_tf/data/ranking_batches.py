@@ -1,5 +1,6 @@
 """Training data of rankers: contexts and candidates as token ids, in padded batches."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -157,6 +158,7 @@ class NegativeSampler:
         return choices[~np.isin(choices, self.examples.right(example))]
 
 
+@dataclasses.dataclass
 class RankingBatches:
     """Endless padded batches. A batch depends only on the seed and its number.
 
@@ -181,25 +183,18 @@ class RankingBatches:
       `[B, K]`, false for padding and for further right candidates.
     """
 
-    def __init__(
-        self,
-        examples: RankingExamples,
-        *,
-        batch_size: int,
-        padding_id: int,
-        seed: int,
-        sampler: NegativeSampler | None = None,
-        skip_batches: int = 0,
-        pad_multiple: int = PAD_MULTIPLE,
-    ):
-        self.examples = examples
-        self.batch_size = min(batch_size, examples.num_examples)
-        self.padding_id = padding_id
-        self.seed = seed
-        self.sampler = sampler
-        self.skip_batches = skip_batches
-        self.pad_multiple = pad_multiple
-        self.batches_per_epoch = examples.num_examples // self.batch_size
+    examples: RankingExamples
+    _: dataclasses.KW_ONLY
+    batch_size: int
+    padding_id: int
+    seed: int
+    sampler: NegativeSampler | None = None
+    skip_batches: int = 0
+    pad_multiple: int = PAD_MULTIPLE
+
+    def __post_init__(self) -> None:
+        self.batch_size = min(self.batch_size, self.examples.num_examples)
+        self.batches_per_epoch = self.examples.num_examples // self.batch_size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         number = self.skip_batches
@@ -214,7 +209,7 @@ class RankingBatches:
         random = np.random.default_rng([self.seed, 1 << 32, epoch])
         order = random.permutation(self.examples.num_examples)
         order = order[: self.batches_per_epoch * self.batch_size]
-        lengths = np.diff(self.examples.contexts.row_splits)
+        lengths = self.examples.contexts.lengths
         size = SORTED_BATCHES * self.batch_size
         groups = [order[start : start + size] for start in range(0, len(order), size)]
         by_length = [group[np.argsort(lengths[group], kind="stable")] for group in groups]

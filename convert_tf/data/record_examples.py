@@ -178,25 +178,9 @@ class RecordFolder:
         self.num_oov_buckets = self._tokenizer.num_oov_buckets  # WordPiece has none
         self.vocabulary = Path(vocabulary)
 
-    def open(
-        self,
-        split: str,
-        *,
-        max_tokens: int,
-        with_extra_contexts: bool = False,
-        turn_prefixes: bool = False,
-        joins_turns: bool = False,
-    ) -> RecordExamples:
-        """The examples of a split; see `RecordExamples`."""
-        return RecordExamples(
-            self.folder,
-            split,
-            self._tokenizer,
-            max_tokens=max_tokens,
-            with_extra_contexts=with_extra_contexts,
-            turn_prefixes=turn_prefixes,
-            joins_turns=joins_turns,
-        )
+    def open(self, split: str, *, max_tokens: int, **options: bool) -> RecordExamples:
+        """Return the examples of a split; see `RecordExamples`."""
+        return RecordExamples(self.folder, split, self._tokenizer, max_tokens=max_tokens, **options)
 
 
 def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Iterator[TurnExample]:

@@ -16,8 +16,9 @@ A folder that `convert-tf tokenize` wrote holds
 Ids have 16 bits where that holds them all, that of padding included, else 32.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from convert_tf.storage.mapped import FolderFormat, MappedFile
 FACTS_FILE = "arrays.json"
 FORMAT_VERSION = 1
 DTYPES = ("uint16", "int32")
-SOURCES_DTYPE = "int32"
+COLUMN_DTYPE = "int32"
 _AGAIN = "Write it again with `convert-tf tokenize`."
 _FORMAT = FolderFormat(
     what="folder of token ids",
@@ -179,16 +180,7 @@ class ArrayFolder:
                 f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
                 "one."
             )
-        return ArrayExamples(
-            self.folder,
-            split,
-            num_examples=self._facts["splits"][split]["examples"],
-            dtype=self._facts["dtype"],
-            padding_id=self._facts["padding_id"],
-            max_tokens=max_tokens,
-            names=names,
-            source_names=self.sources,
-        )
+        return ArrayExamples(self.folder, self._facts, split, names=names, max_tokens=max_tokens)
 
 
 class ArrayExamples:
@@ -198,45 +190,41 @@ class ArrayExamples:
 
     Args:
       folder: folder of token ids.
+      facts: its `arrays.json`.
       split: which one.
-      num_examples, dtype, padding_id: as `arrays.json` says.
-      max_tokens: longer texts are cut to this many tokens.
       names: which texts.
-      source_names: the `sources` of `arrays.json`.
+      max_tokens: longer texts are cut to this many tokens.
 
     Raises:
-      ValueError: a file is missing, damaged, or does not fit the others.
+      ValueError: if a file is missing, damaged, or does not fit the others.
     """
 
     def __init__(
         self,
         folder: str,
+        facts: Mapping[str, Any],
         split: str,
         *,
-        num_examples: int,
-        dtype: str,
-        padding_id: int,
-        max_tokens: int,
         names: tuple[str, ...],
-        source_names: Sequence[str],
+        max_tokens: int,
     ):
         self.names = names
-        self._sources_path = Path(folder) / sources_file(split)
-        self._source_names = source_names
-        self.num_examples = num_examples
-        self.padding_id = padding_id
         self.max_tokens = max_tokens
+        self.padding_id: int = facts["padding_id"]
+        self.num_examples: int = facts["splits"][split]["examples"]
+        self._sources_path = Path(folder) / sources_file(split)
+        self._source_names: list[str] = facts.get("sources", [])
         self._files = {}
         for name in names:
-            ids_and_offsets = ((ids_file(split, name), dtype), (offsets_file(split, name), "int64"))
-            files = tuple(
-                _FORMAT.mapped(folder, file, kind, (-1,)) for file, kind in ids_and_offsets
+            files = (
+                _FORMAT.mapped(folder, ids_file(split, name), facts["dtype"], (-1,)),
+                _FORMAT.mapped(folder, offsets_file(split, name), "int64", (-1,)),
             )
             ids, offsets = (file.array for file in files)
-            if len(offsets) != num_examples + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
+            if len(offsets) != self.num_examples + 1 or offsets[0] or offsets[-1] != len(ids):
                 raise ValueError(
                     f"The token ids are damaged: {len(offsets)} offsets from {offsets[:1]} to "
-                    f"{offsets[-1:]} for {len(ids)} ids of {num_examples} examples, {name} of "
+                    f"{offsets[-1:]} for {len(ids)} ids of {self.num_examples} examples, {name} of "
                     f"{split} in {str(folder)!r}. {_AGAIN}"
                 )
             self._files[name] = files
@@ -329,7 +317,7 @@ class ArrayExamples:
           ValueError: the file is missing or damaged.
         """
         path = self._sources_path
-        mapped = _FORMAT.mapped(path.parent, path.name, SOURCES_DTYPE, (self.num_examples,))
+        mapped = _FORMAT.mapped(path.parent, path.name, COLUMN_DTYPE, (self.num_examples,))
         places = mapped.checked()
         if len(places) and not 0 <= places.min() <= places.max() < len(self._source_names):
             raise _damaged(f"source {places.max()} of {len(self._source_names)}", path)

@@ -21,13 +21,12 @@ from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import list_shards, record_files
 from convert_tf.data.token_arrays import (
+    COLUMN_DTYPE,
     FACTS_FILE,
     FORMAT_VERSION,
-    SOURCES_DTYPE,
     dtype_of_ids,
     ids_file,
     offsets_file,
-    sources_file,
 )
 from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.storage.checksums import file_checksum
@@ -56,7 +55,8 @@ _FILE_NAME = re.compile(
     )
 )
 
-TextsAndSources: TypeAlias = tuple[Sequence[TokenIds], Sequence[bytes]]  # of a batch of examples
+# Of a batch of examples: their texts, and what their columns say, such as the source of each.
+TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
 
 
 class ArrayFolderWriter:
@@ -66,9 +66,17 @@ class ArrayFolderWriter:
       folder: where; it must exist.
       tokenizer: a tokenizer of `convert_tf.text`, of which the attributes and the file are read.
       max_tokens: tokens that texts are cut to.
+      columns: names of what is written of each example besides its texts.
     """
 
-    def __init__(self, folder: Path, tokenizer: Any, *, max_tokens: int):
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        columns: Sequence[str] = ("sources",),
+    ):
         self._folder = folder
         self._dtype = dtype_of_ids(tokenizer.padding_id)
         vocabulary = Path(tokenizer.path).read_bytes()
@@ -91,18 +99,20 @@ class ArrayFolderWriter:
             "vocabulary_sha256": file_checksum(tokenizer.path),
             "splits": {},
         }
-        self._source_places: dict[str, int] = {}
+        self._places: dict[str, dict[str, int]] = {column: {} for column in columns}
 
     def write_split(
-        self, split: str, names: Sequence[str], batches: Iterator[TextsAndSources]
+        self, split: str, names: Sequence[str], batches: Iterator[TextsAndColumns]
     ) -> None:
-        """Writes the texts of a split and where they are from.
+        """Write the texts of a split and their columns.
+
+        A column is an array of indices into its different values; None is −1.
 
         Args:
           split: its name.
           names: what the texts are.
-          batches: for each name some texts, equally many, and the source of each example, in
-            the order of the examples.
+          batches: for each name some texts, equally many, and the columns of the examples, in the
+            order of the examples.
         """
         files: dict[str, tuple[GrowingArray, GrowingArray]] = {}
         with contextlib.ExitStack() as arrays:
@@ -110,15 +120,16 @@ class ArrayFolderWriter:
             def new(file: str, dtype: str) -> GrowingArray:
                 return arrays.enter_context(GrowingArray(self._folder / file, dtype))
 
-            sources = new(sources_file(split), SOURCES_DTYPE)
+            columns = {name: new(f"{split}-{name}.npy", COLUMN_DTYPE) for name in self._places}
             for name in names:
                 offsets = new(offsets_file(split, name), "int64")
                 files[name] = new(ids_file(split, name), self._dtype), offsets
                 offsets.append(np.zeros(1, np.int64))
-            for batch, own_sources in batches:
-                known = self._source_places
-                names_of = [source.decode("utf-8", "replace") for source in own_sources]
-                sources.append(np.array([known.setdefault(n, len(known)) for n in names_of]))
+            for batch, of_columns in batches:
+                for name, values in of_columns.items():
+                    known = self._places[name]
+                    places = [-1 if v is None else known.setdefault(v, len(known)) for v in values]
+                    columns[name].append(np.array(places))
                 for name, texts in zip(names, batch, strict=True):
                     ids, offsets = files[name]
                     offsets.append(ids.size + texts.row_splits[1:].astype(np.int64))
@@ -130,18 +141,16 @@ class ArrayFolderWriter:
             "tokens": {name: ids.size for name, (ids, _) in files.items()},
         }
 
-    def finish(self, **further: Any) -> dict[str, Any]:
-        """Writes `arrays.json`, with `further` facts, without which the folder is none.
+    def finish(self) -> dict[str, Any]:
+        """Write `arrays.json`, which makes the folder complete, and return its content.
 
-        Warns where most tokens are unknown.
-
-        Returns:
-          What it says.
+        Warns if most tokens are unknown.
         """
         share = self._num_unknown / max(1, self._num_tokens)
         warn_of_unknown(share, self._tokenizer.path, "these texts")
-        self._facts.update(further)
-        self._facts["sources"] = list(self._source_places)
+        if "labels" in self._places:
+            self._facts["utterances"] = {"labels": list(self._places["labels"])}
+        self._facts["sources"] = list(self._places["sources"])
         write_file(self._folder / FACTS_FILE, written_json(self._facts))
         return self._facts
 
@@ -151,8 +160,10 @@ def array_files(folder: str) -> list[str]:
     return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
 
 
-def _tokenized(shards: Sequence[str], tokenizer: Any, max_tokens: int) -> Iterator[TextsAndSources]:
-    """Ids of the texts `PAIR_AND_EXTRA_CONTEXT` and sources, a batch of records after the other."""
+def _tokenized(
+    shards: Sequence[str], tokenizer: Any, max_tokens: int, progress: Progress
+) -> Iterator[TextsAndColumns]:
+    """Yield the ids of the texts `PAIR_AND_EXTRA_CONTEXT` and the sources of batches of records."""
 
     def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         *texts, sources = parse_texts(serialized, (*PAIR_AND_EXTRA_CONTEXT, "source"))
@@ -162,7 +173,9 @@ def _tokenized(shards: Sequence[str], tokenizer: Any, max_tokens: int) -> Iterat
     records = tf.data.TFRecordDataset(list(shards)).batch(BATCH_SIZE)
     batches = records.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     for batch, sources in batches.prefetch(2).as_numpy_iterator():
-        yield [TokenIds(*own) for own in batch], sources.tolist()
+        progress.add(len(batch) * len(sources))
+        own_sources = [source.decode("utf-8", "replace") for source in sources.tolist()]
+        yield [TokenIds(*own) for own in batch], {"sources": own_sources}
 
 
 def tokenize_records(
@@ -207,16 +220,11 @@ def tokenize_records(
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
     names = PAIR_AND_EXTRA_CONTEXT
     with place.open() as written, Progress("texts", total=len(names) * examples) as progress:
-
-        def counted(batches: Iterator[TextsAndSources]) -> Iterator[TextsAndSources]:
-            for texts, sources in batches:
-                progress.add(len(names) * len(sources))
-                yield texts, sources
-
         writer = ArrayFolderWriter(written, tokenizer, max_tokens=max_tokens)
         for split, paths in shards.items():
             try:
-                writer.write_split(split, names, counted(_tokenized(paths, tokenizer, max_tokens)))
+                batches = _tokenized(paths, tokenizer, max_tokens, progress)
+                writer.write_split(split, names, batches)
             except tf.errors.OpError as error:
                 raise damaged_records(data, split, error) from error
         facts = writer.finish()

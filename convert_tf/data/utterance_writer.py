@@ -5,20 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.token_writer import ArrayFolderWriter, TextsAndSources, array_files
-from convert_tf.data.utterances import (
-    NO_LABEL,
-    TEXT,
-    Utterance,
-    is_held_out,
-    labels_file,
-    read_utterances,
-)
+from convert_tf.data.token_writer import ArrayFolderWriter, TextsAndColumns, array_files
+from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.text.loading import load_tokenizer
 
@@ -64,50 +54,36 @@ def tokenize_utterances(
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
-    labels: dict[str, int] = {}
+    columns = ("sources", "labels")
     with place.open() as folder, Progress("texts") as progress:
-        writer = ArrayFolderWriter(folder, tokenizer, max_tokens=max_tokens)
+        writer = ArrayFolderWriter(folder, tokenizer, max_tokens=max_tokens, columns=columns)
         for split in ("train", "dev")[: 2 if dev_fraction else 1]:
             own = (
                 each
                 for each in read_utterances(patterns)
                 if is_held_out(each, dev_fraction) == (split == "dev")
             )
-            with GrowingArray(folder / labels_file(split), "int32") as places:
-
-                def noted(
-                    utterances: Iterator[Utterance], places: GrowingArray = places
-                ) -> Iterator[list[Utterance]]:
-                    while batch := list(islice(utterances, _BATCH_SIZE)):
-                        places.append(_label_places(batch, labels, ignored_labels))
-                        yield batch
-                        progress.add(len(batch))
-
-                writer.write_split(split, TEXT, _tokenized(noted(own), tokenizer, max_tokens))
-        facts = writer.finish(utterances={"labels": list(labels)})
+            batches = _tokenized(own, tokenizer, max_tokens, ignored_labels, progress)
+            writer.write_split(split, TEXT, batches)
+        facts = writer.finish()
     return {**facts, "seconds": time.monotonic() - started}
 
 
-def _label_places(
-    utterances: Sequence[Utterance], labels: dict[str, int], ignored: Collection[str]
-) -> np.ndarray:
-    """int64 `[utterances]`: places in the labels, to which new ones are added."""
-    return np.array(
-        [
-            labels.setdefault(each.label, len(labels))
-            if each.label and each.source not in ignored
-            else NO_LABEL
-            for each in utterances
-        ]
-    )
-
-
 def _tokenized(
-    batches: Iterator[list[Utterance]], tokenizer: Any, max_tokens: int
-) -> Iterator[TextsAndSources]:
-    for batch in batches:
+    utterances: Iterator[Utterance],
+    tokenizer: Any,
+    max_tokens: int,
+    ignored_labels: Collection[str],
+    progress: Progress,
+) -> Iterator[TextsAndColumns]:
+    while batch := list(islice(utterances, _BATCH_SIZE)):
         ids = tokenizer.flat_ids([each.text.encode() for each in batch], max_tokens)
-        yield [TokenIds(*ids)], [each.source.encode() for each in batch]
+        labels = [
+            each.label if each.label and each.source not in ignored_labels else None
+            for each in batch
+        ]
+        yield [TokenIds(*ids)], {"sources": [each.source for each in batch], "labels": labels}
+        progress.add(len(batch))
 
 
 def utterance_summary(facts: Mapping[str, Any]) -> str:

@@ -39,11 +39,6 @@ class Utterance(NamedTuple):
     label: str = ""
 
 
-def labels_file(split: str) -> str:
-    """File name of the labels."""
-    return f"{split}-labels.npy"
-
-
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     """The texts of files, each once: in the order of the patterns, and for each of the names.
 
@@ -122,7 +117,7 @@ class Utterances:
     def __init__(self, folder: ArrayFolder, split: str, *, max_tokens: int):
         self.examples: ArrayExamples = folder.open_utterances(split, max_tokens=max_tokens)
         number = self.examples.num_examples
-        labels = folder.mapped(labels_file(split), "int32", number).checked()
+        labels = folder.mapped(f"{split}-labels.npy", "int32", number).checked()
         self.label_names = labels.astype(np.int64)
         intents = self.label_names * len(folder.sources) + self.examples.sources()
         self.intents = np.where(labels == NO_LABEL, NO_LABEL, intents)

@@ -11,8 +11,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config.head import MAX_CODES, POLY_VARIANTS
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
 
 _LOWEST = -1e30  # with −∞, the softmax of a fully masked row would be NaN
@@ -54,30 +52,19 @@ def poly_scores(scores: Any, mask: Any) -> Any:
     return ops.sum(exponentials * scores, axis=1) / ops.sum(exponentials, axis=1)
 
 
-class _ReducingHead(ConfiguredLayer):
+class _ReducingHead(keras.layers.Layer):
     """Base class of the heads, which have a `Reduction`."""
 
     def __init__(
         self,
         *,
         reduction: str = "first",
-        reduction_heads: int = 2,
-        reduction_dim: int = 64,
         shared_reduction: SqrtNReduction | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.reduction = reduction
-        self.reduction_heads = reduction_heads
-        self.reduction_dim = reduction_dim
-        self.shared_reduction = shared_reduction
         self.reduce = Reduction(
-            reduction,
-            num_heads=reduction_heads,
-            attention_dim=reduction_dim,
-            shared=shared_reduction,
-            dtype=self.dtype_policy,
-            name="reduce",
+            reduction, shared=shared_reduction, dtype=self.dtype_policy, name="reduce"
         )
 
 
@@ -123,21 +110,14 @@ class BiHead(_EncodingHead):
 
     Args:
       reduction: one of `REDUCTIONS`, for contexts and candidates.
-      reduction_heads, reduction_dim: number and width of the heads of `sqrt_n`.
       scale: factor of the dot products.
       learn_scale: whether to train the factor, starting from `scale`.
       shared_reduction: a `SqrtNReduction` that `sqrt_n` uses instead of a new one.
 
-    Call arguments:
-      sequence: `[B, tokens, dim]`.
-      token_mask: bool `[B, tokens]`, true for tokens.
-
-    Returns:
-      See `context_vectors`.
-
     Example:
       head = BiHead(reduction="mean")
-      vectors, vector_mask = head(contexts, context_mask)
+      head.build((None, None, dim))
+      vectors, vector_mask = head.context_vectors(contexts, context_mask)
       scores = head.score_encoded(
           vectors, vector_mask, head.candidate_vector(candidates, candidate_mask))
 
@@ -148,9 +128,6 @@ class BiHead(_EncodingHead):
         """Return `(vectors [B, 1, width], vector_mask bool [B, 1])`; the mask is all true."""
         vectors = self.reduce(sequence, mask)[:, None, :]
         return vectors, ops.ones_like(vectors[:, :, 0], dtype="bool")
-
-    def call(self, sequence: Any, token_mask: Any) -> tuple[Any, Any]:
-        return self.context_vectors(sequence, token_mask)
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
         """Score encoded candidates.
@@ -181,16 +158,11 @@ class PolyHead(_EncodingHead):
     without tokens gets one vector of zeros.
 
     Args:
-      num_codes: m, from 1 to 360.
+      num_codes: m.
       variant: one of `POLY_VARIANTS`.
       reduction: one of `REDUCTIONS`, for the candidates.
-      reduction_heads, reduction_dim, scale, learn_scale, shared_reduction: see `BiHead`. The factor
-        also multiplies the logits of the attention.
-
-    Call arguments, returns: see `context_vectors`.
-
-    Raises:
-      ValueError: if there is no such variant, or m is out of range.
+      scale, learn_scale, shared_reduction: see `BiHead`. The factor also multiplies the logits of
+        the attention.
 
     Example:
       head = PolyHead(num_codes=16, variant="first_m", reduction="first")
@@ -200,12 +172,6 @@ class PolyHead(_EncodingHead):
 
     def __init__(self, *, num_codes: int = 64, variant: str = "learnt", **kwargs: Any):
         super().__init__(**kwargs)
-        if variant not in POLY_VARIANTS:
-            raise ValueError(
-                f"{variant!r} is not a variant. Choose one of {', '.join(POLY_VARIANTS)}."
-            )
-        if not 1 <= num_codes <= MAX_CODES:
-            raise ValueError(f"num_codes must be from 1 to {MAX_CODES}. Received: {num_codes}.")
         self.num_codes = num_codes
         self.variant = variant
 
@@ -255,9 +221,6 @@ class PolyHead(_EncodingHead):
         is_empty = ops.logical_not(ops.any(is_real, axis=1, keepdims=True))
         return vectors, ops.logical_or(is_real, ops.logical_and(is_first, is_empty))
 
-    def call(self, sequence: Any, token_mask: Any) -> tuple[Any, Any]:
-        return self.context_vectors(sequence, token_mask)
-
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
         """Score encoded candidates.
 
@@ -279,17 +242,12 @@ class CrossHead(_ReducingHead):
 
     Args:
       reduction: one of `REDUCTIONS`. The paper uses `first`, the output for [S].
-      reduction_heads, reduction_dim, shared_reduction: see `BiHead`.
-
-    Call arguments:
-      sequence: `[pairs, tokens, dim]`, outputs for the joint sequences.
-      token_mask: bool `[pairs, tokens]`, true for tokens.
-
-    Returns:
-      float32 `[pairs]`.
+      shared_reduction: see `BiHead`.
 
     Example:
-      scores = CrossHead()(sequence, mask)
+      head = CrossHead()
+      head.build((None, None, dim))
+      scores = head.joint_score(sequence, mask)
 
     Reference: arXiv 1905.01969 §4.3.
     """
@@ -304,8 +262,5 @@ class CrossHead(_ReducingHead):
         self.linear.build((None, self.reduce.width(sequence_shape[-1])))
 
     def joint_score(self, sequence: Any, mask: Any) -> Any:
-        """Return the scores of the pairs, float32 `[pairs]`."""
+        """Return the scores of pairs: `[pairs, tokens, dim]` and its mask → float32 `[pairs]`."""
         return self.linear(self.reduce(sequence, mask))[:, 0]
-
-    def call(self, sequence: Any, token_mask: Any) -> Any:
-        return self.joint_score(sequence, token_mask)

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -14,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.commands import call_command
-from support.full_disk import room_for
 from support.model_cases import texts_in
 from support.record_files import read_pairs, read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
@@ -29,7 +25,6 @@ from convert_tf.data.schema import SelectedExamples
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
-from convert_tf.storage.files import FileWriteError
 from convert_tf.text.loading import load_tokenizer
 
 NAMES = ("context", "response", "extra_context")
@@ -380,30 +375,6 @@ def test_value_out_of_range_is_refused_when_it_is_read(copy, array, value, messa
         _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
 
 
-def test_what_is_there_is_kept_unless_told_otherwise(corpus, copy, tmp_path):
-    def again(output, **options):
-        tokenize_records(corpus.records, str(output), vocabulary=corpus.vocabulary, **options)
-
-    before = (copy / "arrays.json").read_bytes()
-    with pytest.raises(ValueError, match=r"already exists.*--overwrite"):
-        again(copy)
-    assert (copy / "arrays.json").read_bytes() == before
-    again(copy, overwrite=True, max_tokens=5)
-    assert ArrayFolder(str(copy)).max_tokens == 5
-    other = tmp_path / "other"
-    other.mkdir()
-    again(other)  # an empty folder is none
-    assert sorted(os.listdir(other)) == sorted(os.listdir(copy))
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "vocab.txt").write_text("mine")
-    for options in ({}, {"overwrite": True}):
-        with pytest.raises(ValueError, match=r"did not write, such as vocab\.txt"):
-            again(own, **options)
-    assert (own / "vocab.txt").read_text() == "mine"
-    assert os.listdir(own) == ["vocab.txt"]
-
-
 def test_wrong_input_leaves_nothing(corpus, tmp_path):
     def fails(match, *, data=corpus.records, vocabulary=corpus.vocabulary, **options):
         with pytest.raises((ValueError, OSError), match=match):
@@ -425,51 +396,12 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
     fails("the train records.*corrupted", data=damaged)
 
 
-def test_full_disk_leaves_nothing(corpus, tmp_path):
-    """A real limit on the size of files."""
-    with room_for(1500), pytest.raises(FileWriteError, match=r"Cannot write .*too large"):
-        tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_killed_run_leaves_no_folder_and_the_next_one_cleans_up(corpus, tmp_path):
-    script = (
-        "import time\n"
-        "from convert_tf.data import token_writer\n"
-        "token_writer.ArrayFolderWriter.finish = lambda self: print('here', flush=True)"
-        " or time.sleep(60)\n"
-        f"token_writer.tokenize_records({corpus.records!r}, {str(tmp_path / 'ids')!r},"
-        f" vocabulary={corpus.vocabulary!r})\n"
-    )
-    root = str(Path(tokenize.__file__).parents[2])
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": root},
-    )  # fmt: skip
-    assert process.stdout.readline() == "here\n", process.stderr.read()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    process.stderr.close()
-    assert not (tmp_path / "ids").exists()
-    assert os.listdir(tmp_path)
-    tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary)
-    assert os.listdir(tmp_path) == ["ids"]
-    ArrayFolder(str(tmp_path / "ids")).open("train", max_tokens=60)
-
-
 def test_damaged_record_is_found_where_it_is_read(corpus, tmp_path):
     shutil.copytree(corpus.records, tmp_path / "records")
     shard = next((tmp_path / "records").glob("train-00002-*"))
     content = bytearray(shard.read_bytes())
     content[-20] ^= 1  # in the data of the last record
     shard.write_bytes(content)
-    folder = RecordFolder(
-        str(tmp_path / "records"), vocabulary=corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
-    )
-    with pytest.raises(ValueError, match=r"the train records.*corrupted record.*prepare"):
-        _batches(folder, NUM_TRAIN)
     with pytest.raises(ValueError, match=r"the train records.*corrupted record"):
         [*read_turns(str(tmp_path / "records"), "train")]
 

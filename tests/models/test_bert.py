@@ -191,9 +191,7 @@ def test_presets():
 @pytest.mark.parametrize(
     "values",
     [
-        {"vocab_size": 0}, {"num_oov_buckets": -1}, {"tokenizer": "words"}, {"start_id": 30_522},
-        {"mask_id": -1}, {"dim": 10}, {"max_positions": 3}, {"num_segments": 1},
-        {"layer_norm_epsilon": 0.0}, {"num_layers": 0},
+        {"start_id": 30_522}, {"mask_id": -1}, {"dim": 10}, {"max_positions": 3},
     ],
     ids=str,
 )  # fmt: skip

@@ -5,25 +5,32 @@ import pytest
 from keras import ops
 from support import naive
 
-from convert_tf.models.losses import annealed_scale, softmax_losses
-
-
-def in_batch_softmax_loss(scores, label_smoothing=0.2):
-    """The mean over the batch, which training minimises."""
-    return ops.mean(softmax_losses(scores, label_smoothing))
+from convert_tf.models.losses import annealed_scale, distinct_responses, softmax_losses
 
 
 def _scores(k: int, seed: int = 0) -> np.ndarray:
     return (3 * np.random.RandomState(seed).standard_normal((k, k))).astype("float32")
 
 
+# The last two rows have fewer candidates, the last one its label alone.
+MASK = np.array([[True] * 4, [True] * 4, [True, False, True, True], [False, True, False, False]])
+
+
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.2, 0.5])
-@pytest.mark.parametrize("k", [2, 3, 9])
-def test_parity_with_loop(k, label_smoothing):
-    expected = naive.loss(_scores(k), label_smoothing)
-    assert float(in_batch_softmax_loss(_scores(k), label_smoothing)) == pytest.approx(
-        expected, rel=1e-6
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_candidate": distinct_responses(*[np.array([0, 1, 0, 3])] * 2)},
+        {"labels": np.array([2, 0, 3, 1]), "is_candidate": MASK},
+    ],
+    ids=["responses of the batch", "without equal ones", "given candidates"],
+)
+def test_parity_with_loop(options, label_smoothing):
+    options = {name: np.array(value) for name, value in options.items()}
+    expected = naive.loss(_scores(4), label_smoothing, **options)
+    found = np.mean(softmax_losses(_scores(4), label_smoothing, **options))
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_smoothing_by_default_is_a_fifth():
@@ -32,15 +39,15 @@ def test_smoothing_by_default_is_a_fifth():
     One score of log 4 on the diagonal of K = 5 (others 0): p = 4/8, each negative 1/8, so
     −0.8·log(1/2) − 0.2·log(1/8) = 0.8·0.693147 + 0.2·2.079442 = 0.970406.
     """
-    assert float(in_batch_softmax_loss(np.zeros((5, 5), "float32"))) == pytest.approx(math.log(5))
+    assert np.mean(softmax_losses(np.zeros((5, 5), "float32"))) == pytest.approx(math.log(5))
     scores = (math.log(4.0) * np.eye(5)).astype("float32")
-    assert float(in_batch_softmax_loss(scores)) == pytest.approx(0.970406, abs=1e-5)
+    assert np.mean(softmax_losses(scores)) == pytest.approx(0.970406, abs=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_it_is_computed_in_float32(dtype):
     """Of 300 equal scores, log(300) needs more digits than 16 bits have."""
-    loss = in_batch_softmax_loss(ops.zeros((300, 300), dtype))
+    loss = ops.mean(softmax_losses(ops.zeros((300, 300), dtype)))
     assert loss.dtype == "float32"
     assert float(loss) == pytest.approx(math.log(300), rel=1e-5)
 

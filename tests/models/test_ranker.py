@@ -283,12 +283,3 @@ def test_mixed_precision_is_close_to_float32(rankers, small_config, head, policy
 
 def test_a_trunk_without_joint_reading_has_the_encoders_variables_only(small_encoder):
     assert len(ConvertTrunk(small_encoder).variables) == len(small_encoder.variables)
-
-
-# From the loops of `naive_heads.py`, once; weights and texts come from frozen random streams.
-POLY_GOLDEN = [[0.933482, 1.789731, 1.886537, 0.566845], [1.128113, 1.565603, 1.376011, 1.517183]]
-
-
-def test_golden_values(rankers):
-    scores = _score(rankers(HEADS["poly learnt"]))[[0, 3]]
-    np.testing.assert_allclose(scores, POLY_GOLDEN, atol=3e-5)

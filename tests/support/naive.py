@@ -41,31 +41,42 @@ def layer_norm(x, gamma, beta, epsilon: float = 1e-6) -> np.ndarray:
 
 
 def attention(
-    x, weights, *, attention_dim: int, max_distance: int, num_heads: int = 1, allowed=None
+    x,
+    weights,
+    *,
+    attention_dim: int,
+    max_distance: int,
+    num_heads: int = 1,
+    allowed=None,
+    bias=None,
 ) -> np.ndarray:
-    """x `[tokens, dim]`; `allowed(i, j)`: whether token i may read token j, besides distance."""
+    """x `[tokens, dim]`; `allowed(i, j)`: whether token i may read token j, besides distance.
+
+    `bias(head, i, j)` replaces both: what is added to a score, None where i may not read j.
+    """
     n, dim = x.shape
     value_dim = dim // num_heads
     projected = [linear(row, weights["query_key_kernel"]) for row in x]
     result = np.zeros((n, dim))
+
+    def relative_bias(h, i, j):
+        if abs(i - j) > max_distance or not (allowed is None or allowed(i, j)):
+            return None
+        return float(weights["relative_bias"][h, max_distance - i + j]) if biased else 0.0
+
+    biased, bias = "relative_bias" in weights, bias or relative_bias
     for h in range(num_heads):
         query_at = h * attention_dim
         key_at = (num_heads + h) * attention_dim
         for i in range(n):
-            readable = [
-                j
-                for j in range(n)
-                if abs(i - j) <= max_distance and (allowed is None or allowed(i, j))
-            ]
+            readable = [j for j in range(n) if bias(h, i, j) is not None]
             scores = []
             for j in readable:
-                score = sum(
+                product = sum(
                     projected[i][query_at + a] * projected[j][key_at + a]
                     for a in range(attention_dim)
-                ) / math.sqrt(attention_dim)
-                if "relative_bias" in weights:
-                    score += float(weights["relative_bias"][h, max_distance - i + j])
-                scores.append(score)
+                )
+                scores.append(product / math.sqrt(attention_dim) + bias(h, i, j))
             for j, probability in zip(readable, softmax(scores), strict=True):
                 for v in range(h * value_dim, (h + 1) * value_dim):
                     result[i, v] += probability * float(x[j][v])
@@ -197,16 +208,20 @@ def sequence(token_ids, weights, config) -> np.ndarray:
     return x
 
 
-def loss(scores, label_smoothing: float) -> float:
-    """Cross-entropy of each row with 1 − s at the diagonal and s / (K − 1) elsewhere; its mean."""
-    k = len(scores)
+def loss(scores, label_smoothing: float, *, labels=None, is_candidate=None) -> float:
+    """Mean over rows of the cross-entropy among their candidates, all of them by default.
+
+    The target of the label, by default the diagonal, is 1 − s; the others share s.
+    """
     total = 0.0
-    for i in range(k):
-        probabilities = softmax([float(score) for score in scores[i]])
-        for j in range(k):
-            target = 1.0 - label_smoothing if i == j else label_smoothing / (k - 1)
-            total -= target * math.log(probabilities[j])
-    return total / k
+    for i, row in enumerate(scores):
+        kept = [j for j in range(len(row)) if is_candidate is None or is_candidate[i][j]]
+        label = i if labels is None else labels[i]
+        probabilities = softmax([float(row[j]) for j in kept])
+        for j, probability in zip(kept, probabilities, strict=True):
+            share = label_smoothing / max(len(kept) - 1, 1)
+            total -= (1.0 - label_smoothing if j == label else share) * math.log(probability)
+    return total / len(scores)
 
 
 def below(weights: dict, prefix: str) -> dict:

@@ -60,49 +60,14 @@ def attended_score(vectors, candidate, scale: float = 1.0) -> float:
     return scale * dot(attended, candidate)
 
 
-def joint_block(x, weights, places, biases, *, attention_dim, max_distance, num_heads):
+def joint_block(x, weights, places, biases, *, max_distance, **sizes):
     """A block over a joint sequence; `places` are (text, place in it), text 0 for [S]."""
-    attended = _joint_attention(
-        x,
-        naive.below(weights, "attention"),
-        places,
-        biases,
-        attention_dim=attention_dim,
-        max_distance=max_distance,
-        num_heads=num_heads,
-    )
-    first = naive.below(weights, "attention_norm")
-    second = naive.below(weights, "feed_forward_norm")
-    result = []
-    for own, read in zip(x, attended, strict=True):
-        middle = naive.layer_norm(own + read, first["gamma"], first["beta"])
-        forward = naive.feed_forward(middle, naive.below(weights, "feed_forward"))
-        result.append(naive.layer_norm(middle + forward, second["gamma"], second["beta"]))
-    return np.array(result)
+    relative = weights["attention/relative_bias"]
 
+    def bias(h, i, j):
+        if not places[i][0] == places[j][0] != 0:
+            return float(biases[h])
+        distance = places[j][1] - places[i][1]
+        return None if abs(distance) > max_distance else float(relative[h, max_distance + distance])
 
-def _joint_attention(x, weights, places, biases, *, attention_dim, max_distance, num_heads):
-    n, dim = x.shape
-    value_dim = dim // num_heads
-    projected = [naive.linear(row, weights["query_key_kernel"]) for row in x]
-    result = np.zeros((n, dim))
-    for h in range(num_heads):
-        queries = [row[h * attention_dim :][:attention_dim] for row in projected]
-        keys = [row[(num_heads + h) * attention_dim :][:attention_dim] for row in projected]
-        for i in range(n):
-            scores, readable = [], []
-            for j in range(n):
-                score = dot(queries[i], keys[j]) / attention_dim**0.5
-                if places[i][0] == places[j][0] != 0:
-                    distance = places[j][1] - places[i][1]
-                    if abs(distance) > max_distance:
-                        continue
-                    score += float(weights["relative_bias"][h, max_distance + distance])
-                else:
-                    score += float(biases[h])
-                scores.append(score)
-                readable.append(j)
-            for j, probability in zip(readable, naive.softmax(scores), strict=True):
-                for v in range(h * value_dim, (h + 1) * value_dim):
-                    result[i, v] += probability * float(x[j][v])
-    return result
+    return naive.block(x, weights, max_distance=max_distance, bias=bias, **sizes)

@@ -1,14 +1,11 @@
 """Data that is damaged, cut or deleted while a run reads it, and disks that fill up."""
 
-import errno
-import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.damage import flip_a_bit
-from support.encoder_runs import run
 from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -16,10 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.storage import files
 from convert_tf.storage.files import FileWriteError
-from convert_tf.training import loop
-from convert_tf.training.state import newest_checkpoint
 from convert_tf.training.summaries import EventFile
 
 SHARD = "train-00002-of-00003.tfrecord"
@@ -95,56 +89,6 @@ def test_an_array_that_is_deleted_or_replaced_is_read_to_the_end(copy):
     np.testing.assert_array_equal(before.flat, after.flat)
     with pytest.raises(ValueError, match="The token ids are damaged"):
         ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["records", "arrays"])
-def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(
-    copy, tmp_path, monkeypatch, capfd, kind
-):
-    lost = copy.records / SHARD if kind == "records" else copy.arrays / IDS
-    whole = lost.read_bytes()
-    count = loop._Steps.count
-
-    def at_step_5(steps, batch, logs):
-        count(steps, batch, logs)
-        if steps.step == 5:
-            _cut(lost, 0.5)
-
-    def go_on():
-        # Small groups, so that data are read until the end.
-        changes = {"steps": 12, "batch_size": 10, "eval_every": 6, "shuffle_buffer": 16}
-        return run(getattr(copy, kind), tmp_path / "run", vocabulary=copy.vocabulary, **changes)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop._Steps, "count", at_step_5)
-        with pytest.raises(ValueError, match=lost.name):
-            go_on()
-    assert "Traceback" not in capfd.readouterr().err
-    assert newest_checkpoint(tmp_path / "run").name >= "step-00000004"
-    lost.write_bytes(whole)
-    assert newest_checkpoint(go_on()).name == "step-00000012"
-
-
-def test_a_full_disk_ends_a_run_and_leaves_no_half_of_a_file(corpus, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    output = tmp_path / "run"
-    replace = files.os.replace
-    for name in (loop.METRICS_FILE, loop.CURVE_FILE):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                files.os,
-                "replace",
-                lambda a, b, name=name: full() if name in os.fspath(b) else replace(a, b),
-            )
-            with pytest.raises(
-                FileWriteError, match=rf"Cannot write .*{name}.*: No space left on device"
-            ):
-                run(corpus.arrays, output)
-        left = [path.name for path in output.iterdir()]
-        assert not [each for each in left if each.startswith(".new-") or each == name]
 
 
 def test_an_event_is_written_whole_or_not_at_all(tmp_path):

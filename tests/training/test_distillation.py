@@ -35,7 +35,6 @@ from convert_tf.models.distillation import fitted_map, initial_rows, vector_loss
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import (
     distinct_responses,
-    softmax_losses,
     taught_ranking_losses,
 )
 from convert_tf.training.encoder.objective import ResponseRanking
@@ -78,17 +77,6 @@ def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
     with tf.GradientTape() as tape:
         loss = ops.sum(vector_losses(predicted, unit((1, 4))))
     assert np.isfinite(tape.gradient(loss, predicted)).all()
-
-
-def test_masked_duplicates_are_no_negatives():
-    scores = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
-    groups = np.array([0, 1, 0, 3], "int32")
-    found = softmax_losses(scores, 0.2, is_candidate=distinct_responses(groups, groups))
-    for i, others in enumerate(([1, 3], [0, 2, 3], [1, 3], [0, 1, 2])):
-        own = scores[i, [i, *others]]
-        log_probability = own - np.log(np.exp(own).sum())
-        expected = -0.8 * log_probability[0] - 0.2 * log_probability[1:].mean()
-        assert float(found[i]) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("groups", [None, [0, 1, 0, 3]], ids=["all", "masked"])
@@ -290,33 +278,6 @@ def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path
     assert not differ(final_weights(whole), final_weights(resumed))
 
 
-def test_equal_responses_are_marked_and_change_the_loss(corpus):
-    """Of two examples with one response, neither has the other's as a negative."""
-    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
-    batches = {
-        marks: next(
-            iter(
-                TrainingBatches(
-                    examples, batch_size=2, row_tokens=64, shuffle_buffer=1, seed=0,
-                    marks_duplicates=marks,
-                )
-            )
-        )
-        for marks in (False, True)
-    }  # fmt: skip
-    twice = {**batches[True], "response_groups": np.array([5, 5], "int32")}
-    encoder = DualEncoder(
-        model_preset("tiny", vocab_size=examples.padding_id - 5, num_oov_buckets=5)
-    )
-    model = ResponseRanking(encoder, EncoderTraining(l2=0.0))
-    losses = [
-        float(model.compute_loss(batch, y_pred=model(batch)))
-        for batch in (batches[False], batches[True], twice)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert losses[2] == pytest.approx(0.0, abs=1e-5)  # one candidate: nothing to get wrong
-
-
 def test_a_table_is_not_taken_from_a_teacher_and_a_checkpoint(corpus, teacher, tmp_path):
     first = run(corpus.arrays, tmp_path / "first", steps=1)
     with pytest.raises(ValueError, match="not from both"):
@@ -380,17 +341,6 @@ def test_records_have_no_teacher(corpus, teacher, tmp_path, kind):
 def test_other_token_ids_are_refused(corpus, teacher):
     with pytest.raises(ValueError, match="belong to other texts"):
         opened(corpus, teacher, split="dev")
-
-
-def test_vectors_that_are_cut_while_they_are_read_are_named(corpus, teacher, tmp_path):
-    copy = tmp_path / "vectors"
-    shutil.copytree(teacher, copy)
-    vectors = opened(corpus, copy)
-    path = copy / vectors_file("train", "response")
-    with open(path, "r+b") as file:
-        file.truncate(path.stat().st_size // 2)
-    with pytest.raises(ValueError, match=r"train-response-vectors.* of \d+ bytes are left"):
-        vectors.columns(np.arange(3))
 
 
 def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):

@@ -36,7 +36,6 @@ from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.data.record_examples import read_turns
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import make_ranker
 from convert_tf.ranking.checkpoint import (
     TrainedRanker,
@@ -52,26 +51,8 @@ from convert_tf.training.ranker.sources import (
     open_examples,
     with_dev_candidates,
 )
-from convert_tf.training.state import saved_checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
-
-
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
-def test_loss_parity_with_loop(label_smoothing):
-    random = np.random.RandomState(0)
-    scores = random.standard_normal((3, 4)).astype("float32")
-    labels = np.array([2, 0, 1])
-    mask = np.array([[True, True, True, False], [True] * 4, [False, True, False, False]])
-    total = 0.0
-    for row, label, real in zip(scores, labels, mask, strict=True):
-        places = [i for i in range(4) if real[i]]
-        chances = naive.softmax([float(row[i]) for i in places])
-        for place, chance in zip(places, chances, strict=True):
-            share = label_smoothing / max(len(places) - 1, 1)
-            total -= (1 - label_smoothing if place == label else share) * math.log(chance)
-    loss = np.mean(softmax_losses(scores, label_smoothing, labels=labels, is_candidate=mask))
-    assert loss == pytest.approx(total / 3, rel=1e-5)
 
 
 def test_report_parity_with_loop():
@@ -224,15 +205,6 @@ RUNS = {
 }
 
 
-def test_a_vocabulary_that_knows_hardly_a_token_is_said(trunk, files, tmp_path):
-    line = json.dumps({"context": "жук жаба", "candidates": ["юла", "яма"], "label": 0})
-    (tmp_path / "other.jsonl").write_text(f"{line}\n" * 8)
-    with pytest.warns(UserWarning, match=r"100% of the tokens of .*other\.jsonl are unknown"):
-        _run(trunk, files, tmp_path / "run", RUNS["bi"], data=tmp_path / "other.jsonl",
-             negatives=1)  # fmt: skip
-    assert json.loads((tmp_path / "run" / "training.json").read_text())["unknown_tokens"] == 1.0
-
-
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     run = _run(trunk, files, tmp_path / "run", RUNS[kind])
@@ -244,29 +216,16 @@ def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     assert kind_of(trunk) is Kind.DUAL_ENCODER
     assert load_ranker_config(run).head.head == kind
     best = max(row["dev"]["R@1"] for row in rows)
-    kept = checkpoint.training_facts(run)["evaluation"]["dev"]["R@1"]
-    assert kept == best
+    facts = checkpoint.training_facts(run)
+    assert facts["evaluation"]["dev"]["R@1"] == best
+    assert facts["unknown_tokens"] == 0.0
     ranker = Ranker(run)
     assert isinstance(ranker, TextRanker)
     contexts, candidates = [("how are you",), ()], ["the cat", "bank card lost", ""]
     scores = ranker.scores(contexts, candidates)
     assert np.isfinite(scores).all()
-
-
-@pytest.mark.usefixtures("no_graphs")
-def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
-    head = dataclasses.replace(RUNS["poly"], poly_variant="learnt")
-    whole = _run(trunk, files, tmp_path / "whole", head, steps=4, eval_every=2, checkpoint_every=2)
-    broken = tmp_path / "broken"
-    _run(trunk, files, broken, head, steps=2, eval_every=2, checkpoint_every=2)
-    _run(trunk, files, broken, head, steps=4, eval_every=2, checkpoint_every=2)
-    rankers = [load_ranker(saved_checkpoints(run)[0])[0] for run in (whole, broken)]
-    for a, b in zip(*(r.variables for r in rankers), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5, err_msg=a.path)
-    rows = [(run / "metrics.jsonl").read_text().splitlines() for run in (whole, broken)]
-    assert [json.loads(r)["step"] for r in rows[1]] == [0, 2, 4]
     with pytest.raises(CheckpointError, match="must keep its model and its head"):
-        _run(trunk, files, broken, dataclasses.replace(head, poly_codes=4), steps=6)
+        _run(trunk, files, run, dataclasses.replace(RUNS[kind], reduction="mean"), epochs=3.0)
 
 
 @pytest.mark.usefixtures("no_graphs")

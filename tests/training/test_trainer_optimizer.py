@@ -8,9 +8,7 @@ from support import naive
 from support.model_cases import outputs_of, packed_batch, random_texts
 
 from convert_tf.config.head import RankerTraining
-from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.encoder.objective import make_ranking_model
 from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
@@ -235,46 +233,6 @@ def test_the_loss_scale_is_static_and_only_for_float16(small_config, make_encode
         loss = float(model.train_on_batch(_batch(small_config))[0])
         assert loss < 10.0  # what is reported carries no scale
         assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_a_tiny_model_overfits_eight_pairs(precision):
-    keras.utils.set_random_seed(0)
-    config = ModelConfig(
-        vocab_size=30,
-        num_oov_buckets=2,
-        embedding_dim=16,
-        max_relative_attention=(3, 48),
-        attention_dim=8,
-        feed_forward_dim=32,
-        reduction_dim=8,
-        side_layers=1,
-        side_hidden_dim=32,
-        encoding_dim=16,
-    )
-    encoder = DualEncoder(config, dtype=precision)
-    batch = _batch(config, pairs=8, seed=3)
-    train = EncoderTraining(
-        steps=150, batch_size=8, optimizer="adam", learning_rate=0.01, scale_anneal_steps=50
-    )
-    model = make_ranking_model(encoder, train, precision=precision)
-    assert _recall_at_1(encoder, batch) < 1.0
-    history = model.fit(
-        tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=150, epochs=1, verbose=0
-    )
-    assert np.isfinite(history.history["loss"]).all()
-    assert _recall_at_1(encoder, batch) == 1.0
-    logits = outputs_of(model, batch)
-    cosines = logits["context_encoding"] @ logits["response_encoding"].T
-    margin = np.diag(cosines) - (cosines - 3 * np.eye(8)).max(axis=1)
-    assert margin.min() > 0.1
-
-
-def _recall_at_1(encoder, batch) -> float:
-    encodings = outputs_of(encoder, batch)
-    scores = encodings["context_encoding"] @ encodings["response_encoding"].T
-    return float(np.mean(scores.argmax(axis=1) == np.arange(len(scores))))
 
 
 def test_without_l2_the_sparse_gradients_train_under_a_loss_scale(small_config, make_encoder):

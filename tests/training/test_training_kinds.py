@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -57,17 +56,6 @@ def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(
     assert dev[0] == dev[1]
     own = vocabulary_path(from_ids, checkpoint.load_config(from_ids))
     assert own.read_bytes() == Path(vocabulary).read_bytes()
-
-
-@pytest.mark.slow
-def test_shares_of_sources_change_what_is_trained_on(corpus, tmp_path):
-    changes = {**SIX, "batch_size": 10}
-    shares = {**changes, "source_shares": ("forum=0.25",)}
-    whole = run(corpus.arrays, tmp_path / "whole", **changes)
-    thinned = run(corpus.arrays, tmp_path / "thinned", **shares)
-    assert differ(final_weights(whole), final_weights(thinned))
-    stopped = run(corpus.arrays, stopped_copy(thinned, tmp_path / "stopped"), **shares)
-    assert not differ(final_weights(thinned), final_weights(stopped))
 
 
 def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
@@ -131,30 +119,6 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
         file.write("﹏ab\n".encode())
     with pytest.raises(ValueError, match=r"vocabulary that made them"):
         run(corpus.arrays, tmp_path / "other", model=None, init_from=copy)
-
-
-@pytest.mark.parametrize("damage", ["id", "record"])
-def test_damage_that_training_meets_is_told_and_its_thread_ends(corpus, tmp_path, damage, capfd):
-    source = corpus.records if damage == "record" else corpus.arrays
-    copy = Path(shutil.copytree(source, tmp_path / "copy"))
-    if damage == "record":
-        path = copy / "train-00002-of-00003.tfrecord"
-        content = bytearray(path.read_bytes())
-        content[-20] ^= 1
-        path.write_bytes(content)
-    else:
-        path = copy / "train-context-ids.npy"
-        ids = np.load(path)
-        ids[-1] = 999
-        np.save(path, ids)
-    # Small groups: the first batches are whole.
-    changes = {"batch_size": 4, "steps": 100, "shuffle_buffer": 16}
-    with pytest.raises(
-        ValueError, match=r"(Cannot read the train records|The token ids are damaged)"
-    ):
-        run(copy, tmp_path / "run", vocabulary=corpus.vocabulary, **changes)
-    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -4,11 +4,12 @@
 """
 
 import contextlib
+import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from convert_tf.data.teacher_vectors import (
     taught_names,
     vectors_file,
 )
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
@@ -35,24 +36,6 @@ _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
 _WORK_VERSION = 5  # up to 4 another number of examples could be wanted
-
-
-class TaughtSplit(NamedTuple):
-    """The examples of a split that get vectors.
-
-    Attributes:
-      examples: all examples of the split.
-      texts: restores texts from their token ids.
-      numbers: int64 `[taught]`, in ascending order.
-      is_alone: bool `[taught]`, whether only the first of joined teachers is used.
-      facts: for `teacher.json`.
-    """
-
-    examples: ArrayExamples
-    texts: StoredTexts
-    numbers: np.ndarray
-    is_alone: np.ndarray
-    facts: dict[str, Any]
 
 
 def write_teacher_vectors(
@@ -96,36 +79,13 @@ def write_teacher_vectors(
     """
     if os.path.exists(output):
         raise ValueError(f"{output!r} already exists. Pass another --output, or remove it.")
-    with only_writer(output):
-        return _write(
-            ArrayFolder(token_ids),
-            output,
-            teacher,
-            name,
-            splits,
-            max_examples=max_examples,
-            source_shares=source_shares or {},
-            joined_sources=joined_sources,
-        )
-
-
-def _write(
-    folder: ArrayFolder,
-    output: str,
-    teacher: Encode | Mapping[str, Encode],
-    name: str,
-    splits: Sequence[str],
-    *,
-    max_examples: int | None,
-    source_shares: Mapping[str, float],
-    joined_sources: Sequence[str],
-) -> dict[str, Any]:
+    folder, shares = ArrayFolder(token_ids), source_shares or {}
     has_sides = isinstance(teacher, Mapping)
     of_side = teacher if isinstance(teacher, Mapping) else dict.fromkeys((*PAIR, "text"), teacher)
-    if folder.holds_utterances and (has_sides or source_shares or joined_sources):
+    if folder.holds_utterances and (has_sides or shares or joined_sources):
         given = [
             *(["a teacher of either side"] if has_sides else []),
-            *([f"source_shares {dict(source_shares)}"] if source_shares else []),
+            *([f"source_shares {dict(shares)}"] if shares else []),
             *([f"joined_sources {', '.join(joined_sources)}"] if joined_sources else []),
         ]
         raise ValueError(
@@ -139,84 +99,39 @@ def _write(
             f"joined_sources {', '.join(joined_sources)} needs several teachers, and there is one. "
             "Name more teachers, or omit joined_sources."
         )
-    texts = StoredTexts(folder)
-    opened = {
-        split: _open(folder, texts, split, max_examples, source_shares, joined_sources)
-        for split in splits
-    }
-    work = Path(f"{output.rstrip(os.sep)}.partial")
-    work.mkdir(parents=True, exist_ok=True)
-    subwords = texts.entries
-    encode = of_side[PAIR[0]]
-    some = np.asarray(encode(subwords[::_EVERY_SUBWORD]), DTYPE)
-    dim = int(some.shape[1])
-    options = {
-        **({"has_sides": True} if has_sides else {}),
-        **({"joined_sources": sorted(joined_sources)} if joined_sources else {}),
-    }
-    settings = {
-        "version": _WORK_VERSION,
-        "teacher": name,
-        "dim": dim,
-        "splits": {split: own.facts for split, own in opened.items()},
-        **options,
-    }
-    done = _read_done(work, settings, some, len(subwords))
-    if done is None:
-        done = {"settings": settings, "done": {}}
-        (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
-        np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, subwords))
-        write_file(work / _DONE_FILE, json.dumps(done))
-    for split, own in opened.items():
-
-        def note(number: int, split: str = split) -> None:
-            done["done"][split] = number
+    texts, encode = StoredTexts(folder), of_side[PAIR[0]]
+    with only_writer(output):
+        opened = {
+            split: _Split(folder, split, max_examples, shares, joined_sources) for split in splits
+        }
+        some_subwords = np.asarray(encode(texts.entries[::_EVERY_SUBWORD]), DTYPE)
+        facts: dict[str, Any] = {
+            "version": FORMAT_VERSION,
+            "teacher": name,
+            "dim": int(some_subwords.shape[1]),
+            "dtype": DTYPE,
+            **({"has_sides": True} if has_sides else {}),
+            **({"joined_sources": sorted(joined_sources)} if joined_sources else {}),
+            "splits": {split: own.facts for split, own in opened.items()},
+        }
+        work = Path(f"{output.rstrip(os.sep)}.partial")
+        work.mkdir(parents=True, exist_ok=True)
+        settings = {n: v for n, v in facts.items() if n != "dtype"} | {"version": _WORK_VERSION}
+        done = _read_done(work, settings, some_subwords, len(texts.entries))
+        if done is None:
+            done = {"settings": settings, "done": {}}
+            (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
+            np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
-
-        start = done["done"].get(split, 0)
-        _write_split(split, own, work, of_side, dim=dim, start=start, note=note)
-    facts = {
-        "version": FORMAT_VERSION,
-        "teacher": name,
-        "dim": dim,
-        "dtype": DTYPE,
-        **options,
-        "splits": {split: own.facts for split, own in opened.items()},
-    }
-    write_file(work / FACTS_FILE, written_json(facts))
-    (work / _DONE_FILE).unlink()
-    os.rename(work, output)
+        for split, own in opened.items():
+            start = done["done"].get(split, 0)
+            for number in own.write(work, texts, of_side, dim=facts["dim"], start=start):
+                done["done"][split] = number
+                write_file(work / _DONE_FILE, json.dumps(done))
+        write_file(work / FACTS_FILE, written_json(facts))
+        (work / _DONE_FILE).unlink()
+        os.rename(work, output)
     return facts
-
-
-def _open(
-    folder: ArrayFolder,
-    texts: StoredTexts,
-    split: str,
-    max_examples: int | None,
-    source_shares: Mapping[str, float],
-    joined_sources: Sequence[str],
-) -> TaughtSplit:
-    """Open the examples of a split that get vectors. Raises as `write_teacher_vectors`."""
-    opening = folder.open_utterances if folder.holds_utterances else folder.open
-    own = opening(split, max_tokens=folder.max_tokens)
-    wanted = min(own.num_examples, max_examples or own.num_examples)
-    numbers = own.thinned(source_shares, 0, wanted) if source_shares else np.arange(wanted)
-    if not len(numbers):
-        raise ValueError(
-            f"source_shares {dict(source_shares)} leave no example of {split}. Raise the shares."
-        )
-    is_alone = np.zeros(len(numbers), bool)
-    if joined_sources:
-        is_alone = ~own.of_sources(joined_sources)[numbers]
-    facts = {
-        "examples": own.num_examples,
-        "texts_sha256": own.checksum(taught_names(own)),
-        "taught": len(numbers),
-        **({"source_shares": dict(source_shares), "of_first": wanted} if source_shares else {}),
-        **({"sources_sha256": own.sources_checksum()} if source_shares or joined_sources else {}),
-    }
-    return TaughtSplit(own, texts, numbers, is_alone, facts)
 
 
 def _read_done(
@@ -248,106 +163,121 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
     return np.concatenate(vectors)
 
 
-def _write_split(
-    split: str,
-    own: TaughtSplit,
-    work: Path,
-    of_side: Mapping[str, Encode],
-    *,
-    dim: int,
-    start: int,
-    note: Callable[[int], None],
-) -> None:
-    """Writes the vectors of a split, zeros where an example gets none.
+class _Split:
+    """The examples of a split that get vectors. Arguments and errors as of `write_teacher_vectors`.
 
-    Args:
-      split: its name.
-      own: what gets vectors.
-      work: folder of the files; those that an earlier call began are in it.
-      of_side: what encodes texts, by the names of `taught_names`.
-      dim: width of the vectors.
-      start: how many of `own.numbers` an earlier call wrote.
-      note: is told how many of them are written, behind each chunk.
+    Attributes:
+      facts: for `teacher.json`.
     """
-    arrays = [
-        np.lib.format.open_memmap(
-            work / vectors_file(split, name),
-            mode="r+" if start else "w+",
-            dtype=DTYPE,
-            shape=(own.examples.num_examples, dim),
-        )
-        for name in taught_names(own.examples)
-    ]
-    if start < len(own.numbers):
-        _encode(own, arrays, of_side, dim=dim, start=start, note=note)
 
-
-def _encode(
-    own: TaughtSplit,
-    arrays: list[np.memmap],
-    of_side: Mapping[str, Encode],
-    *,
-    dim: int,
-    start: int,
-    note: Callable[[int], None],
-) -> None:
-    wanted, names = len(own.numbers), taught_names(own.examples)
-    width = len(names)
-    is_one = len({id(of_side[name]) for name in names}) == 1
-    first_of = first_places(own.examples, names, own.numbers, own.is_alone, across_columns=is_one)
-    # By which of a side's teachers, all joined or the first alone, and of which side.
-    encoders = np.repeat(own.is_alone, width) * width
-    if not is_one:
-        encoders += np.tile(np.arange(width), wanted)
-
-    def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-        """The places of a chunk whose texts come for the first time, and the texts' vectors."""
-        places = np.arange(width * chunk.start, width * chunk.stop)
-        new = places[first_of[places] == places]
-        rows = own.numbers[chunk.start : chunk.stop]
-        ids = join_texts([own.examples.texts(name, rows) for name in names])
-        texts = own.texts(ids)
-        vectors = np.empty((len(new), dim), DTYPE)
-        # All of one teacher at once: the more texts, the more of them have like lengths.
-        for encoder in np.unique(encoders[new]).tolist():
-            some = encoders[new] == encoder
-            vectors[some] = _encoded(
-                of_side[names[encoder % width]],
-                [
-                    texts[i % width * len(chunk) + i // width - chunk.start]
-                    for i in new[some].tolist()
-                ],
-                first_alone=encoder >= width,
-                dim=dim,
+    def __init__(
+        self,
+        folder: ArrayFolder,
+        split: str,
+        max_examples: int | None,
+        shares: Mapping[str, float],
+        joined_sources: Sequence[str],
+    ):
+        opening = folder.open_utterances if folder.holds_utterances else folder.open
+        own = self._examples = opening(split, max_tokens=folder.max_tokens)
+        self._names = taught_names(own)
+        self._files = [vectors_file(split, name) for name in self._names]
+        wanted = min(own.num_examples, max_examples or own.num_examples)
+        self._numbers = own.thinned(shares, 0, wanted) if shares else np.arange(wanted)
+        if not len(self._numbers):
+            raise ValueError(
+                f"source_shares {dict(shares)} leave no example of {split}. Raise the shares."
             )
-        return chunk, new, vectors
+        self._is_alone = np.zeros(len(self._numbers), bool)  # whether the first teacher is alone
+        if joined_sources:
+            self._is_alone = ~own.of_sources(joined_sources)[self._numbers]
+        self.facts = {
+            "examples": own.num_examples,
+            "texts_sha256": own.checksum(self._names),
+            "taught": len(self._numbers),
+            **({"source_shares": dict(shares), "of_first": wanted} if shares else {}),
+            **({"sources_sha256": own.sources_checksum()} if shares or joined_sources else {}),
+        }
 
-    left = first_of[width * start :] >= np.arange(width * start, width * wanted)
-    chunks = (range(i, min(i + CHUNK, wanted)) for i in range(start, wanted, CHUNK))
-    with Progress("different texts", total=int(left.sum())) as progress:
-        for chunk, new, vectors in in_order(encoded, chunks, at_once=calls_at_once()):
-            for kind, array in enumerate(arrays):
-                is_kind = new % width == kind
-                array[own.numbers[new[is_kind] // width]] = vectors[is_kind]
+    def write(
+        self,
+        work: Path,
+        texts: StoredTexts,
+        of_side: Mapping[str, Encode],
+        *,
+        dim: int,
+        start: int,
+    ) -> Iterator[int]:
+        """Write the vectors, zeros where an example gets none.
+
+        Text c of taught example e has the place `names · e + c`.
+
+        Args:
+          work: folder of the files; those that an earlier call began are in it.
+          texts: restores texts from token ids.
+          of_side: what encodes texts, by the names of `taught_names`.
+          dim: width of the vectors.
+          start: number of examples that an earlier call wrote.
+
+        Yields:
+          After each chunk, the number of examples that are written.
+        """
+        shape = (self._examples.num_examples, dim)
+        arrays = [
+            np.lib.format.open_memmap(work / file, "r+" if start else "w+", DTYPE, shape)
+            for file in self._files
+        ]
+        names, numbers, width = self._names, self._numbers, len(self._names)
+        if start == len(numbers):
+            return
+        is_one = len({id(of_side[name]) for name in names}) == 1
+        first_of = first_places(
+            self._examples, names, numbers, self._is_alone, across_columns=is_one
+        )
+        # Which of a side's teachers, all joined or the first alone, and which side.
+        encoders = np.repeat(self._is_alone, width) * width
+        if not is_one:
+            encoders += np.tile(np.arange(width), len(numbers))
+
+        def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
+            """Return the places of a chunk whose texts are new, and the texts' vectors."""
             places = np.arange(width * chunk.start, width * chunk.stop)
-            first = first_of[places]
-            for kind, array in enumerate(arrays):
-                for first_kind, other in enumerate(arrays):
-                    known = (
-                        (first < places) & (places % width == kind) & (first % width == first_kind)
+            new = places[first_of[places] == places]
+            rows = numbers[chunk.start : chunk.stop]
+            ids = join_texts([self._examples.texts(name, rows) for name in names])
+            of_places = np.array(texts(ids), object).reshape(width, -1).T.ravel()
+            vectors = np.empty((len(new), dim), DTYPE)
+            # All texts of a teacher at once: the more texts, the more of them have like lengths.
+            for encoder in np.unique(encoders[new]).tolist():
+                some = encoders[new] == encoder
+                teach, own_texts = of_side[names[encoder % width]], of_places[new[some] - places[0]]
+                if encoder >= width:
+                    assert isinstance(teach, JoinedTeachers)
+                    vectors[some] = 0
+                    first = np.asarray(teach.teachers[0](own_texts.tolist()))
+                    vectors[some, : first.shape[1]] = first
+                else:
+                    vectors[some] = teach(own_texts.tolist())
+            return chunk, new, vectors
+
+        left = first_of[width * start :] >= np.arange(width * start, width * len(numbers))
+        chunks = (range(i, min(i + CHUNK, len(numbers))) for i in range(start, len(numbers), CHUNK))
+        with Progress("different texts", total=int(left.sum())) as progress:
+            for chunk, new, vectors in in_order(encoded, chunks, at_once=calls_at_once()):
+                for side, array in enumerate(arrays):
+                    is_side = new % width == side
+                    array[numbers[new[is_side] // width]] = vectors[is_side]
+                places = np.arange(width * chunk.start, width * chunk.stop)
+                repeated = places[first_of[places] < places]
+                first = first_of[repeated]
+                for side, other in itertools.product(range(width), repeat=2):
+                    some = (repeated % width == side) & (first % width == other)
+                    rows, first_rows = (
+                        numbers[repeated[some] // width],
+                        numbers[first[some] // width],
                     )
-                    rows = own.numbers[places[known] // width]
-                    array[rows] = other[own.numbers[first[known] // width]]
-            for array in arrays:
-                array.flush()
-            progress.add(len(new))
-            note(chunk.stop)
-
-
-def _encoded(teacher: Encode, texts: list[str], *, first_alone: bool, dim: int) -> np.ndarray:
-    """A teacher's vectors `[texts, dim]`, or those of the first of its teachers and then zeros."""
-    if not first_alone:
-        return np.asarray(teacher(texts))
-    assert isinstance(teacher, JoinedTeachers)
-    vectors = np.asarray(teacher.teachers[0](texts))
-    return np.pad(vectors, ((0, 0), (0, dim - vectors.shape[1])))
+                    arrays[side][rows] = arrays[other][first_rows]
+                for array in arrays:
+                    array.flush()
+                progress.add(len(new))
+                yield chunk.stop
