@@ -3,6 +3,14 @@
 import contextlib
 
 import pytest
+from support.token_corpus import write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(request, tmp_path_factory):
+    """Records and token ids of as many examples as the module says."""
+    folder = tmp_path_factory.mktemp("corpus")
+    return write_corpus(folder, num_train=request.module.NUM_TRAIN)
 
 
 @contextlib.contextmanager

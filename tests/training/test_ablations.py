@@ -7,21 +7,17 @@ from pathlib import Path
 import pytest
 from support.commands import call_command
 from support.script_calls import call_script
-from support.token_corpus import write_corpus
 
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder import run as training
 from convert_tf.training.encoder.sources import open_data
 
+NUM_TRAIN = 700
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 SIZE = ("--embedding_dim=8", "--max_relative_attention=3,5")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=700)
 
 
 @pytest.fixture

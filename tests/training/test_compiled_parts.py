@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from support.encoder_runs import CONFIG as RUN_CONFIG
 from support.encoder_runs import run
-from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.data.packing import partly_compiled_row_multiple
@@ -16,14 +15,11 @@ from convert_tf.numerics import tensorflow_cpu
 from convert_tf.training.encoder.sources import make_batches
 from convert_tf.training.state import saved_checkpoints
 
+NUM_TRAIN = 60
+
 pytestmark = pytest.mark.traced
 
 CONFIG = {"steps": 2, "batch_size": 8, "eval_every": 2, "checkpoint_every": 1}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
 
 
 def final_weights(corpus, output, **fields):

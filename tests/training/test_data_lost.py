@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.damage import flip_a_bit
 from support.full_disk import room_for
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import NUM_OOV_BUCKETS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from convert_tf.data.record_examples import RecordFolder
@@ -16,13 +16,10 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training.summaries import EventFile
 
+NUM_TRAIN = 80
+
 SHARD = "train-00002-of-00003.tfrecord"
 IDS = "train-response-ids.npy"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
 
 
 @pytest.fixture

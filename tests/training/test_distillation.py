@@ -17,7 +17,6 @@ from support.encoder_runs import (
 )
 from support.letter_teachers import DIM, SIDES, letters_teacher, unit, write_vectors
 from support.record_files import read_texts
-from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
@@ -42,13 +41,10 @@ from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.teacher import open_sides
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
+NUM_TRAIN = 210
+
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
 
 
 @pytest.fixture(scope="module")

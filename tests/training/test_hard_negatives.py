@@ -12,7 +12,6 @@ from support import naive
 from support.commands import call_command
 from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
 from support.model_cases import fill_weights, one_per_row, random_texts, texts_in
-from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.folder import (
     CheckpointError,
@@ -43,11 +42,6 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 NUM_TRAIN = 90
 RUN = {"mask_duplicates": True, "negatives_per_pair": 2}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=NUM_TRAIN)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Every option of a head, given two values, changes what a run does; what cannot go together."""
 
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -51,8 +52,7 @@ def test_every_field_is_tried():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("head_options")
-    for name, seed in (("trunk", 0), ("other", 1)):
-        write_checkpoint(root / name, seed=seed, side_layers=1)
+    write_checkpoint(root / "trunk", side_layers=1)
     texts = random_texts(80, seed=3)
     for name, number in (("train", 12), ("dev", 4)):
         lines = [
@@ -70,7 +70,7 @@ def folder(tmp_path_factory) -> Path:
 _DATA = {"data": "train", "dev_data": "dev"}
 
 
-def _observe(folder, output, monkeypatch, values: dict) -> dict:
+def _observe(folder, output, values: dict) -> dict:
     """What `train_ranker` hands to the loop, and what two steps make of it."""
     seen = {}
 
@@ -87,42 +87,38 @@ def _observe(folder, output, monkeypatch, values: dict) -> dict:
             dev=run.evaluate(0, {}, [])["dev"]["examples"],
         )
 
-    names = {"TRUNK": str(folder / "trunk"), "OTHER": str(folder / "other")}
-    values = {k: names.get(v, v) if isinstance(v, str) else v for k, v in values.items()}
-    monkeypatch.setattr("convert_tf.training.run.take_steps", two_steps)
     values = {**BASE, **values}
     head = {name: values.pop(name) for name in HeadConfig.defaults() if name in values}
     data = {name: str(folder / f"{split}.jsonl") for name, split in _DATA.items()}
-    ranker_training.train_ranker(
-        HeadConfig(**head), {**data, **values}, init_from=str(folder / "trunk"), output=str(output)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convert_tf.training.run.take_steps", two_steps)
+        ranker_training.train_ranker(
+            HeadConfig(**head),
+            {**data, **values},
+            init_from=str(folder / "trunk"),
+            output=str(output),
+        )
     return seen
 
 
 @pytest.fixture(scope="module")
 def base(folder, tmp_path_factory):
-    known = {}
-
-    def observe(values: dict) -> dict:
-        key = json.dumps(values)
-        if key not in known:
-            with pytest.MonkeyPatch.context() as patch:
-                known[key] = _observe(folder, tmp_path_factory.mktemp("base"), patch, values)
-        return known[key]
-
-    return observe
+    """What a run with given further options, as JSON, does; each run once."""
+    return functools.cache(
+        lambda values: _observe(folder, tmp_path_factory.mktemp("base"), json.loads(values))
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHER_VALUES)
-def test_every_option_changes_something(folder, base, tmp_path, monkeypatch, name):
+def test_every_option_changes_something(folder, base, tmp_path, name):
     value, needs = OTHER_VALUES[name]
-    assert _observe(folder, tmp_path, monkeypatch, {**needs, name: value}) != base(needs)
+    assert _observe(folder, tmp_path, {**needs, name: value}) != base(json.dumps(needs))
 
 
 @pytest.mark.slow
-def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
-    assert _observe(folder, tmp_path, monkeypatch, {}) == base({})
+def test_without_another_option_nothing_changes(folder, base, tmp_path):
+    assert _observe(folder, tmp_path, {}) == base("{}")
 
 
 @pytest.mark.parametrize(

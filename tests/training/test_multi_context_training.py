@@ -1,6 +1,7 @@
 """Multi-context runs on records and on token ids, from flags to what they leave behind."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,8 +55,10 @@ def run(data, output, *, model=MODEL, **options):
 @pytest.mark.slow
 def test_both_kinds_train_the_same_weights_also_resumed(corpus, tmp_path):
     from_records = run(corpus.records, tmp_path / "records", vocabulary=corpus.vocabulary)
-    half = stopped_copy(run(corpus.arrays, tmp_path / "ids"), tmp_path / "half")
-    assert not differ(final_weights(from_records), final_weights(run(corpus.arrays, half)))
+    half = stopped_copy(from_records, tmp_path / "half")
+    for from_ids in (run(corpus.arrays, tmp_path / "ids"), run(corpus.arrays, half)):
+        assert not differ(final_weights(from_records), final_weights(from_ids))
+    assert (from_ids / "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
     rows = rows_of(from_records)
     assert [set(row["dev"]) for row in rows] == [DEV, DEV]
     assert rows[-1]["dev"]["with_history/examples"] == 100

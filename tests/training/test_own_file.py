@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import call_command
+from support.encoder_runs import rows_of
 from support.full_disk import room_for
 
 from convert_tf.checkpoints.folder import load_config
@@ -204,7 +205,7 @@ def test_one_command_trains_on_a_csv(tmp_path):
     assert facts["train"]["optimizer"] == "adam"
     assert facts["train"]["batch_size"] < 128
     assert facts["train"]["eval_splits"] == []
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = rows_of(run)
     assert [row["step"] for row in rows] == [0, 2, 4]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     again = _train(*options)

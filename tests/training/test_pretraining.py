@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from support.commands import call_command
+from support.encoder_runs import rows_of
 from support.model_cases import fill_weights, one_per_row
 from support.processes import results_on_jax
 from support.tiny_checkpoint import write_records
@@ -326,7 +327,7 @@ def _pretrain(monkeypatch, folder: Path, output: Path, **options) -> list[dict]:
     }  # fmt: skip
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     call_command("pretrain", *given)
-    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return rows_of(output)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from support import naive
+from support.encoder_runs import rows_of
 from support.huggingface_folder import write_folder
 from support.processes import printed_by, results_on_jax
 from support.ranker_steps import KINDS, eight_pairs, results_of_steps
@@ -208,7 +209,7 @@ RUNS = {
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     run = _run(trunk, files, tmp_path / "run", RUNS[kind])
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = rows_of(run)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]  # three steps an epoch, halved
     assert all(row["dev"]["examples"] == 12 for row in rows)
     assert (run / "curve.png").stat().st_size > 1000
@@ -233,7 +234,7 @@ def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_pa
     """Steps of length 10 break the model: no evaluation is better than the first."""
     run = _run(trunk, files, tmp_path / "run", RUNS["bi"], learning_rate=10.0,
                final_learning_rate=10.0, optimizer="adam")  # fmt: skip
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = rows_of(run)
     factor = 1.0
     for i, row in enumerate(rows):
         assert row["plateau_factor"] == pytest.approx(factor)
@@ -251,7 +252,7 @@ def test_records_give_dev_blocks_and_negatives(trunk, files, tmp_path):
         trunk, tmp_path, tmp_path / "run", RUNS["bi"], data="records", dev="records",
         max_examples=16, negatives_from="in_batch", epochs=1.0,
     )  # fmt: skip
-    row = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    row = rows_of(run)[-1]
     assert row["dev"]["examples"] == 100
     assert row["dev"]["candidates"] > 90  # equal texts are one candidate
     assert row["step"] == 2

@@ -30,16 +30,13 @@ from convert_tf.training.processes import Processes
 from convert_tf.training.teaching import similarity
 from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
 
+NUM_TRAIN = 300
+
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 CONFIG = {"steps": 2, "eval_every": 2}
 LAST = {**CONFIG, "eval_splits": ()}  # the last weights are those that stay
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=300)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from support.letter_teachers import (
     noting,
     write_vectors,
 )
-from support.token_corpus import write_corpus, write_utterances
+from support.token_corpus import write_utterances
 
 from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
@@ -25,12 +25,9 @@ from convert_tf.training.teaching.teacher import JoinedTeachers
 from convert_tf.training.teaching.texts import StoredTexts
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
+NUM_TRAIN = 210
+
 SHARES = {"forum": 0.3, "chat": 0.0}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=210)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@
 """
 
 import dataclasses
+import functools
 import itertools
-import json
 import string
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 from support.model_cases import SMALL
 from support.texts import random_texts
 
-from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.records import write_shards
 from convert_tf.data.schema import Example
@@ -30,35 +29,16 @@ BASE = {
     "scale_anneal_steps": 2,
 }
 
-# Another value for each field, and what else must be set for the field to be read.
-OTHER_TRAIN_VALUES = {
-    "steps": (80, {}),
-    "batch_size": (7, {}),
-    "micro_batch": (4, {}),
-    "optimizer": ("adam", {}),
-    "learning_rate": (0.4, {}),
-    "final_learning_rate": (0.1, {}),
-    "warmup_steps": (3, {}),
-    "ranking": (0.5, {}),
-    "scale_start": (2.0, {}),
-    "scale_end": (30.0, {}),
-    "scale_anneal_steps": (20, {}),
-    "label_smoothing": (0.0, {}),
-    "l2": (0.01, {}),
-    "embedding_dropout": (0.5, {}),
-    "attention_dropout": (0.5, {}),
-    "precision": ("mixed_bfloat16", {}),
-    "eval_examples": (110, {}),
-    "seed": (1, {}),
-}
-OTHER_DATA_VALUES = {
-    "data": ("other", {}),
-    "train_examples": (30, {}),
-    "first_train_example": (30, {}),
-    "eval_splits": (("dev", "test"), {}),
-    "shuffle_buffer": (1, {}),
-    "turn_prefixes": (True, {"multi_context": True}),
-}
+# Another value for each field.
+OTHER_VALUES = {
+    "steps": 80, "batch_size": 7, "micro_batch": 4, "optimizer": "adam", "learning_rate": 0.4,
+    "final_learning_rate": 0.1, "warmup_steps": 3, "ranking": 0.5, "scale_start": 2.0,
+    "scale_end": 30.0, "scale_anneal_steps": 20, "label_smoothing": 0.0, "l2": 0.01,
+    "embedding_dropout": 0.5, "attention_dropout": 0.5, "precision": "mixed_bfloat16",
+    "eval_examples": 110, "seed": 1, "data": "other", "train_examples": 30,
+    "first_train_example": 30, "eval_splits": ("dev", "test"), "shuffle_buffer": 1,
+    "turn_prefixes": True,
+}  # fmt: skip
 # Options whose effect other files of this folder show.
 ELSEWHERE = {
     "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
@@ -70,7 +50,7 @@ ELSEWHERE = {
 
 def test_every_field_is_tried():
     fields = {field.name for field in dataclasses.fields(EncoderTraining)}
-    assert {*OTHER_TRAIN_VALUES, *OTHER_DATA_VALUES} | ELSEWHERE == fields
+    assert {*OTHER_VALUES} | ELSEWHERE == fields
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +72,7 @@ def folder(tmp_path_factory):
     return root
 
 
-def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) -> dict:
+def _observe(folder, output, *, multi_context=False, data="data", **options) -> dict:
     """What `train` hands to the loop, and what two steps make of it."""
     seen = {}
     make_batches = training.make_batches
@@ -122,69 +102,45 @@ def _observe(folder, output, monkeypatch, *, model=None, train=None, data=None) 
             precision=model.encoder.dtype_policy.name,
         )
 
-    monkeypatch.setattr("convert_tf.training.run.take_steps", two_steps)
-    monkeypatch.setattr(training, "make_batches", noting_evaluation)
-    options = {"data": "data", **(data or {})}
-    training.train(
-        model or SMALL_MODEL,
-        dataclasses.replace(
-            EncoderTraining(**{**BASE, **(train or {})}),
-            **{**options, "data": str(folder / options["data"])},
-        ),
-        output=str(output),
-        vocabulary=str(folder / "vocab.txt"),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convert_tf.training.run.take_steps", two_steps)
+        patch.setattr(training, "make_batches", noting_evaluation)
+        training.train(
+            dataclasses.replace(SMALL_MODEL, multi_context=multi_context),
+            EncoderTraining(**{**BASE, **options}, data=str(folder / data)),
+            output=str(output),
+            vocabulary=str(folder / "vocab.txt"),
+        )
     return seen
 
 
 @pytest.fixture(scope="module")
 def base(folder, tmp_path_factory):
-    """What a run with given further options does, each run once."""
-    known = {}
-
-    def observe(train: dict, of_model: dict | None = None) -> dict:
-        key = json.dumps([train, of_model or {}])
-        if key not in known:
-            output = tmp_path_factory.mktemp("base")
-            with pytest.MonkeyPatch.context() as patch:
-                model = _with(of_model or {})
-                known[key] = _observe(folder, output, patch, model=model, train=train)
-        return known[key]
-
-    return observe
+    """What a run without another option does, of a single- and of a multi-context model."""
+    return functools.cache(
+        lambda multi_context: _observe(
+            folder, tmp_path_factory.mktemp("base"), multi_context=multi_context
+        )
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mixed_float16")
-@pytest.mark.parametrize("name", OTHER_TRAIN_VALUES)
-def test_every_train_option_changes_something(folder, base, tmp_path, monkeypatch, name):
-    value, needs = OTHER_TRAIN_VALUES[name]
-    other = _observe(folder, tmp_path, monkeypatch, train={**needs, name: value})
-    assert other != base(needs)
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_every_option_changes_something(folder, base, tmp_path, name):
+    multi_context = name == "turn_prefixes"
+    options = {name: OTHER_VALUES[name], "multi_context": multi_context}
+    assert _observe(folder, tmp_path, **options) != base(multi_context)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHER_DATA_VALUES)
-def test_every_data_option_changes_something(folder, base, tmp_path, monkeypatch, name):
-    value, needs = OTHER_DATA_VALUES[name]
-    other = _observe(folder, tmp_path, monkeypatch, model=_with(needs), data={name: value})
-    assert other != base({}, needs)
+def test_without_another_option_nothing_changes(folder, base, tmp_path):
+    """Two runs with one seed do the same, so that the differences above mean something."""
+    assert _observe(folder, tmp_path) == base(False)
 
 
-def _with(needs: dict) -> ModelConfig:
-    return dataclasses.replace(SMALL_MODEL, **needs)
-
-
-def test_history_alone_is_trained_only_where_there_are_networks_of_it(
-    folder, tmp_path, monkeypatch
-):
+def test_history_alone_is_trained_only_where_there_are_networks_of_it(folder, tmp_path):
     with pytest.raises(ValueError, match=r"there is no init_from\. Set --init_from to one with"):
-        _observe(folder, tmp_path, monkeypatch, train={"history_only": True})
+        _observe(folder, tmp_path, history_only=True, multi_context=True)
     with pytest.raises(ValueError, match=r"history_only cannot be combined.*\(0.0, 1.0, 0.0\)"):
         EncoderTraining(history_only=True, distillation=1.0)
-
-
-@pytest.mark.slow
-def test_without_another_option_nothing_changes(folder, base, tmp_path, monkeypatch):
-    """Two runs with one seed do the same, so that the differences above mean something."""
-    assert _observe(folder, tmp_path, monkeypatch) == base({})

@@ -20,20 +20,17 @@ from support.encoder_runs import (
     weights,
 )
 from support.full_disk import room_for
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import NUM_OOV_BUCKETS
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.training.state import saved_checkpoints
 
+NUM_TRAIN = 400
+
 pytestmark = pytest.mark.traced
 
 CHANGES = {"steps": 8, "embedding_dropout": 0.1, "attention_dropout": 0.1}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=400)
 
 
 @pytest.fixture(scope="module")

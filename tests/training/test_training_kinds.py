@@ -15,21 +15,19 @@ from support.encoder_runs import (
     CONFIG,
     MODEL,
     STANDING_STILL,
-    differ,
-    final_weights,
     rows_of,
     run,
-    stopped_copy,
 )
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
+from support.token_corpus import NUM_OOV_BUCKETS
 
 from convert_tf.checkpoints import folder as checkpoint
-from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.training.encoder import evaluation
 from convert_tf.training.encoder import sources as training_data
+
+NUM_TRAIN = 80
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -37,25 +35,6 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 # Six batches are more than two epochs.
 SIX = {"steps": 6, "batch_size": 30, "checkpoint_every": 3, "eval_every": 6, "shuffle_buffer": 32,
        "embedding_dropout": 0.1, "attention_dropout": 0.1}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=80)
-
-
-@pytest.mark.slow
-def test_both_kinds_train_the_same_weights_also_when_one_goes_on_with_the_other(corpus, tmp_path):
-    vocabulary = corpus.vocabulary
-    from_records = run(corpus.records, tmp_path / "records", vocabulary=vocabulary, **SIX)
-    from_ids = run(corpus.arrays, tmp_path / "ids", **SIX)
-    mixed = run(corpus.arrays, stopped_copy(from_records, tmp_path / "mixed"), **SIX)
-    for other in (from_ids, mixed):
-        assert not differ(final_weights(from_records), final_weights(other))
-    dev = [[row["dev"] for row in rows_of(folder)] for folder in (from_records, from_ids)]
-    assert dev[0] == dev[1]
-    own = vocabulary_path(from_ids, checkpoint.load_config(from_ids))
-    assert own.read_bytes() == Path(vocabulary).read_bytes()
 
 
 def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
+from support.encoder_runs import MODEL, differ, final_weights, run
 from support.letter_teachers import letters_teacher
 from support.texts import random_texts
-from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
+from support.token_corpus import NUM_OOV_BUCKETS, write_utterances
 
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.config.train import EncoderTraining
@@ -26,15 +26,12 @@ from convert_tf.training.teaching.teacher import JoinedTeachers, joined_name
 from convert_tf.training.teaching.texts import StoredTexts
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
+NUM_TRAIN = 60
+
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 CONFIG = {"steps": 2, "batch_size": 8, "checkpoint_every": 1, "shuffle_buffer": 16}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +49,9 @@ def folders(corpus, tmp_path_factory):
     return {"utterances": ids, "teacher": str(root / "pairs"), "vectors": str(root / "texts")}
 
 
-@pytest.fixture(scope="module")
-def distilled(corpus, folders, tmp_path_factory):
-    """The weights of a run that learns the vectors of pairs alone."""
-    output = tmp_path_factory.mktemp("runs") / "distilled"
-    teacher = {"teacher": folders["teacher"], "distillation": 1.0}
-    return final_weights(run(corpus.arrays, output, **CONFIG, **teacher))
-
-
 def _with_texts(folders, **data):
     own = {"teacher": folders["teacher"], "utterance_teacher": folders["vectors"]}
     return {**CONFIG, "utterances": folders["utterances"], **own, **data}
-
-
-@pytest.mark.slow
-def test_the_vectors_of_single_texts_are_learnt(corpus, folders, distilled, tmp_path):
-    options = _with_texts(folders, distillation=1.0)
-    one = run(corpus.arrays, tmp_path / "one", **options)
-    several = run(corpus.arrays, tmp_path / "two", utterances_per_pair=2, **options)
-    assert differ(final_weights(one), distilled)
-    assert differ(final_weights(several), final_weights(one))
 
 
 @pytest.mark.slow
@@ -123,14 +103,6 @@ def test_the_contrast_of_intents_is_learnt(corpus, folders, tmp_path):
     plain = run(corpus.arrays, tmp_path / "plain", **CONFIG)
     taught = run(corpus.arrays, tmp_path / "taught", **CONFIG, **data)
     assert differ(final_weights(plain), final_weights(taught))
-
-
-@pytest.mark.slow
-def test_a_resumed_run_sees_the_same_texts(corpus, folders, tmp_path):
-    options = _with_texts(folders, utterances_per_pair=2, distillation=1.0, intent_contrast=0.5)
-    whole = run(corpus.arrays, tmp_path / "whole", **options)
-    resumed = run(corpus.arrays, stopped_copy(whole, tmp_path / "resumed"), **options)
-    assert not differ(final_weights(whole), final_weights(resumed))
 
 
 @pytest.mark.slow
