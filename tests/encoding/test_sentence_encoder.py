@@ -319,7 +319,7 @@ def test_signatures_with_other_arguments(tmp_path):
     encoder = SentenceEncoder(tmp_path / "numbers")
     with pytest.raises(ValueError, match="only encode_response"):
         encoder.encode(["a"])
-    with pytest.raises(ValueError, match="A module is a folder") as caught:
+    with pytest.raises(ValueError, match="cannot be used") as caught:
         encoder.encode_responses(["a"])
     assert "\n" not in str(caught.value)
 
@@ -602,10 +602,9 @@ def test_damaged_modules_give_one_error(modules, tmp_path, name, damage):
         cut(path)
     else:
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"folder that convert-tf export wrote") as caught:
+    with pytest.raises(ValueError, match="Pass the folder of a module") as caught:
         SentenceEncoder(folder)
-    assert f"Received: {str(folder)!r}" in str(caught.value)
-    assert "export it again" in str(caught.value)
+    assert str(caught.value).startswith(f"{str(folder)!r} cannot be used: ")
 
 
 def test_folders_that_hold_no_encoder(tmp_path):
@@ -613,7 +612,7 @@ def test_folders_that_hold_no_encoder(tmp_path):
 
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "nowhere"):
-        with pytest.raises(ValueError, match=r"folder that convert-tf export wrote"):
+        with pytest.raises(ValueError, match=r"cannot be used: .*Pass the folder of a module"):
             SentenceEncoder(tmp_path / folder)
 
     class Other(tf.Module):

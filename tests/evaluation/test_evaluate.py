@@ -148,7 +148,7 @@ def test_precision_of_a_checkpoint(paths, reports):
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
         ({"precision": "float8"}, "Received: 'float8'"),
-        ({"model": "nowhere"}, "folder that convert-tf export wrote"),
+        ({"model": "nowhere"}, "'nowhere' cannot be used"),
         ({"model": "m", "precision": "mixed_bfloat16"}, "their own precision"),
     ],
 )
@@ -210,7 +210,7 @@ def test_module_that_fails_at_texts(paths, monkeypatch):
         raise tf.errors.InvalidArgumentError(None, None, "indices[3] = 70\nis not in [0, 60)")
 
     encoder._model._signatures["encode_context"] = fail
-    with pytest.raises(ValueError, match=r"convert-tf export wrote") as caught:
+    with pytest.raises(ValueError, match=r"cannot be used") as caught:
         encoder.encode_contexts(["text"])
     assert paths["module"] in str(caught.value)
 

@@ -16,7 +16,6 @@ from convert_tf.encoding.backends.onnx_sessions import Sessions
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.extras import needs
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
@@ -57,8 +56,6 @@ class HuggingFaceBackend(OpenedFromPath):
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         self.path = os.fspath(path)
         super().__init__(self.path, num_threads=num_threads)
-        with needs("", "Reading a folder for Hugging Face programs", package="onnxruntime"):
-            import onnxruntime  # noqa: F401
         folder = Path(path)
         onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), ONNX_FILES[-1])
         for name in (CONFIG_FILE, TOKENIZER_FILE, onnx_file):
@@ -71,10 +68,11 @@ class HuggingFaceBackend(OpenedFromPath):
             raise self._unusable(error) from error
         if problem := _problem(config, len(subwords)):
             raise self._unusable(problem)
-        try:
-            self._sessions = Sessions(str(folder / onnx_file), num_threads=num_threads)
-        except Exception as error:  # ONNX Runtime has no common class of errors
-            raise self._unusable(f"{onnx_file} is damaged: {_first_line(error)}") from error
+        self._sessions = Sessions(
+            str(folder / onnx_file),
+            lambda reason: self._unusable(f"{onnx_file} is damaged ({reason})"),
+            num_threads=num_threads,
+        )
         shapes = {output.name: output.shape for output in self._sessions.one_thread.get_outputs()}
         width = shapes.get(_OUTPUT, [None])[-1]
         if width != config["hidden_size"]:
@@ -116,10 +114,7 @@ class HuggingFaceBackend(OpenedFromPath):
             input_ids[is_token] = ids[row_splits[start] : row_splits[end]]
             is_token[:, 0] = True
             feeds = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
-            try:
-                vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)
-            except Exception as error:  # ONNX Runtime has no common class of errors
-                raise self._unusable(_first_line(error)) from error
+            vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)
             if vectors[:, 0, dim:].any():
                 raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
             encodings[order[start:end]] = vectors[:, 0, :dim]
@@ -197,7 +192,3 @@ def _dim(config: dict[str, Any], kind: str) -> Any:
 
 def _is_count(value: Any, least: int) -> bool:
     return type(value) is int and least <= value < 2**31
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), repr(error))

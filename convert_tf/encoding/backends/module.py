@@ -118,9 +118,8 @@ class ModuleBackend(OpenedFromPath):
         # TensorFlow's own text goes on for lines, about its functions.
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
-            "A module is a folder that convert-tf export wrote. "
-            f"Received: {self.uri!r} ({reason}). Name such a folder, as hub_modules/convert/1, or "
-            f"one of {', '.join(RELEASED)}; or export it again.{put_aside(self.uri)}"
+            f"{self.uri!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "
+            f"export, or one of {', '.join(RELEASED)}.{put_aside(self.uri)}"
         )
 
 

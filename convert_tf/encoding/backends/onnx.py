@@ -53,8 +53,8 @@ class OnnxBackend(OpenedFromPath):
       metadata: all metadata of the file, texts by name.
 
     Raises:
-      OnnxError: if `onnxruntime` is not installed, or the file is damaged or was not written by
-        convert-tf export.
+      OnnxError: if the file is damaged, or was not written by convert-tf export.
+      MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
       OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
@@ -63,21 +63,12 @@ class OnnxBackend(OpenedFromPath):
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         self.path = os.fspath(path)
         super().__init__(self.path, num_threads=num_threads)
-        try:
-            import onnxruntime  # noqa: F401
-        except ImportError as error:
-            raise OnnxError(
-                f"Reading .onnx files needs onnxruntime ({error}). Run pip install onnxruntime."
-            ) from error
         if not os.path.isfile(self.path):
-            raise self._unusable("there is no such file")
+            raise self._unusable("it does not exist")
         has_checksum = _is_as_written(self.path)
         if has_checksum is False:
-            raise self._unusable("which was damaged or changed: its checksum is another one")
-        try:
-            self._sessions = Sessions(self.path, num_threads=num_threads)
-        except Exception as error:  # of its own kinds, without a common one
-            raise self._unusable(error) from error
+            raise self._unusable("it was damaged or changed, because its checksum is wrong")
+        self._sessions = Sessions(self.path, self._unusable, num_threads=num_threads)
         self.concurrent_batches = self._sessions.concurrent_batches
         session = self._sessions.one_thread
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)
@@ -86,13 +77,15 @@ class OnnxBackend(OpenedFromPath):
             version = self.facts["format_version"]
             vocabulary = metadata[VOCABULARY_KEY]
         except (KeyError, ValueError, TypeError) as error:
-            raise self._unusable(f"without metadata of convert_tf ({error})") from error
+            raise self._unusable(f"it has no metadata of convert_tf ({error})") from error
         if self.facts.get("has_checksum") and not has_checksum:
-            raise self._unusable("which was damaged or changed: its checksum is missing")
+            raise self._unusable("it was damaged or changed, because its checksum is missing")
         if version != FORMAT_VERSION:
-            raise self._unusable(f"of format {version}; this convert_tf reads {FORMAT_VERSION}")
+            raise self._unusable(
+                f"it has format {version}, and this version reads {FORMAT_VERSION}"
+            )
         if wrong := _wrong_fact(self.facts):
-            raise self._unusable(f"whose metadata say {wrong}")
+            raise self._unusable(f"its metadata has {wrong}")
         graph_outputs = {each.name for each in session.get_outputs()}
         self.outputs = {
             name
@@ -137,19 +130,11 @@ class OnnxBackend(OpenedFromPath):
             splits = row_splits[start * width : end * width + 1]
             inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
-            found = self._computed(name, feeds)
+            found = self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
             if found.shape != (end - start, dim):
-                raise self._unusable(
-                    f"whose {name} has shape {found.shape}, not {end - start, dim}"
-                )
+                raise self._unusable(f"{name} has shape {found.shape}, not {end - start, dim}")
             encodings[order[start:end]] = found
         return encodings
-
-    def _computed(self, name: str, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-        try:
-            return self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
-        except Exception as error:  # of its own kinds, as where an op asks for too much memory
-            raise self._unusable(next(iter(str(error).splitlines()), error)) from error
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return `(ids, row_splits)` as `PlainTokenizer.token_ids` does."""
@@ -157,8 +142,7 @@ class OnnxBackend(OpenedFromPath):
 
     def _unusable(self, reason: object) -> OnnxError:
         return OnnxError(
-            "An .onnx file is one that convert-tf export wrote. "
-            f"Received: {self.path!r} ({reason}). Name such a file, or export it again."
+            f"{self.path!r} cannot be used: {reason}. Pass an .onnx file from convert-tf export."
         )
 
 

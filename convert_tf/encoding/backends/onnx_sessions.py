@@ -1,12 +1,14 @@
 """Sessions of ONNX Runtime for one model: one with a single thread, and one with all threads."""
 
+import contextlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from convert_tf.extras import needs
 from convert_tf.numerics.processor import adds_products_of_bytes
 
 # So few tokens are read by all threads together, if no other call is in progress.
@@ -18,6 +20,7 @@ class Sessions:
 
     Args:
       path: the `.onnx` file.
+      unusable: makes the exception for a reason why ONNX Runtime cannot use the file.
       num_threads: number of threads; None for one per core.
 
     Attributes:
@@ -25,15 +28,30 @@ class Sessions:
       concurrent_batches: number of batches to encode at once.
 
     Raises:
-      Exception: an error of ONNX Runtime if it cannot read the file.
+      MissingLibraryError: if `onnxruntime` is not installed.
+      Exception: the result of `unusable` if ONNX Runtime cannot read the file.
     """
 
-    def __init__(self, path: str, *, num_threads: int | None = None):
+    def __init__(
+        self, path: str, unusable: Callable[[str], Exception], *, num_threads: int | None = None
+    ):
+        self._unusable = unusable
         self.concurrent_batches = num_threads or _number_of_cores()
-        self.one_thread = self._all_threads = _session(path, 1)
-        if self.concurrent_batches > 1:
-            self._all_threads = _session(path, num_threads or 0)  # 0: its choice
+        with needs("", "Reading .onnx files", package="onnxruntime"):
+            import onnxruntime  # noqa: F401
+        with self._errors():
+            self.one_thread = self._all_threads = _session(path, 1)
+            if self.concurrent_batches > 1:
+                self._all_threads = _session(path, num_threads or 0)  # 0: its choice
         self._calls, self._lock = 0, threading.Lock()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # ONNX Runtime has no common class of errors
+            first_line = next(iter(str(error).splitlines()), repr(error))
+            raise self._unusable(first_line) from error
 
     def run(self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int) -> np.ndarray:
         """Compute one output.
@@ -42,6 +60,9 @@ class Sessions:
           output: its name.
           feeds: the inputs by name.
           num_tokens: number of tokens in the inputs.
+
+        Raises:
+          Exception: the result of `unusable` if ONNX Runtime cannot compute it.
         """
         with self._lock:
             self._calls += 1
@@ -49,7 +70,8 @@ class Sessions:
         try:
             is_short = num_tokens <= _FEW_TOKENS
             session = self._all_threads if is_alone and is_short else self.one_thread
-            return session.run([output], feeds)[0]
+            with self._errors():
+                return session.run([output], feeds)[0]
         finally:
             with self._lock:
                 self._calls -= 1
