@@ -11,7 +11,7 @@ from convert_tf.storage.json_text import parsed_json
 
 CONFIG_FILE = "config.json"
 GRAPH_FILE = "saved_model.pb"
-# Of folders for Hugging Face programs: the tokenizer, and the graphs, the preferred one first.
+# Files of Hugging Face folders: the tokenizer and the graphs, the preferred one first.
 TOKENIZER_FILE = "tokenizer.json"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"

@@ -113,7 +113,7 @@ def run(values: Any) -> None:
     if values.k is not None and not all(k.strip().isdecimal() for k in values.k):
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
     report = _report(values)
-    print(ranking_table(report), flush=True)  # before what may fail
+    print(ranking_table(report), flush=True)  # before writing, which may fail
     if values.output and values.output.endswith(".json"):
         write_file(values.output, written_json(flat_report(report)))
     elif values.output:

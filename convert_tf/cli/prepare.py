@@ -41,7 +41,7 @@ from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS
 
 _READ = ("input", "submissions", *CORPORA)
-# What only one engine reads.
+# Flags of only one engine.
 _ON_ONE_MACHINE = ("memory_limit", "temp_dir")
 _ON_A_CLUSTER = ("master",)
 _NO_FLAG = ("rules", "corpus_rules", "num_shards")  # fields that other flags set

@@ -25,13 +25,13 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
 BATCH_SIZE = 256
-# What is said where a model has no `encode_similarity`.
+# Advice for models without `encode_similarity`.
 SIMILARITY_REMEDY = (
     "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
 )
 
 Texts = Iterable[str] | Iterable[bytes]
-# The turns before a context, as a list or as one text; and those of several contexts.
+# The turns before one context, as a list or as one text; and those of several contexts.
 History = str | Sequence[str]
 Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
@@ -390,7 +390,7 @@ class SentenceEncoder:
                     on_batch=on_batch,
                     concurrent_batches=getattr(self._model, "concurrent_batches", 1),
                 )
-                yield np.require(vectors, requirements="W")  # TensorFlow's own may not be changed
+                yield np.require(vectors, requirements="W")  # arrays of TensorFlow are read-only
         if columns is None:
             yield np.require(self._run(kind, [[]]), requirements="W")
 

@@ -38,7 +38,7 @@ class Signature(NamedTuple):
         return "slots" if self.name == "default" else f"{self.kind}_slots"
 
 
-# Lengths to which a vector for similarity can be cut.
+# Lengths to which similarity vectors can be cut.
 SHORTER_DIMS = (256, 128, 64)
 
 SIGNATURES = {

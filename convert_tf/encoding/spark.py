@@ -25,7 +25,7 @@ from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import whole_file, write_file
 from convert_tf.storage.mapped import GrowingArray
 
-# Parts end where windows end, so the bytes are the same as on one machine with one core.
+# Parts end where windows end, so that the bytes are the same as on one core.
 _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
 
@@ -46,12 +46,12 @@ class _Encode:
     dtype: str
 
     def __call__(self, parts: Iterable[str]) -> Iterator[None]:
-        # Spark runs as many tasks at once as there are cores.
+        # Spark runs one task per core.
         backend = OnnxBackend(self.encoder, num_threads=1)
         encoder = SentenceEncoder(backend, batch_size=self.batch_size)
         for part in map(Path, parts):
             vectors = part.with_suffix(".npy")
-            if not vectors.exists():  # or an attempt before this one wrote it
+            if not vectors.exists():  # an earlier attempt may have written it
                 texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
                 pieces = encoder.iter_encode(iter(texts), kind=self.kind)
                 first = next(pieces)

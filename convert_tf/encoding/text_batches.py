@@ -11,14 +11,14 @@ import numpy as np
 from convert_tf.data.candidates import extra_context
 from convert_tf.storage.json_text import whole_characters
 
-# A batch is padded to its longest text: at most this many bytes then, padding included. 64 KiB are
-# about 16,000 subwords of English.
+# Maximum size of a batch in bytes, with all texts padded to the longest. 64 KiB are about 16,000
+# subwords of English.
 BATCH_BYTES = 2**16
-# Of texts that come one by one so many are sorted together; at least a batch.
+# Number of texts from an iterator that are sorted together, at least a batch.
 WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
-# Where threads share batches each has several, so that all end at about the same time, and of some
-# hundred texts, which sort by tokens better than few; but of this many at least.
+# With threads, each gets several batches, so that all end at about the same time. Batches of some
+# hundred texts can be sorted by tokens better than small ones.
 _BATCHES_PER_THREAD = 4
 _LARGEST_SHARED_BATCH = 512
 _LEAST_SHARED_BATCH = 8
@@ -58,7 +58,7 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
             f"{what} must be a list, or another iterable, of strings. Received: "
             f"{type(texts).__name__}."
         )
-    if hasattr(texts, "__array__"):  # numpy, pandas, and what else becomes an array
+    if hasattr(texts, "__array__"):  # numpy, pandas and similar libraries
         array = np.asarray(texts)
         if array.ndim != 1:
             raise ValueError(
@@ -127,7 +127,7 @@ def encode_columns(
         only = np.asarray(_checked(run(columns), 1), np.float32)
         on_batch(1)
         return only
-    # The position where each text comes first: what comes last in reverse order.
+    # Position of the first occurrence of each text, which is the last one in reverse order.
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
     times = np.bincount(source, minlength=len(keys))

@@ -143,7 +143,7 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
     )
 
 
-_CHUNK = 2000  # examples that a ranker gets at a time
+_CHUNK = 2000  # number of examples that are ranked at a time
 
 Report = dict[str, Any]
 

@@ -18,7 +18,7 @@ LEXICAL: dict[str, type[Bm25Ranker] | type[TfIdfRanker]] = {
     "tfidf": TfIdfRanker,
     "bm25": Bm25Ranker,
 }
-# MAP by the name of its row: the score, and what the row is called.
+# Variants of MAP: the score, and the name of the row.
 MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
 VECTOR = ("sim", *MAPS)
 BASELINES = (*LEXICAL, *VECTOR)

@@ -72,7 +72,7 @@ def ranking_chart(report: Report) -> Any:
         bars = panel.barh(range(len(rows)), values, height=0.7, color=BLUE)
         texts = [f"{value:.3f}" if name == "MRR" else f"{value:.1f}" for value in values]
         panel.bar_label(bars, texts, padding=3, fontsize=8)
-        panel.set_xlim(0, 1.2 * max([*values, 1e-9]))  # room for the numbers behind the bars
+        panel.set_xlim(0, 1.2 * max([*values, 1e-9]))  # room for the numbers next to the bars
         panel.set_title(name if name == "MRR" else f"{name} (%)")
     panels[0].set_yticks(range(len(rows)), labels)
     panels[0].invert_yaxis()

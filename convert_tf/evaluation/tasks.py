@@ -109,7 +109,7 @@ def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnE
 
         return read_turns(data, split, max_examples=max_examples)
     examples = list(itertools.islice(_turns_of_file(data), max_examples))
-    # Answers to one question are often next to each other: in one block, they would be wrong ones.
+    # Answers to the same question are often neighbours. In one block they would count as wrong.
     random.Random(0).shuffle(examples)
     return iter(examples)
 

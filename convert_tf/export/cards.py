@@ -62,7 +62,7 @@ def encoder_card(
         unknown = "one row for all unknown characters, the mean of the hash buckets"
     reaches = config.max_relative_attention
     sizes_of_parts = training.get("parameters")
-    if not isinstance(sizes_of_parts, dict):  # of pre-training a number, of all
+    if not isinstance(sizes_of_parts, dict):  # pre-trained trunks have only a total
         sizes_of_parts = {}
     return _filled(
         title="Sentence encoder",
@@ -157,7 +157,7 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
         if all(facts.get(name) is not None for name in names):
             lines.append(line.format_map(facts))
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # of a file with its own card
+    text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # a file that contains its card
     return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint has no such facts.", text)
 
 

@@ -191,7 +191,7 @@ def score_lists(
         counts = np.array([len(candidates[i]) for i in batch])
         if not counts.max():
             continue
-        if len(used) <= 2 * counts.max():  # shared by the contexts
+        if len(used) <= 2 * counts.max():  # contexts share candidates
             matrix = np.asarray(ranker.score_encoded(vectors, mask, encoded[used]))
             columns = np.split(own, np.cumsum(counts)[:-1])
             for i, row, places in zip(batch, matrix, columns, strict=True):

@@ -16,7 +16,7 @@ from convert_tf.ranking.protocol import Turns, runs_of_lists
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
-# Of contexts, and of the responses to them.
+# Kinds of the encodings of contexts and of responses.
 KINDS = ("context", "response")
 
 

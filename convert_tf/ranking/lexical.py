@@ -15,7 +15,7 @@ import numpy as np
 from convert_tf.data.candidates import last_turn
 from convert_tf.ranking.protocol import Turns, runs_of_lists
 
-_COLUMNS = 2**20  # that words are hashed to, as in PolyAI's
+_COLUMNS = 2**20  # words are hashed to so many columns, as in PolyAI's code
 
 
 class LexicalRanker:
@@ -41,7 +41,7 @@ class LexicalRanker:
         *,
         read_context: Callable[[Turns], str] = last_turn,
     ):
-        # Commands that compare no words do without the second that this import takes.
+        # Imported here because it takes a second, which other commands do not need.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
         self.name = name
@@ -57,7 +57,7 @@ class LexicalRanker:
                 f"{name} needs training texts with words. Received: {len(texts)} texts without "
                 "any. Pass other training examples."
             )
-        # count · (ln((1 + N) / (1 + n)) + 1) of a word in n of N documents, rows of length 1.
+        # A word in n of N documents weighs count · (ln((1 + N) / (1 + n)) + 1). Rows have length 1.
         self._weigh = TfidfTransformer().fit(self._counts).transform
 
     def counts(self, texts: Sequence[str]) -> Any:

@@ -48,10 +48,10 @@ class ExportedRanker:
             self._module = tf.saved_model.load(self.name)
             self._score_all = self._module.signatures["score_all"]
             self._score_ragged = self._module.signatures["score_ragged"]
-        except Exception as error:  # its reader meets damage with errors of any kind
+        except Exception as error:  # damaged files raise errors of any class
             raise ValueError(
-                f"{self.name!r} is not the module of a ranker ({error}). Pass a folder that "
-                "convert-tf export wrote of a ranker, or export it again."
+                f"{self.name!r} is not the module of a ranker ({error}). Pass the folder of a "
+                "ranker from convert-tf export."
             ) from error
 
     def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
@@ -65,7 +65,7 @@ class ExportedRanker:
     ) -> list[np.ndarray]:
         """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
         runs = list(runs_of_lists(candidate_lists))
-        if len(runs) < len(candidate_lists):  # lists are shared: each is encoded once
+        if len(runs) < len(candidate_lists):  # shared lists are encoded once
             return [
                 row
                 for run in runs

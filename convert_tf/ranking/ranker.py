@@ -97,7 +97,7 @@ class Ranker:
             )
         lists: list[Sequence[str]] = []
         previous: Any = None
-        for candidates in candidate_lists:  # one list that contexts share stays one, checked once
+        for candidates in candidate_lists:  # a list that contexts share is checked once
             is_shared = lists and candidates is previous
             lists.append(lists[-1] if is_shared else checked_candidates(candidates))
             previous = candidates

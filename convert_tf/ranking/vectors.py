@@ -20,7 +20,7 @@ REGULARIZERS = (0.0, 0.1, 0.01, 0.001)
 _LABEL_SMOOTHING = 0.2
 _BATCH_SIZE = 256
 _DEV_SHARE = 0.2
-_FIRST_ACCUMULATOR = 0.1  # of Adagrad
+_FIRST_ACCUMULATOR = 0.1  # initial value in Adagrad
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:

@@ -140,7 +140,7 @@ class CandidateCache:
     def _mapped(self, name: str, dtype: str, size: int) -> np.ndarray:
         path = self.folder / f"{name}.npy"
         with contextlib.suppress(OSError, ValueError):
-            # Where all texts are empty there is nothing to map.
+            # Empty files cannot be mapped.
             array = load_array(path, is_mapped=size > 0)
             if array.dtype == dtype and array.shape == (size,):
                 return np.asarray(array)

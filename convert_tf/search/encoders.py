@@ -15,7 +15,7 @@ from convert_tf.ranking.protocol import Turns
 from convert_tf.storage.checksums import fingerprint
 
 _FINGERPRINT_LENGTH = 16
-# By what candidates are found: responses by the contexts that they answer, or texts like a text.
+# What a search finds: responses to a context, or texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 
@@ -74,7 +74,7 @@ def load_encoder(
     encoder = model if isinstance(model, SentenceEncoder) else open_encoder(path, kinds=kinds)
     ranker = EncoderRanker(encoder, kinds=kinds)
     return CandidateEncoder(
-        weights if kind == "response" else f"{weights}-{kind}",  # whose candidates' vectors differ
+        weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
     )

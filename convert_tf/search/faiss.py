@@ -113,7 +113,7 @@ class FaissIndex:
         return BestCandidates(ids, scores).best(k)
 
     def _load_or_make(self) -> Any:
-        # A cache that is built anew leaves no old index behind: it is among its files.
+        # The index is a file of the cache, so that a new cache replaces it.
         options = {"ivf": f"-{self.lists}", "hnsw": f"-{self.links}"}.get(self.kind, "")
         path = Path(self.cache.folder) / f"faiss-{self.kind}{options}.index"
         if path.is_file():

@@ -13,12 +13,12 @@ import numpy as np
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.search.cache import CandidateCache, widen_float16
 
-# Below e^60 times any number of vectors is no infinity in float32, nor is e^−60 zero.
+# e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
-# Times √d: no less than d/2 roundings, the most that a dot product of d ≤ 1,024 numbers can be off
-# by; with more numbers still 16 times the √d that independent roundings add up to.
+# Relative error bound of a dot product of d numbers, divided by √d. For d ≤ 1,024 it covers d/2
+# roundings, the largest possible error. For larger d it is 16 times that of independent roundings.
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
-_MAX_KEPT = 65_536  # candidates that are held for one context before their ranks are settled
+_MAX_KEPT = 65_536  # candidates of one context to keep before they are scored exactly
 
 
 class BestCandidates(NamedTuple):
@@ -150,7 +150,7 @@ class _ChunkScorer:
         self._starts = np.cumsum(sizes) - sizes
         self._sizes = sizes
         vectors = np.concatenate(contexts)
-        # BLAS is fastest with the vectors as columns of a row-major matrix.
+        # BLAS is fastest if the vectors are the columns of a row-major matrix.
         self._columns = np.ascontiguousarray(vectors.T)
         width, count = len(vectors), len(contexts)
         self._is_single = width == count

@@ -130,7 +130,7 @@ def check_files(
                 if found
                 else f"is missing: its SHA-256 is in {CHECKSUMS_FILE}"
             )
-            raise error(f"{path!r} {reason}. Copy it again, or make it anew.")
+            raise error(f"{path!r} {reason}. Copy it again, or create it again.")
 
 
 def _checksum_or_none(path: str) -> str:
@@ -148,7 +148,7 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path!r} is damaged: it does not hold checksums in JSON ({error}). Copy the folder "
-            "again, or make it anew."
+            "again, or create it again."
         ) from error
 
 

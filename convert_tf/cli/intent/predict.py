@@ -38,7 +38,7 @@ def run(values: Any) -> None:
 
     classifier = loaded_classifier(values)
     lines = TextLines(values.input)
-    size = 1 if lines.is_typed else _LINES_AT_ONCE  # someone who types waits for an answer
+    size = 1 if lines.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
     remaining = iter(lines)
     while texts := list(islice(remaining, size)):
         for answer in answers(classifier, texts, explains=values.explain):

@@ -20,7 +20,7 @@ from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 
-# What is made of r and the similarity map; the network computes all other signatures.
+# Signatures that are computed from r and the similarity map. The network computes the others.
 _OF_REDUCED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "default": sentence_encodings,
     "encode_similarity": lambda reduced, similarity_map: unit_rows(reduced @ similarity_map),
@@ -77,7 +77,7 @@ class CheckpointBackend(OpenedFromPath):
         self.outputs = {*BY_NAME}
         if self._similarity_map is None:
             self.outputs.remove("encode_similarity")
-        self._lock = threading.Lock()  # Keras makes its function in the first call
+        self._lock = threading.Lock()  # Keras compiles its function in the first call
         self.keeps_newest = keeps_newest
         self.reads_history = self.config.multi_context
         self.numbers_turns = numbers_turns(folder)

@@ -88,7 +88,7 @@ class HuggingFaceBackend(OpenedFromPath):
         self.outputs = {*self._kinds}
         self._max_tokens = config["max_position_embeddings"]
         self._padding_id = config["pad_token_id"]
-        # One bucket: the id after the vocabulary, which is that of all unknown characters.
+        # All unknown characters have one bucket, the id after the vocabulary.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
@@ -107,7 +107,7 @@ class HuggingFaceBackend(OpenedFromPath):
         order, ids, row_splits = sorted_rows(*token_ids, 1)
         for start, end in pieces(row_splits):
             lengths = np.diff(row_splits[start : end + 1])
-            # The first token asks for the kind of vector.
+            # The first token selects the kind of vector.
             is_token = np.arange(lengths.max() + 1) <= lengths[:, None]
             input_ids = np.where(is_token, kind_id, self._padding_id)
             is_token[:, 0] = False

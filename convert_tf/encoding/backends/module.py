@@ -19,7 +19,7 @@ from convert_tf.numerics.timing import shortest_seconds
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.folders import put_aside
 
-# bfloat16 rounds: for less than this it is not worth it.
+# bfloat16 rounds, so it must be at least this much faster.
 SPEED_UP_THAT_COUNTS = 1.2
 
 
@@ -50,13 +50,13 @@ class ModuleBackend(OpenedFromPath):
         folder = self.uri
         try:
             if "://" in folder:
-                import tensorflow_hub  # which imports tf_keras: seconds that a folder does without
+                import tensorflow_hub  # imports tf_keras, which takes seconds
 
                 folder = tensorflow_hub.resolve(folder)
             check_files(folder)
             quieten_float16()
             self._module = tf.saved_model.load(folder)
-        except Exception as error:  # its reader meets damage with errors of any kind
+        except Exception as error:  # damaged files raise errors of any class
             raise self._unusable(error) from error
         self._signatures = dict(getattr(self._module, "signatures", {}))
         self.outputs = {name for name in self._signatures if self._is_encoding(name)}
@@ -76,7 +76,11 @@ class ModuleBackend(OpenedFromPath):
             raise MemoryError(
                 f"{len(columns[0])} texts at once: pass a lower batch_size"
             ) from error
-        except (tf.errors.OpError, TypeError, ValueError) as error:  # of other arguments, say
+        except (
+            tf.errors.OpError,
+            TypeError,
+            ValueError,
+        ) as error:  # for example signatures with other arguments
             raise self._unusable(error) from error
 
     def _compute_in(self, compute_dtype: str) -> str:
@@ -115,7 +119,7 @@ class ModuleBackend(OpenedFromPath):
         return set(self._signatures[signature].structured_input_signature[1])
 
     def _unusable(self, error: Exception) -> ValueError:
-        # TensorFlow's own text goes on for lines, about its functions.
+        # TensorFlow's messages have many lines about its functions.
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
             f"{self.uri!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "

@@ -23,9 +23,9 @@ from convert_tf.text.vocabulary import parse_vocabulary
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
-# The last entry of the metadata as protobuf encodes it, before its 64 digits: the end of the file.
+# The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
-# The key of an entry that every file has had.
+# The key of an entry that every file has.
 _FACTS = b"\x0a" + bytes([len(FACTS_KEY)]) + FACTS_KEY.encode() + b"\x12"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 
@@ -120,7 +120,7 @@ class OnnxBackend(OpenedFromPath):
         if reads_both and len(columns) == 1:
             columns = [columns[0], [b""] * number]
         encodings = np.empty((number, dim), np.float32)
-        # Rows one behind the other, each with its columns: a piece is whole rows.
+        # The columns of a row are next to each other, so that pieces consist of whole rows.
         ids, row_splits = self.token_ids(
             [text for row in zip(*columns, strict=True) for text in row]
         )

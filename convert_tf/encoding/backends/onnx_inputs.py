@@ -7,10 +7,10 @@ import numpy as np
 
 from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 
-# A text to a row where they are about equally long, as in sorted batches; else several to a row.
+# Texts of similar length, as in sorted batches, have a row each. Others share rows.
 LEAST_FILL = 0.9
-# The network holds some 30 kB for each token that it reads at once. 256 to 512 give the most
-# sentences a second: ops are many for fewer, caches small for more.
+# The network needs about 30 kB for each token that is read at once. 256 to 512 tokens are fastest:
+# fewer need more ops, and more do not fit into the caches.
 _TOKENS_PER_RUN = 256
 
 
@@ -111,7 +111,7 @@ def pieces(row_splits: np.ndarray) -> Iterator[tuple[int, int]]:
     while start < number:
         limit = row_splits[start] + _TOKENS_PER_RUN
         end = max(int(np.searchsorted(row_splits, limit, side="right")) - 1, start + 1)
-        # Texts without tokens take none of the room, but have a row of the result.
+        # Texts without tokens count too, because they have a row in the result.
         end = min(end, number, start + _TOKENS_PER_RUN)
         yield start, end
         start = end

@@ -11,7 +11,7 @@ import numpy as np
 from convert_tf.extras import needs
 from convert_tf.numerics.processor import adds_products_of_bytes
 
-# So few tokens are read by all threads together, if no other call is in progress.
+# Up to this many tokens, a call uses all threads, unless another call is in progress.
 _FEW_TOKENS = 128
 
 
@@ -42,7 +42,7 @@ class Sessions:
         with self._errors():
             self.one_thread = self._all_threads = _session(path, 1)
             if self.concurrent_batches > 1:
-                self._all_threads = _session(path, num_threads or 0)  # 0: its choice
+                self._all_threads = _session(path, num_threads or 0)  # 0 lets ONNX Runtime choose
         self._calls, self._lock = 0, threading.Lock()
 
     @contextlib.contextmanager

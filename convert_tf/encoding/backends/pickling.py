@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.storage.checksums import fingerprint
 
-# What was unpickled last stays open: a worker gets its model anew with each of its tasks.
+# Number of unpickled models that stay open, because a worker gets its model with each task.
 _STAY_OPEN = 2
 
 _Self = TypeVar("_Self", bound="OpenedFromPath")
@@ -79,6 +79,6 @@ def _open(
     kind: type[OpenedFromPath],
     path: str,
     options: tuple[tuple[str, Any], ...],
-    expected: str | None,  # of other files at the same path there is another entry
+    expected: str | None,  # so that other files at the same path are another entry
 ) -> OpenedFromPath:
     return kind(path, **dict(options))

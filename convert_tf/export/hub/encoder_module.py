@@ -95,7 +95,7 @@ class EncoderModule(tf.Module):
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    # Attributes are saved with a module; the properties of tf.Module by these names are not.
+    # Attributes are saved with a module. The properties of tf.Module with these names are not.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -112,7 +112,7 @@ class EncoderModule(tf.Module):
         check_exportable(encoder)
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
-        # Behind a function, where tf.Module does not find, and save, the encoder's own variables.
+        # In a function, so that tf.Module does not find and save the encoder's own variables.
         self._encoder: Callable[[], DualEncoder] = lambda: encoder
         use_plain_gelu(encoder)
         fast_trunk, fast_reduction = _bfloat16_copy(encoder)
@@ -132,7 +132,7 @@ class EncoderModule(tf.Module):
         if similarity_map is not None:
             self.similarity = StoredMap(similarity_map, bits=network_bits)
             self.variables += self.similarity.variables
-            # No method, which would be traced where there is no map, too.
+            # Not a method, because methods are traced even without a map.
             self.encode_similarity = tf.function(self._similarity, input_signature=[_TEXTS])
         self.regularization_losses: list[Any] = []
 
@@ -258,7 +258,7 @@ class EncoderModule(tf.Module):
 
     def _ids(self, strings: tf.Tensor) -> _Ids:
         longest = self.tokenizer.bytes_of(self.max_tokens)
-        if longest is not None:  # texts of any length then cost no more than that
+        if longest is not None:  # so that long texts cost no more
             strings = tf.strings.substr(strings, 0, longest)
         ids = self.tokenizer.token_ids(strings)
         splits = tf.cast(ids.row_splits, tf.int32)
@@ -292,12 +292,12 @@ class MultiContextEncoderModule(EncoderModule):
 
     @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
-        # Both through the trunk at once, which is the most of the work.
+        # Both go through the trunk together, which is most of the work.
         texts = tf.concat([context, extra_context], axis=0)
         reduced = self._reduce(texts)
         context_reduced = reduced[: tf.size(context)]
         extra_reduced = reduced[tf.size(context) :]
-        # A text without tokens is no history, and reduces to zeros.
+        # A text without tokens is not a history, and reduces to zeros.
         has_extra_context = tf.reduce_any(extra_reduced != 0, axis=1, keepdims=True)
         encoder = self._encoder()
         with self.weights.scope():

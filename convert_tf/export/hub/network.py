@@ -17,12 +17,11 @@ from convert_tf.layers.feed_forward import fast_gelu, plain_fast_gelu
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.trunk import Trunk
 
-# Not −∞: a padded query may have no key within reach, and its result, which nobody reads, would
-# have no gradient.
+# Not −∞, because a padded query may have no key within reach, and its gradient would be NaN.
 _MASKED_SCORE = -1e9
 
 
-# For fewer, Keras's ops are faster than the fused one, which is set up at each call: 0.1 ms.
+# For fewer rows, Keras's ops are faster than the fused op, whose setup takes 0.1 ms per call.
 _FEW_ROWS = 128
 
 
@@ -105,7 +104,7 @@ def encode_row(
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     """Return the layer norm of `[total, dim]`."""
-    if norm.compute_dtype == "float32":  # may be trained, and what is trained is not fused
+    if norm.compute_dtype == "float32":  # may be trained, so it is not fused
         return norm(x)
     return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
 
@@ -118,7 +117,7 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     up to TensorFlow 2.12 on processors without bfloat16, as soon as the graph is prepared, even if
     this branch is not taken.
     """
-    # A saved graph has forgotten the static shape, without which nothing is replaced.
+    # A saved graph has no static shape, without which TensorFlow does not fuse ops.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
     shape = tf.shape(fine)
     normal = tf.raw_ops.FusedBatchNormV3(
@@ -188,18 +187,18 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
     weights = tf.nn.softmax(tf.cast(scores, tf.float32) + layout.key_bias)
     root = tf.sqrt(tf.maximum(tf.cast(layout.lengths, tf.float32), 1.0))
     is_query = (layout.is_real / root[:, None])[:, None, None, :]  # [texts, 1, 1, queries]
-    # Padded keys of a text without tokens have weights too: those of the others are 0.
+    # Padded keys have weights only in texts without tokens.
     pooling = tf.matmul(is_query, weights)[:, :, 0] * layout.is_real[:, None, :]
     pooled = tf.matmul(tf.cast(pooling, dtype), tf.gather(x, layout.dense_index))
     pooled = tf.reshape(pooled, [-1, num_heads * x.shape[-1]])
-    # A product of nothing is zeros, but in LiteRT, where it is what memory held.
+    # An empty product is zeros, except in LiteRT, where it is uninitialised.
     return tf.where(layout.lengths[:, None] > 0, pooled, tf.zeros([], dtype))
 
 
-# Most tokens that go through a network at once, and fewest for which a batch is divided.
+# Largest number of tokens in a batch, and smallest number for which texts are divided into batches.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
-# Batches that are computed side by side: while one waits in its small ops the other multiplies.
+# Number of batches at once: while one is in its small ops, the other multiplies matrices.
 _PARALLEL = 2
 
 
@@ -227,16 +226,17 @@ def in_length_batches(
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     number = tf.size(order)
-    # Half of the tokens and some more, as each row of a batch counts as its longest.
+    # More than half of the tokens, because each row of a batch counts as its longest.
     share = tf.reduce_sum(lengths) // (4 * _PARALLEL) * 5
     budget = tf.minimum(tf.maximum(share, _FEWEST_TOKENS), BATCH_TOKENS)
 
     def is_left(start: tf.Tensor, batch: tf.Tensor, *_: Any) -> tf.Tensor:
         return (start < number) | (batch == 0)
 
-    def behind(start: tf.Tensor) -> tf.Tensor:
+    def next_start(start: tf.Tensor) -> tf.Tensor:
         """Where the batch that begins at `start` ends."""
-        longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))  # the lowest of none
+        # Without texts this is the lowest integer.
+        longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))
         rows = budget // tf.maximum(longest, 1)
         rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)
         return start + rows
@@ -244,13 +244,13 @@ def in_length_batches(
     def compute_next(
         start: tf.Tensor, batch: tf.Tensor, results: tf.TensorArray
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-        end = behind(start)
+        end = next_start(start)
         return end, batch + 1, results.write(batch, compute(order[start:end]))
 
-    # Batches are counted first: arrays that grow are written in a way that TensorFlow before 2.13
-    # does not read.
+    # Batches are counted first, because TensorFlow before 2.13 cannot read graphs with arrays that
+    # grow.
     first = (tf.constant(0), tf.constant(0))
-    batches = tf.while_loop(is_left, lambda start, batch: (behind(start), batch + 1), first)[1]
+    batches = tf.while_loop(is_left, lambda start, batch: (next_start(start), batch + 1), first)[1]
     results = tf.TensorArray(
         tf.float32, batches, infer_shape=False, element_shape=[None, *result_shape]
     )

@@ -25,12 +25,12 @@ from convert_tf.export.hub.variables_file import rewrite_variables
 
 # `scripts/list_ops.py` wrote it.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
-# Of the function that saves a loaded module's variables in graphs; says how to copy, not what.
+# An op in the function that saves the variables of a loaded module. It has no effect on values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"
-# Attributes that may be left out whatever they say: a name for humans, a check.
+# Attributes that may be dropped with any value: a name for humans, and a check.
 _FREE = {("VarHandleOp", "debug_name"), ("AssignVariableOp", "validate_shape")}
-# Their kernels of bfloat16 only raise an error, up to 2.12 (bfloat16_batch_norm_op.cc), but where
-# oneDNN puts others in their place: on processors that have bfloat16.
+# Up to TensorFlow 2.12, the bfloat16 kernels of these ops only raise an error
+# (bfloat16_batch_norm_op.cc). oneDNN replaces them on processors with bfloat16 instructions.
 _RAISING = ("_FusedConv2D", "FusedBatchNormV3", "FusedBatchNormGradV3")
 
 

@@ -20,8 +20,8 @@ from convert_tf.export.hub.weights import StoredTable, StoredWeights
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
 
-PADDING_SCORE = -1e30  # below every score, and finite: softmax makes 0 of it, and JSON can say it
-# Entries of the largest product that is made at once when encodings are scored.
+PADDING_SCORE = -1e30  # below every score, but finite, so that it can be written as JSON
+# Number of entries of the largest matrix product when encodings are scored.
 _BATCH_NUMBERS = 2**24
 _FACTORS = ("output_factor", "log_scale")  # variables of a ranker
 
@@ -64,7 +64,7 @@ class RankerModule(tf.Module):
     Reference: arXiv 1905.01969 §4.
     """
 
-    # Attributes are saved with a module; the properties of tf.Module by these names are not.
+    # Attributes are saved with a module. The properties of tf.Module with these names are not.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -82,13 +82,13 @@ class RankerModule(tf.Module):
         self.tokenizer = tokenizer
         self.context_tokens = min(head.max_context_tokens, max_tokens)
         self.candidate_tokens = min(head.max_candidate_tokens, max_tokens)
-        # Behind a function, where tf.Module does not find, and save, the ranker's own variables.
+        # In a function, so that tf.Module does not find and save the ranker's own variables.
         self._ranker: Callable[[], RankerModel] = lambda: ranker
         use_plain_gelu(ranker)
 
         trunks: list[Any] = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
         self.tables = [StoredTable(trunk.embedding, bits=network_bits) for trunk in trunks]
-        # Two numbers that are not rounded, as that would scale every score.
+        # These two numbers are not rounded, because that would scale every score.
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]
         values = [(v, keras.ops.convert_to_numpy(v)) for v in factors]
         self._factors: Callable[[], list[tuple[Any, Any]]] = lambda: values
@@ -201,7 +201,7 @@ class RankerModule(tf.Module):
 
     def _candidate_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
         longest = self.tokenizer.bytes_of(self.candidate_tokens)
-        if longest is not None:  # texts of any length then cost no more than that
+        if longest is not None:  # so that long texts cost no more
             strings = tf.strings.substr(strings, 0, longest)
         return self.tokenizer.token_ids(strings)[:, : self.candidate_tokens]
 
@@ -358,7 +358,7 @@ class EncodingRankerModule(RankerModule):
             per_context = number * self._codes
         else:
             per_context = tf.shape(places)[1] * max(self._codes, self._dim)
-            candidates = tf.pad(candidates, [[0, 1], [0, 0]])  # what padding reads
+            candidates = tf.pad(candidates, [[0, 1], [0, 0]])  # the row for padding
             places = tf.where(places < 0, number, places)
 
         def scores(rows: tf.Tensor) -> tf.Tensor:
@@ -374,7 +374,7 @@ class EncodingRankerModule(RankerModule):
             max_rows=_BATCH_NUMBERS // tf.maximum(per_context, 1),
         )
         width = number if places is None else tf.shape(places)[1]
-        return tf.reshape(found, [tf.size(context), width])  # of nothing, too
+        return tf.reshape(found, [tf.size(context), width])  # also if there is nothing
 
 
 class CrossRankerModule(RankerModule):

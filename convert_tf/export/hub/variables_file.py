@@ -19,11 +19,11 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
-_BLOCK_BYTES = 4096  # of entries, roughly
-_ZERO_BYTES = 2**18  # most that one slice of zeros takes
-# Types of which TensorFlow puts slices together; float16 is not among them.
+_BLOCK_BYTES = 4096  # approximate size of a block of entries
+_ZERO_BYTES = 2**18  # largest slice of zeros
+# Types whose slices TensorFlow can join. float16 is not one of them.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
-# Arrays start where any type may.
+# Positions of arrays are multiples of this, which fits every type.
 _ALIGNMENT = 8
 
 
@@ -74,7 +74,7 @@ def _laid_out(arrays: Mapping[bytes, _Array]) -> tuple[dict[bytes, bytes], list[
     entries: dict[bytes, bytes] = {}
     zeros = {key for key, array in arrays.items() if _is_zeros(*array)}
     longest = max((len(arrays[key].content) for key in zeros), default=0)
-    # The first begins with what all zeros share.
+    # The first slice starts with the bytes that all zeros share.
     data = [bytearray(min(longest, _ZERO_BYTES)), bytearray()]
     by_size = sorted(arrays.items(), key=lambda item: -len(item[1].content))
     for key, (entry, content) in by_size:
@@ -98,7 +98,7 @@ def _is_zeros(entry: BundleEntryProto, content: bytes) -> bool:
         return False
     if len(content) <= _ZERO_BYTES:
         return True
-    # What is larger is divided by rows.
+    # Larger arrays are divided by rows.
     row_bytes = len(content) // entry.shape.dim[0].size
     return entry.dtype in _SLICED_TYPES and row_bytes <= _ZERO_BYTES
 

@@ -23,8 +23,8 @@ from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.quantization import pack_kernel, pack_table
 
 NETWORK_BITS = (16, 8, 32)
-# Kernels with a shorter side stay in 16 bits: they are few bytes, and tables of positions and of
-# relative biases, whose columns have no common scale, are among them.
+# Kernels with a shorter side stay in 16 bits. They have few bytes, and some are tables of positions
+# and relative biases, whose columns have no common scale.
 SMALLEST_SIDE = 64
 
 
@@ -36,7 +36,7 @@ class StoredWeights(tf.Module):
     """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
 
     An attribute of the module that is saved. The model itself must be kept where `tf.Module` does
-    not find its variables, behind a function, say.
+    not find its variables, for example in a function.
 
     Args:
       variables: of the model; their values are copied.
@@ -47,7 +47,7 @@ class StoredWeights(tf.Module):
     Attributes:
       trainable_variables: float32 variables with the shapes of `variables`, in their order; zeros
         until `unpack` was run.
-      variables: these, what is stored, and whether it is unpacked.
+      variables: these, the stored values, and whether they are unpacked.
 
     Raises:
       WeightsError: a weight is no number or too large for 16 bits.
@@ -87,7 +87,7 @@ class StoredWeights(tf.Module):
             for variable in variables
         ]
         self._is_unpacked = tf.Variable(not is_packed, trainable=False, name="is_unpacked")
-        # Behind a function, where tf.Module does not look for what is saved.
+        # In a function, so that tf.Module does not save it.
         do = (_do_nothing, self._fill) if is_packed else ()
         branches = [_traced(each, len(self._handles)) for each in do]
         self._branches: Callable[[], list[Any]] = lambda: branches
@@ -100,7 +100,7 @@ class StoredWeights(tf.Module):
         if not self._stored:
             return
         done, fill = self._branches()
-        # Not tf.cond, which adds an op for each variable to what every call computes.
+        # Not tf.cond, which would add an op per variable to every call.
         tf.raw_ops.If(
             cond=self._is_unpacked.read_value(),
             input=self._handles,
@@ -142,7 +142,7 @@ def _read(handle: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
 
 
 class Bfloat16Copies(tf.Module):
-    """The kernels of a network in bfloat16, beside the float32 variables; zeros until `update`.
+    """The kernels of a network in bfloat16, in addition to float32. They are zeros until `update`.
 
     Args:
       variables: of a copy of the model that computes in bfloat16.
@@ -207,7 +207,7 @@ class StoredMap(tf.Module):
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
-        # Of what is read and given back: both times by the scales, once by the columns' lengths.
+        # Factors of K and Kᵀ together: the scales twice, and 1 / |k| once.
         lengths = np.linalg.norm(values.astype(np.float32) * scales, axis=0)
         gains = scales**2 / np.maximum(lengths, 1e-12)
         self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
@@ -225,13 +225,13 @@ class StoredMap(tf.Module):
 
 
 def _is_kernel(variable: Any) -> bool:
-    # Tables of positions and of biases are matrices too, but are read by rows and stay in float32.
+    # Tables of positions and biases are matrices too. They are read by rows and stay in float32.
     return variable.name.endswith("kernel") and len(variable.shape) == 2
 
 
 def _stored(variable: Any, bits: int) -> list[tf.Variable]:
     """Return `[float16 values]`, or `[int8 codes, float32 scales]`."""
-    as_float16 = float16_values(variable)  # refuses what codes would hide
+    as_float16 = float16_values(variable)  # raises an error for NaN, which codes would hide
     if bits == 16 or as_float16.ndim != 2 or min(as_float16.shape) < SMALLEST_SIDE:
         return [tf.Variable(as_float16, trainable=False, name=f"{variable.path}/float16")]
     codes, scales = pack_kernel(keras.ops.convert_to_numpy(variable))
@@ -247,7 +247,7 @@ def _unpacked(stored: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _finite(variable: Any) -> np.ndarray:
-    float16_values(variable)  # what no other form of the module could hold
+    float16_values(variable)  # raises an error for values that other forms cannot have
     return keras.ops.convert_to_numpy(variable)
 
 
@@ -289,7 +289,9 @@ class StoredTable(tf.Module):
 
     def __init__(self, embedding: Any, *, bits: int = 16):
         super().__init__(name="stored_table")
-        values: Any = float16_values(embedding.table)  # refuses what bytes would hide
+        values: Any = float16_values(
+            embedding.table
+        )  # raises an error for NaN, which bytes would hide
         self._offset = self._scale = self._row_scales = None
         if getattr(embedding, "quantizer", None) is not None:
             ranges = embedding.quantizer_weights

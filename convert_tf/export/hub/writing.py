@@ -72,7 +72,7 @@ def export_module(
       CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
       ValueError: if another argument is out of range.
     """
-    _module_folder(output, overwrite=overwrite)  # which says so before the work begins
+    _module_folder(output, overwrite=overwrite)  # fails before the work begins
     make = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
     try:
         max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
@@ -80,7 +80,9 @@ def export_module(
     except WeightsError as error:
         raise CheckpointError(f"{os.fspath(checkpoint)}: {error}") from error
     card = functools.partial(parts.card, network_bits=network_bits, notes=notes)
-    return _write_module(parts.module, output, card=card, beside=parts.beside, overwrite=overwrite)
+    return _write_module(
+        parts.module, output, card=card, extra_files=parts.extra_files, overwrite=overwrite
+    )
 
 
 class _Parts(NamedTuple):
@@ -88,7 +90,7 @@ class _Parts(NamedTuple):
 
     module: Any
     card: Callable[..., str]
-    beside: dict[str, str]
+    extra_files: dict[str, str]
 
 
 def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
@@ -99,7 +101,7 @@ def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
     similarity_map = load_similarity_map(checkpoint)
     module = kind(encoder, tokenizer, similarity_map=similarity_map, **options)
     facts = training_facts(checkpoint)
-    beside = {
+    extra_files = {
         CONFIG_FILE: config.to_json(),
         TRAINING_FILE: written_json(_published(facts, module.max_tokens)),
     }
@@ -110,7 +112,7 @@ def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
         max_tokens=module.max_tokens,
         similarity_dim=0 if similarity_map is None else similarity_map.shape[1],
     )
-    return _Parts(module, card, beside)
+    return _Parts(module, card, extra_files)
 
 
 def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
@@ -169,7 +171,7 @@ def _write_module(
     output: str | os.PathLike,
     *,
     card: Callable[..., str],
-    beside: Mapping[str, str] | None = None,
+    extra_files: Mapping[str, str],
     overwrite: bool = False,
 ) -> Path:
     """Write a `tf.Module` with `signatures` as a folder, whole or not at all.
@@ -178,7 +180,7 @@ def _write_module(
       module: the module to save.
       output: the folder; its parents are created, and a link is followed.
       card: from `sizes`, the bytes of each file of the module, to the text of its card.
-      beside: texts of further files of the folder, by name.
+      extra_files: texts of further files in the folder, by name.
       overwrite: whether an existing folder is replaced.
 
     Returns:
@@ -190,10 +192,10 @@ def _write_module(
     try:
         with _module_folder(output, overwrite=overwrite).open() as folder:
             save_portable(module, folder, signatures=module.signatures)
-            for name, text in (beside or {}).items():
+            for name, text in extra_files.items():
                 (folder / name).write_text(text, encoding="utf-8")
             sizes = _sizes(folder)
-            record_checksums(folder, sizes)  # of all but the card, to which a reader may add
+            record_checksums(folder, sizes)  # not of the card, which users may extend
             (folder / CARD_FILE).write_text(card(sizes=sizes), encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error

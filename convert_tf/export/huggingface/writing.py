@@ -54,20 +54,20 @@ tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert
 
 """
 _UNKNOWN, _PADDING, _FIRST = "[UNK]", "[PAD]", "[CLS]"
-# Kinds of vectors besides the default, and the tokens that ask for them.
+# Kinds of vectors besides the default, and the tokens that select them.
 _KIND_TOKENS = {
     "context": "<|context|>",
     "response": "<|response|>",
     "similarity": "<|similarity|>",
 }
-# Names that programs ask for: sentence-transformers the first two, mteb the last.
+# Names of prompts in other programs: sentence-transformers uses the first two, mteb the last.
 _PROMPTS = {
     "query": "context",
     "document": "response",
     "similarity": "similarity",
     "STS": "similarity",
 }
-# WordPiece looks for the longest entry anew for each piece, which takes cubic time.
+# WordPiece searches the longest entry for each piece, so long words take cubic time.
 _LONGEST_WORD = 200  # characters
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 

@@ -163,7 +163,7 @@ class GraphBuilder(GraphWriter):
                 [rows, self._constant("table_step", np.float32(step) * root),
                  self._constant("table_zero", zero)],
             )  # fmt: skip
-        # Sums of rows of the two tables, made when the file is loaded.
+        # Sums of rows of the two tables, computed when the file is loaded.
         parts = []
         for size, own in zip(
             embedding.position_table_sizes, embedding.position_tables, strict=True
@@ -222,12 +222,12 @@ class GraphBuilder(GraphWriter):
 
     def _block(self, name: str, block: Any, x: str, bias: str) -> str:
         attended = self._attention(f"{name}/attention", block.attention, x, bias)
-        # Without its beta, which is in the biases of the feed-forward layer instead: an op less.
+        # The beta is added to the biases of the feed-forward layer instead, which saves an op.
         beta = as_array(block.attention_norm.beta)
         summed = self._add("Add", [attended, x])
         x = self._scaled_norm(f"{name}/attention_norm", summed, block.attention_norm)
-        # The fast GELU's constants are in the weights, as in the layer: without a slope ONNX
-        # Runtime's op is one vectorised pass, 0.29 µs for 2,048 numbers and not 0.91.
+        # The constants of the fast GELU are in the weights, as in the layer. Without a slope, ONNX
+        # Runtime's op takes 0.29 µs for 2,048 numbers instead of 0.91.
         layer = block.feed_forward
         hidden_kernel, hidden_bias = (
             as_array(variable) * GELU_SLOPE for variable in (layer.hidden_kernel, layer.hidden_bias)
@@ -245,7 +245,7 @@ class GraphBuilder(GraphWriter):
         width = heads * attention.attention_dim
         queries, keys = self._queries_and_keys(name, x, attention.query_key_kernel, (width, width))
         if heads == 1:
-            # `MultiHeadAttention` copies what it reads.
+            # `MultiHeadAttention` would copy its inputs.
             root = 1.0 / np.sqrt(attention.attention_dim)
             scores = self._add("FusedMatMul", [queries, keys], domain=CONTRIB, transB=1, alpha=root)
             weights = self._add("Softmax", [self._add("Add", [scores, bias])], axis=-1)

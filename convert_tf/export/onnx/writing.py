@@ -32,9 +32,9 @@ NETWORK_BITS = (32, 8)
 
 _CALIBRATION_PASSES = 2
 _TEXTS_AT_ONCE = 64
-# Room for what no text of the calibration has; beyond the range values are cut. Layer norms bound
-# theirs. A hidden number of a feed-forward layer may be several times larger where related subwords
-# stand together than in any random text, and only upwards: the fast GELU is never below -0.28.
+# Ranges are larger than in the random texts of the calibration by these factors, because values out
+# of range are cut. Layer norms bound their values. Hidden values of feed-forward layers may be
+# several times larger for related subwords, but not lower: the fast GELU is above -0.28.
 _NORM_ROOM = 1.3
 _HIDDEN_ROOM = 3.0
 
@@ -196,7 +196,7 @@ def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, 
     builder = GraphBuilder(encoder, max_tokens=max_tokens)
     model = builder.build(observes=True)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # threads that wait for one another stall on a busy machine
+    options.intra_op_num_threads = 1  # threads that wait for each other are slow on a busy machine
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
