@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from convert_tf.corpora.fields import UnusableError
 from convert_tf.storage.json_text import json_of_texts
@@ -49,15 +49,20 @@ class BadLines:
         self.count += 1
         if len(self.first) < NUM_FIRST_BAD:
             self.first.append(f"{path}:{line} ({reason})")
-        if self.limit is not None and self.count > self.limit:
-            self.refuse(self.limit)
+        self._check()
 
-    def refuse(self, limit: int) -> NoReturn:
-        """Raise the error of more than `limit` unusable lines."""
-        raise TooManyBadLinesError(
-            f"More than {limit:,} lines cannot be used; the first are "
-            f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
-        )
+    def merge(self, later: "BadLines") -> None:
+        """Add the lines of later files. Raises as `add`."""
+        self.count += later.count
+        self.first = (self.first + later.first)[:NUM_FIRST_BAD]
+        self._check()
+
+    def _check(self) -> None:
+        if self.limit is not None and self.count > self.limit:
+            raise TooManyBadLinesError(
+                f"More than {self.limit:,} lines cannot be used; the first are "
+                f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
+            )
 
 
 @dataclass

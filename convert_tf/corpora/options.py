@@ -1,7 +1,8 @@
 """Options of the preparation of data, on one machine or on a cluster."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from convert_tf.config.base import Config, check, option
 from convert_tf.corpora import threads
@@ -51,6 +52,12 @@ class PrepareOptions(Config):
             "num_shards must be at least 1 for each split.",
             dict(self.num_shards),
         )
+
+    def rules_by_corpus(self, paths: Mapping[str, Collection[Any]]) -> dict[str, Rules]:
+        """Return the rules of the corpora that a run reads. `paths` has its files by kind."""
+        kinds = (kind for kind, files in paths.items() if files)
+        names = dict.fromkeys(kind if kind in CORPORA else REDDIT for kind in kinds)
+        return {name: self.rules_of(name) for name in names}
 
     def rules_of(self, corpus: str) -> Rules:
         """Return the rules of a corpus. `"reddit"` is one too."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.corpora import dumps, threads
-from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.rows import RowMaker, WrittenExamples
+from convert_tf.corpora import threads
+from convert_tf.corpora.dumps import BadLines, CountedFile
+from convert_tf.corpora.rows import Output, RowMaker
 from convert_tf.corpora.vocabulary import count_words
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS
 from convert_tf.figures import picture, write_picture
@@ -30,34 +30,29 @@ _ROLES = ("context", "response")
 
 
 def assemble(
-    *,
-    rules: Mapping[str, Rules],
-    dev_fraction: float,
-    files: Mapping[str, Sequence[dumps.CountedFile]],
-    bad_lines: dumps.BadLines,
+    files: Mapping[str, Sequence[CountedFile]],
+    bad_lines: BadLines,
     maker: RowMaker,
-    written: WrittenExamples,
+    written: Output,
     vocabulary: str | None,
-    single_texts: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return the content of `report.json`.
 
     Args:
-        rules: rules by corpus.
-        dev_fraction: fraction of all data in the dev split.
         files: the input files, by kind.
         bad_lines: the unusable lines of all files.
-        maker: has the counts of turns and threads.
-        written: counts and a sample of the examples.
+        maker: has the options and the counts of turns and threads.
+        written: counts and a sample of the output.
         vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
-        single_texts: number of single texts that were written, by source.
     """
-    examples = written.examples
-    held = {"single_texts": dict(sorted(single_texts.items()))} if single_texts else {}
-    return held | {
-        "rules": {corpus: dataclasses.asdict(one) for corpus, one in rules.items()},
-        "dev_fraction": dev_fraction,
-        "files": {what: [file_facts(stats) for stats in all] for what, all in files.items() if all},
+    examples, texts = written.examples, written.single_texts
+    return ({"single_texts": dict(sorted(texts.items()))} if texts else {}) | {
+        "rules": {
+            corpus: dataclasses.asdict(rules)
+            for corpus, rules in maker.options.rules_by_corpus(files).items()
+        },
+        "dev_fraction": maker.options.dev_fraction,
+        "files": {what: [_file_facts(file) for file in all] for what, all in files.items() if all},
         "bad_lines": {"count": bad_lines.count, "first": bad_lines.first},
         "threads": threads.total_counts(maker.counts.values()).as_dict(),
         "sources": {source: one.as_dict() for source, one in sorted(maker.counts.items())},
@@ -128,15 +123,14 @@ def _batches(texts: Sequence[str], size: int = 4096) -> Iterator[Sequence[str]]:
     return (texts[start : start + size] for start in range(0, len(texts), size))
 
 
-def file_facts(stats: dumps.CountedFile) -> dict[str, Any]:
-    """Return the facts of one input file."""
+def _file_facts(file: CountedFile) -> dict[str, Any]:
     return {
-        "file": os.path.basename(stats.path),
-        "kind": stats.kind,
-        "bytes": stats.compressed_bytes,
-        "lines": stats.lines,
-        "skipped": {reason: number for reason, number in sorted(stats.skipped.items()) if number},
-        "warnings": [warning.removeprefix(f"{stats.name}: ") for warning in stats.warnings],
+        "file": os.path.basename(file.path),
+        "kind": file.kind,
+        "bytes": file.compressed_bytes,
+        "lines": file.lines,
+        "skipped": {reason: number for reason, number in sorted(file.skipped.items()) if number},
+        "warnings": [warning.removeprefix(f"{file.name}: ") for warning in file.warnings],
     }
 
 
@@ -149,15 +143,15 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
     return skipped
 
 
-def print_warnings(files: Mapping[str, Sequence[dumps.CountedFile]]) -> None:
+def print_warnings(files: Mapping[str, Sequence[CountedFile]]) -> None:
     """Print the warnings about whole files on standard error."""
-    for stats in itertools.chain(*files.values()):
-        for warning in stats.warnings:
+    for file in itertools.chain(*files.values()):
+        for warning in file.warnings:
             print(f"warning: {warning}", file=sys.stderr)
 
 
 def why_no_example(
-    counts: Mapping[str, threads.ThreadCounts], files: Mapping[str, Sequence[dumps.CountedFile]]
+    counts: Mapping[str, threads.ThreadCounts], files: Mapping[str, Sequence[CountedFile]]
 ) -> str:
     """Return the error of an input without examples.
 
@@ -167,8 +161,8 @@ def why_no_example(
     """
     total = threads.total_counts(counts.values())
     reasons = Counter(total.dropped)
-    for stats in itertools.chain(*files.values()):
-        reasons.update(stats.skipped)
+    for file in itertools.chain(*files.values()):
+        reasons.update(file.skipped)
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
     return (
         f"The input gives no example. It has {total.comments:,} usable turns; left out: "

@@ -1,9 +1,10 @@
-"""Turn lines of dumps into turns, and threads into rows: the steps of `prepare` on every engine.
+"""The steps of `prepare` on every engine: files to rows, threads to examples, duplicates dropped.
 
-This module uses neither TensorFlow nor an engine. An engine sorts the turns by thread and the rows
-by key, and adds up the counts.
+This module uses neither TensorFlow nor an engine. An engine sorts the rows between the steps and
+adds up the counts.
 """
 
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,15 +25,16 @@ from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
 
-EXAMPLES, PAIRS, TEXTS = "examples", "pairs", "texts"
+TURNS, PAIRS, EXAMPLES, TEXTS = KINDS = "turns", "pairs", "examples", "texts"
 _SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 
 
 class Row(NamedTuple):
     """A row to sort: `key` and `payload` are ASCII without tabs and line ends.
 
-    There are three kinds. `EXAMPLES` are sorted by their place in the output. `PAIRS` are examples
-    from which duplicates are dropped first. `TEXTS` are single texts, sorted by their hash.
+    There are four kinds. `TURNS` are turns of Reddit, sorted by their thread. `EXAMPLES` are sorted
+    by their place in the output. `PAIRS` are examples from which duplicates are dropped first.
+    `TEXTS` are single texts, sorted by their hash.
     """
 
     kind: str
@@ -40,48 +42,12 @@ class Row(NamedTuple):
     payload: str
 
 
-class WrittenExamples:
-    """Counts the written examples, and keeps a sample of them for measurements.
-
-    The sample has the first examples of each train shard. Shards are in the order of a hash, so the
-    sample is random, and the same in every run.
-
-    Args:
-        num_train_shards: number of shards of the train split.
-
-    Attributes:
-        examples: counts by source and split.
-        history: number of examples by number of earlier turns.
-        sample: texts by role.
-    """
-
-    def __init__(self, *, num_train_shards: int) -> None:
-        self._per_shard = -(-_SAMPLE_SIZE // num_train_shards)
-        self._sampled: Counter[int] = Counter()
-        self.sample: dict[str, list[str]] = {"context": [], "response": []}
-        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
-        self.history: Counter[int] = Counter()
-
-    def add(self, split: str, shard: int, example: Example) -> None:
-        """Count an example."""
-        self.examples[example.source][split] += 1
-        self.history[len(example.extra_contexts)] += 1
-        if split == "train" and self._sampled[shard] < self._per_shard:
-            self._sampled[shard] += 1
-            self.sample["context"].append(example.context)
-            self.sample["response"].append(example.response)
-
-    def merge(self, later: "WrittenExamples") -> None:
-        """Add the counts and the sample of later shards."""
-        for source, numbers in later.examples.items():
-            self.examples[source] += numbers
-        self.history += later.history
-        for role, texts in later.sample.items():
-            self.sample[role] += texts
+# Key and payload of rows of one kind, in the order of their keys.
+SortedRows = Iterable[tuple[str, str]]
 
 
 class RowMaker:
-    """Makes turns and rows, and counts them.
+    """Makes rows, and counts turns and threads.
 
     Args:
         options: rules, sizes and limits.
@@ -105,52 +71,43 @@ class RowMaker:
     def _counts_of(self, source: str) -> threads.ThreadCounts:
         return self.counts.setdefault(source, threads.ThreadCounts())
 
-    def turns_of_dump(self, what: str, file: CountedFile) -> Iterator[Comment]:
-        """Yield the usable turns of a Reddit dump.
+    def rows_of_file(self, what: str, file: CountedFile) -> Iterator[Row]:
+        """Yield the turns of a Reddit dump, or the examples and texts of conversations.
 
         Args:
-            what: `"comments"` or `"submissions"`.
-            file: the dump, which counts what is not used.
+            what: `"comments"`, `"submissions"` or the name of another corpus.
+            file: the file, which counts what is not used.
 
         Raises:
             UnreadableFileError: if hardly any line can be used.
             TooManyBadLinesError: if there are more unusable lines than allowed.
         """
+        num_turns = 0
+        if what in CORPORA:
+            for conversation in CORPORA[what].read(file):
+                num_turns += len(conversation.turns)
+                yield from self._rows_of_conversation(what, conversation)
+        else:
+            for turn in self._turns_of_dump(what, file):
+                num_turns += 1
+                yield Row(TURNS, turn.thread_id, json.dumps(turn))
+        if self.options.max_bad_lines is None:
+            file.check_readable(num_turns)
+
+    def _turns_of_dump(self, what: str, file: CountedFile) -> Iterator[Comment]:
         rules = self.options.rules
         is_submissions = what == "submissions"
         parse = parse_submission if is_submissions else parse_comment
         changed = self._counts_of(REDDIT).changed
-        num_turns = 0
         for fields in read_objects(file):
             with file.skipping():
                 yield parse(fields, rules, changed=changed)
-                num_turns += 1
                 if rules.reads_posts and is_submissions:
                     post = parse_post(fields, rules, changed=changed)
                     if post:
                         yield post
-        self._check_readable(file, num_turns)
 
-    def conversations(self, name: str, file: CountedFile) -> Iterator[Conversation]:
-        """Yield the conversations of a file of the corpus `name`. Raises as `turns_of_dump`."""
-        num_turns = 0
-        for conversation in CORPORA[name].read(file):
-            yield conversation
-            num_turns += len(conversation.turns)
-        self._check_readable(file, num_turns)
-
-    def _check_readable(self, file: CountedFile, num_turns: int) -> None:
-        if self.options.max_bad_lines is None:
-            file.check_readable(num_turns)
-
-    def rows_of_thread(self, comments: Sequence[Comment]) -> Iterator[Row]:
-        """Yield the rows of the turns of one Reddit thread, which may be in any order."""
-        rules = self._rules_of_thread(self.options.rules, comments)
-        examples = threads.create_examples(comments, rules, counts=self._counts_of(REDDIT))
-        return self._rows(examples, rules, comments, REDDIT)
-
-    def rows_of_conversation(self, name: str, conversation: Conversation) -> Iterator[Row]:
-        """Yield the rows of a conversation of another corpus."""
+    def _rows_of_conversation(self, name: str, conversation: Conversation) -> Iterator[Row]:
         rules = self.options.rules_of(name)
         source = conversation.source
         counts = self._counts_of(source)
@@ -160,6 +117,14 @@ class RowMaker:
             comments, rules, counts=counts, source=source, is_conversation=True
         )
         return self._rows(examples, rules, comments, source)
+
+    def rows_of_threads(self, turns: SortedRows) -> Iterator[Row]:
+        """Yield the examples and texts of Reddit threads, from rows of the kind `TURNS`."""
+        for _, thread in itertools.groupby(turns, key=lambda row: row[0]):
+            comments = [Comment(*parsed_json(payload)) for _, payload in thread]
+            rules = self._rules_of_thread(self.options.rules, comments)
+            examples = threads.create_examples(comments, rules, counts=self._counts_of(REDDIT))
+            yield from self._rows(examples, rules, comments, REDDIT)
 
     def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
@@ -185,21 +150,22 @@ class RowMaker:
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
                 pair = threads.pair_key(example, rules)
-                order = int(example.is_additional)  # so that none replaces another thread's
+                # An additional example comes last, so it replaces no example of another thread.
+                order = int(example.is_additional)
                 yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
             else:
                 yield Row(EXAMPLES, key, payload)
         if split:
             self.num_threads[split] += 1
 
-    def unique_pairs(self, sorted_rows: Iterable[tuple[str, str]]) -> Iterator[Row]:
-        """Keeps of equal pairs the one of the smallest thread id.
+    def unique_pairs(self, pairs: SortedRows) -> Iterator[Row]:
+        """Yield one example of equal pairs: that of the smallest thread id.
 
         Args:
-            sorted_rows: key and payload of rows of the kind `PAIRS`, in the order of their keys.
+            pairs: rows of the kind `PAIRS`.
         """
         kept_pair = ""
-        for keys, payload in sorted_rows:
+        for keys, payload in pairs:
             pair, key = keys.split(" ", 1)[0], keys.rsplit(" ", 1)[1]
             if pair != kept_pair:
                 yield Row(EXAMPLES, key, payload)
@@ -214,18 +180,61 @@ class RowMaker:
                 counts.dropped["duplicate_pair"] += 1
 
 
-def unique_texts(sorted_rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield source and payload of single texts, each text once.
+class Output:
+    """Decodes the rows that are written, counts them and keeps a sample for measurements.
+
+    The sample has the first examples of each train shard. Shards are in the order of a hash, so the
+    sample is random, and the same in every run.
 
     Args:
-        sorted_rows: key and payload of rows of the kind `TEXTS`, in the order of their keys.
+        num_train_shards: number of shards of the train split.
+
+    Attributes:
+        examples: number of examples by source and split.
+        single_texts: number of single texts by source.
+        history: number of examples by number of earlier turns.
+        sample: texts by role.
     """
-    last_hash = ""
-    for key, payload in sorted_rows:
-        text_hash, source = key.split(" ", 1)
-        if text_hash != last_hash:
-            last_hash = text_hash
-            yield parsed_json(source), payload
+
+    def __init__(self, *, num_train_shards: int) -> None:
+        self._per_shard = -(-_SAMPLE_SIZE // num_train_shards)
+        self._sampled: Counter[int] = Counter()
+        self.sample: dict[str, list[str]] = {"context": [], "response": []}
+        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
+        self.single_texts: Counter[str] = Counter()
+        self.history: Counter[int] = Counter()
+
+    def examples_of(self, rows: SortedRows) -> Iterator[tuple[str, int, Example]]:
+        """Yield split, shard and example of rows of the kind `EXAMPLES`."""
+        for key, payload in rows:
+            split, shard = split_and_shard(key)
+            example = Example(*parsed_json(payload))
+            self.examples[example.source][split] += 1
+            self.history[len(example.extra_contexts)] += 1
+            if split == "train" and self._sampled[shard] < self._per_shard:
+                self._sampled[shard] += 1
+                self.sample["context"].append(example.context)
+                self.sample["response"].append(example.response)
+            yield split, shard, example
+
+    def lines_of(self, rows: SortedRows) -> Iterator[bytes]:
+        """Yield the lines of a file of single texts, each text once, from rows of `TEXTS`."""
+        last_hash = ""
+        for key, payload in rows:
+            text_hash, source = key.split(" ", 1)
+            if text_hash != last_hash:
+                last_hash = text_hash
+                self.single_texts[parsed_json(source)] += 1
+                yield payload.encode() + b"\n"
+
+    def merge(self, later: "Output") -> None:
+        """Add the counts and the sample of later shards."""
+        for source, numbers in later.examples.items():
+            self.examples[source] += numbers
+        self.single_texts += later.single_texts
+        self.history += later.history
+        for role, texts in later.sample.items():
+            self.sample[role] += texts
 
 
 def split_and_shard(key: str) -> tuple[str, int]:

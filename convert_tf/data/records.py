@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from convert_tf.data.schema import EXTRA_FEATURES, PAIR, Example
 from convert_tf.data.serialized import serialize_example
-from convert_tf.data.shards import shard_name
+from convert_tf.data.shards import add_empty_shards, shard_name
 
 _OF_TURNS = {"extra_contexts", "extra_context", "all_turns"}
 
@@ -86,7 +86,5 @@ def write_shards(
         is_full = isinstance(error, tf.errors.ResourceExhaustedError)
         number = errno.ENOSPC if is_full else errno.EIO
         raise OSError(number, str(error), folder) from error
-    for split in filter(written.get, num_shards):
-        for shard in range(num_shards[split]):
-            Path(folder, shard_name(split, shard, num_shards[split])).touch()
+    add_empty_shards(folder, num_shards)
     return written

@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+from collections.abc import Mapping
 
 from convert_tf.data.schema import SPLITS
 
@@ -23,6 +24,20 @@ def record_files(folder: str) -> list[str]:
     """All record files of all splits in a folder, sorted."""
     found = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
     return sorted(path for path in found if is_shard_name(os.path.basename(path)))
+
+
+def add_empty_shards(folder: str, num_shards: Mapping[str, int]) -> None:
+    """Create the missing shards of each split that has one.
+
+    Args:
+        folder: a folder of records.
+        num_shards: number of shards of each split.
+    """
+    splits = {os.path.basename(path).split("-")[0] for path in record_files(folder)}
+    for split in splits & num_shards.keys():
+        for index in range(num_shards[split]):
+            with open(os.path.join(folder, shard_name(split, index, num_shards[split])), "ab"):
+                pass
 
 
 def list_shards(folder: str, split: str) -> list[str]:
