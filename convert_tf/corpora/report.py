@@ -176,16 +176,8 @@ def table(report: Mapping[str, Any]) -> str:
     counts = report["threads"]
     rows = [("turns read", counts["comments"]), ("threads", counts["threads"])]
     rows += [("titles", counts["titles"])]
-    skipped = sorted(skipped_lines(report).items())
-    rows += [(f"skipped: {reason}", number) for reason, number in skipped]
     rows += [(f"changed: {rule}", number) for rule, number in counts["changed"].items()]
-    rows += [
-        ("duplicates", counts["duplicates"]),
-        ("first turn, no title", counts["top_level"]),
-        ("orphans", counts["orphans"]),
-        ("in a reply cycle", counts["cyclic"]),
-    ]
-    rows += [(f"dropped: {reason}", number) for reason, number in counts["dropped"].items()]
+    rows += _left_out(report).items()
     if len(report["examples"]) > 1:
         rows += [
             (f"examples of {source}", sum(numbers.values()))
@@ -245,8 +237,8 @@ def draw(report: Mapping[str, Any]) -> Any:
     history.bar(np.arange(len(report["history"])), report["history"])
     history.set(title="Turns before the context", xlabel="extra contexts", ylabel="examples")
 
-    reasons = sorted(_left_out(report).items(), key=lambda item: item[1])
-    dropped.barh([name for name, _ in reasons], [number for _, number in reasons])
+    reasons = sorted((number, name) for name, number in _left_out(report).items() if number)
+    dropped.barh([name for _, name in reasons], [number for number, _ in reasons])
     dropped.set(title="What was left out", xlabel="turns")
     for counted in (by_source.xaxis, history.yaxis, dropped.xaxis):
         counted.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -256,20 +248,14 @@ def draw(report: Mapping[str, Any]) -> Any:
     return figure
 
 
-def _left_out(report: Mapping[str, Any]) -> Counter[str]:
+def _left_out(report: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of lines and turns that are in no example, by reason."""
     counts = report["threads"]
-    reasons = Counter(
-        {
-            "duplicate": counts["duplicates"],
-            "first turn, no title": counts["top_level"],
-            "orphan": counts["orphans"],
-            "in a reply cycle": counts["cyclic"],
-        }
-    )
-    reasons.update({name.replace("_", " "): n for name, n in counts["dropped"].items()})
-    for files in report["files"].values():
-        for one in files:
-            reasons.update(
-                {f"line: {name.replace('_', ' ')}": n for name, n in one["skipped"].items()}
-            )
-    return Counter({name: number for name, number in reasons.items() if number})
+    return {
+        **{f"skipped: {reason}": n for reason, n in sorted(skipped_lines(report).items())},
+        "duplicates": counts["duplicates"],
+        "first turn, no title": counts["top_level"],
+        "orphans": counts["orphans"],
+        "in a reply cycle": counts["cyclic"],
+        **{f"dropped: {reason}": number for reason, number in counts["dropped"].items()},
+    }

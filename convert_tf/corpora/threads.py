@@ -1,9 +1,9 @@
-"""Comments of a thread to context-response examples, by the rules of PolyAI's Reddit data.
+"""Make context-response examples from threads, by the rules of PolyAI's Reddit data.
 
-Pure functions on plain tuples: no engine, no file format. A thread is a forest of comments, plus
-the submission's title as the root turn when it is known. Every comment that answers a turn in the
-thread makes a candidate example: the comment is the response, the turn it answers the context,
-the turns before that the extra contexts, most recent first.
+Pure functions on tuples, without an engine or a file format. A thread is a forest of comments. If
+the submission's title is known, it is the root turn. Every comment that answers a turn of the
+thread is a candidate example. The comment is the response, the turn that it answers is the context,
+and the turns before that are the extra contexts, the most recent first.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -24,7 +24,7 @@ TRAIN_FRACTION = 0.9
 
 _DELETED = frozenset({"[deleted]", REMOVED})
 _SPLIT_BUCKETS = 4096
-# Bots by their names, whole or by their ending, and by what they say of themselves.
+# Bots are recognised by their names or the ends of these, and by what they say about themselves.
 _BOT_NAMES = frozenset({"automoderator", "autotldr", "totesmessenger", "tweetposter"})
 _BOT_NAME = re.compile(r"bot[0-9]*$|^bot[_-]", re.IGNORECASE)
 _NO_BOT_NAME = re.compile(r"(?:ab|tal|ro|tur|bur|hal|sab|jum|cu|gi)bot[0-9]*$", re.IGNORECASE)
@@ -37,7 +37,7 @@ _WHITE_SPACE = re.compile(r"\s+")
 
 
 class Place(NamedTuple):
-    """Where an example goes: its split, its shard, its key among the examples of the shard."""
+    """The place of an example: its split, its shard, and its sort key in the shard."""
 
     split: str
     shard: int
@@ -46,11 +46,11 @@ class Place(NamedTuple):
 
 @dataclass
 class ThreadCounts:
-    """What happened to comments and candidate examples.
+    """Outcomes of comments and candidate examples.
 
     Every comment is counted once: `comments` = `duplicates` + `top_level` + `orphans` + `cyclic`
-    + the sum of `dropped` + `examples`. `changed` counts the texts that a cleaning rule changed,
-    `additional` the examples of `Rules.more_pairs`.
+    + the sum of `dropped` + `examples`. `changed` counts the texts that each cleaning rule changed.
+    `additional` counts the examples of `Rules.more_pairs`.
     """
 
     threads: int = 0
@@ -66,19 +66,19 @@ class ThreadCounts:
     changed: Counter[str] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as plain values that JSON can hold."""
+        """Return the counts as JSON values. `additional` is left out if there are none."""
         counters = {
             name: {key: number for key, number in sorted(counter.items()) if number}
             for name, counter in (("dropped", self.dropped), ("changed", self.changed))
         }
-        plain = {name: value for name, value in vars(self).items() if name != "additional"}
-        if self.additional:
-            plain["additional"] = self.additional
-        return plain | counters
+        counts = vars(self) | counters
+        if not self.additional:
+            del counts["additional"]
+        return counts
 
 
 def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
-    """The sum of the counts of several sources or tasks."""
+    """Return the sum of the counts of several sources or tasks."""
     total = ThreadCounts()
     for counts in all_counts:
         for name, value in vars(counts).items():
@@ -87,9 +87,12 @@ def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
 
 
 def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
-    """The split of a thread: `"train"`, `"dev"` or `"test"`, the same in every run.
+    """Return the split of a thread, which is the same in every run.
 
-    Test is PolyAI's test split. Dev is the last `dev_fraction` of PolyAI's train split.
+    The test split is PolyAI's. The dev split is the last `dev_fraction` of PolyAI's train split.
+
+    Returns:
+        `"train"`, `"dev"` or `"test"`.
     """
     digest = int(hashlib.md5(thread_id.encode("utf-8")).hexdigest(), 16)
     value = (1 + digest % _SPLIT_BUCKETS) / _SPLIT_BUCKETS
@@ -101,15 +104,15 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
 def place_of(
     example: Example, *, dev_fraction: float = 0.01, num_shards: Mapping[str, int]
 ) -> Place:
-    """Where an example goes, whatever the order of the input.
+    """Return the place of an example. It does not depend on the order of the input.
 
-    Shard and key come from a hash of all that tells examples apart, so those of one thread lie
-    apart and every shard, read in the order of its keys, is well mixed.
+    Shard and key come from a hash of everything that distinguishes examples. So the examples of a
+    thread are far apart, and every shard is well mixed in the order of its keys.
 
     Args:
         example: an example.
         dev_fraction: see `split_of`.
-        num_shards: shards of each split.
+        num_shards: number of shards of each split.
     """
     split = split_of(example.thread_id, dev_fraction=dev_fraction)
     texts = (example.thread_id, example.response_id, example.context, example.response)
@@ -119,13 +122,11 @@ def place_of(
 
 
 def pair_key(example: Example, rules: Rules) -> str:
-    """What equal pairs share: a hash of context and response.
-
-    Of equal pairs the one of the smallest thread id is kept, then the first on disk.
+    """Return a hash of context and response, which is the same for equal pairs.
 
     Args:
         example: an example.
-        rules: reads `deduplicate`: whether case and white space count.
+        rules: `deduplicate` decides whether case and white space count.
     """
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
@@ -136,12 +137,12 @@ def pair_key(example: Example, rules: Rules) -> str:
 def comments_of(
     conversation: Conversation, rules: Rules, *, changed: Counter[str]
 ) -> list[Comment]:
-    """A conversation as a thread in which every turn answers the one before.
+    """Return a conversation as a thread in which every turn answers the one before.
 
     Args:
-        conversation: turns, oldest first.
+        conversation: a conversation.
         rules: how texts are cleaned.
-        changed: counts, by rule, the texts that cleaning changed.
+        changed: counts the texts that each rule changed.
     """
     return [
         make_turn(
@@ -166,15 +167,15 @@ def create_examples(
     source: str = "reddit",
     is_conversation: bool = False,
 ) -> Iterator[Example]:
-    """The examples of one thread.
+    """Yield the examples of one thread.
 
     Args:
-        comments: the comments of one thread and, where known, its title, in any order.
+        comments: the comments of one thread in any order, and its title if it is known.
         rules: which of them make examples.
-        counts: what is added up while the examples are made.
-        source: the corpus that the thread is of.
-        is_conversation: whether the thread is a conversation, which has no title: a path may then
-            hold one turn more.
+        counts: the outcomes are added to it.
+        source: name of the corpus.
+        is_conversation: whether the thread is a conversation without a title. A path may then have
+            one turn more.
     """
     turns = _unique_turns(comments, counts)
     post = turns.pop(POST_ID, None)
@@ -182,7 +183,7 @@ def create_examples(
     counts.threads += 1
 
     def example(path: Sequence[Comment], context: str = "") -> Example:
-        """A path as an example; with a context, as an additional one."""
+        """Return a path as an example. With a context, it is an additional one."""
         if context:
             counts.additional += 1
         else:
@@ -191,8 +192,8 @@ def create_examples(
             thread_id=path[0].thread_id,
             response_id=path[0].id,
             subreddit=path[0].subreddit,
-            context=context or _context(path[1], rules, counts),
-            response=_response(path[0], rules, counts),
+            context=context or _fitting(path[1], "context", rules, counts),
+            response=_fitting(path[0], "response", rules, counts),
             extra_contexts=tuple(trim(one.body, rules.max_extra_length) for one in path[2:]),
             context_author=path[1].author,
             response_author=path[0].author,
@@ -210,7 +211,7 @@ def create_examples(
                     _skip_reason(post, rules, "response") or _skip_reason(turn, rules, "context")
                 )
             ):
-                yield example([post, turn], _context(turn, rules, counts))
+                yield example([post, turn], _fitting(turn, "context", rules, counts))
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
@@ -239,40 +240,36 @@ def create_examples(
                         yield example(path, context)
 
 
-def _context(turn: Comment, rules: Rules, counts: ThreadCounts) -> str:
-    """A turn's text as a context: its last characters where it is too long."""
-    text = turn.body + turn.rest
-    if len(text) <= rules.max_context_length:
-        return text
-    counts.changed["long_context_cut"] += 1
-    return sentences.last_sentences(
-        text, rules.max_context_length, min_length=rules.min_context_length
-    )
+def _limits(rules: Rules, role: str) -> tuple[int, int]:
+    """Return the smallest and the largest length of a role, in characters."""
+    if role == "response":
+        return rules.min_response_length, rules.max_response_length
+    return rules.min_context_length, rules.max_context_length
 
 
-def _response(turn: Comment, rules: Rules, counts: ThreadCounts) -> str:
-    """A turn's text as a response: its first characters where it is too long."""
+def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
+    """Return the text of a turn. A long context keeps its end, a long response its beginning."""
     text = turn.body + turn.rest
-    if len(text) <= rules.max_response_length:
+    shortest, longest = _limits(rules, role)
+    if len(text) <= longest:
         return text
-    counts.changed["long_response_cut"] += 1
-    return sentences.first_sentences(
-        text, rules.max_response_length, min_length=rules.min_response_length
-    )
+    counts.changed[f"long_{role}_cut"] += 1
+    cut = sentences.first_sentences if role == "response" else sentences.last_sentences
+    return cut(text, longest, min_length=shortest)
 
 
 def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
-    """The last two turns before a response as one context, and the path with one turn less.
+    """Join the last two turns before a response to one context, and remove one from the path.
 
-    The text of a submission that leaves no room for its title is a context by itself.
+    If the text of a submission leaves no room for its title, it is a context by itself.
 
     Args:
-        path: response, context and the turns before, most recent first.
+        path: response, context and the turns before, the most recent first.
         rules: limits, and whether long turns are cut.
 
     Returns:
-        An empty context where there is none: a turn is deleted or by a bot, or there is no room for
-        the earlier one.
+        The context and the path. The context is empty if a turn is deleted or by a bot, or if there
+        is no room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -290,22 +287,22 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
         if rules.min_context_length <= len(earlier) <= room:
             return f"{earlier} {text}", [path[0], last, *path[3:]]
     if last.id == POST_ID and len(text) >= rules.min_context_length:
-        return _context(last, rules, ThreadCounts()), path
+        return _fitting(last, "context", rules, ThreadCounts()), path
     return "", path
 
 
 def unused_texts(
     comments: Iterable[Comment], examples: Iterable[Example], rules: Rules
 ) -> Iterator[str]:
-    """The texts of a thread that are in none of its examples; of long ones their sentences.
+    """Yield the texts of a thread that are in none of its examples. Long texts are split.
 
-    Left out are deleted texts, those of bots where the rules drop these, and what is shorter than
-    contexts and responses both are.
+    Deleted texts are omitted, as are the texts of bots if the rules drop these, and texts that are
+    too short for a context and for a response.
 
     Args:
-        comments: the turns of a thread, its title and its post among them.
-        examples: what `create_examples` made of them.
-        rules: limits; `drop_bots`.
+        comments: the turns of a thread, including its title and its post.
+        examples: the result of `create_examples`.
+        rules: limits and `drop_bots`.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:
@@ -319,9 +316,9 @@ def unused_texts(
 
 
 def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str, Comment]:
-    """One turn per id, the same whatever the order of the copies.
+    """Return one turn per id. It does not depend on the order of the copies.
 
-    Of several, one that is not deleted is kept, then the smallest as a string.
+    A copy that is not deleted is preferred, and then the smallest as a string.
     """
     turns: dict[str, Comment] = {}
     for comment in comments:
@@ -337,7 +334,7 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
 
 
 def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
-    """Ids of the turns that hang from a root; the others are in a reply cycle or below one."""
+    """Return the ids of turns below a root. Other turns are in or below a cycle of replies."""
     children: dict[str, list[str]] = {}
     pending: list[str] = []
     for turn in turns.values():
@@ -354,10 +351,10 @@ def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
 
 
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
-    """A comment, the turn it answers, the turn before, and so on: most recent first.
+    """Return a comment, the turn it answers, the turn before, and so on, the most recent first.
 
-    At most `max_length` comments; the title is not one, so a path that reaches the top of its
-    thread within them ends with it. The turn must not be in a reply cycle.
+    The path has at most `max_length` comments. The title is not a comment, so it is added if the
+    path reaches the top of its thread. The turn must not be in a cycle of replies.
     """
     path = [turns[turn_id]]
     while (parent_id := path[-1].parent_id) is not None and parent_id in turns:
@@ -372,19 +369,18 @@ def _is_deleted(turn: Comment) -> bool:
 
 
 def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
-    """Why a turn cannot be a context or a response; empty when it can."""
+    """Return why a turn cannot be a context or a response; empty if it can."""
+    shortest, longest = _limits(rules, role)
     if _is_deleted(turn):
         return f"{role}_deleted"
-    is_response = role == "response"
-    longest = rules.max_response_length if is_response else rules.max_context_length
     if rules.long == "drop" and (turn.is_trimmed or len(turn.body) > longest):
         return f"{role}_too_long"
-    if len(turn.body) < (rules.min_response_length if is_response else rules.min_context_length):
+    if len(turn.body) < shortest:
         return f"{role}_too_short"
     if rules.drop_bots and is_bot(turn):
         return f"{role}_by_bot"
     if (
-        is_response
+        role == "response"
         and rules.min_score is not None
         and turn.score is not None
         and turn.score < rules.min_score
@@ -394,7 +390,7 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
 
 
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
-    """Why two turns that are fine alone make no example together; empty when they do."""
+    """Return why two usable turns make no example together; empty if they do."""
     author = response.author
     if rules.drop_self_replies and author and author == context.author and author not in _DELETED:
         return "self_reply"
@@ -404,7 +400,7 @@ def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
 
 
 def is_bot(turn: Comment) -> bool:
-    """Whether a turn is by a bot: its author's name says so, or its text does."""
+    """Return whether a turn is by a bot, from the name of its author or from its text."""
     author = turn.author
     return (
         author.lower() in _BOT_NAMES
@@ -414,5 +410,5 @@ def is_bot(turn: Comment) -> bool:
 
 
 def _letters(text: str) -> str:
-    """A text's letters and digits without regard to case; all of it where it has none."""
+    """Return the letters and digits of a text in lower case, or the text if it has none."""
     return "".join(filter(str.isalnum, text.casefold())) or text

@@ -74,13 +74,6 @@ def test_roles_have_limits_of_their_own():
     assert response == f"{SENTENCE.format(100)} {SENTENCE.format(101)}"
 
 
-def test_history_is_trimmed_as_before():
-    turns = [LONG, "a second turn", "and a third one"]
-    one, other = (_of(turns, Rules(long=long))[0][-1] for long in ("drop", "cut"))
-    assert one == other
-    assert one.extra_contexts[0] == LONG[:127]
-
-
 @pytest.mark.parametrize("corpus", ["pairs", "dialogues", "opensubtitles"])
 def test_every_corpus_with_limits_is_cut(corpus, tmp_path):
     path = tmp_path / "corpus.csv"
@@ -296,17 +289,6 @@ def test_single_texts_are_what_no_example_holds(write_dump, tmp_path):
     assert len(list(read_utterances([str(data / SINGLE_TEXTS)]))) == len(expected)
 
 
-def test_same_bytes_whatever_the_order_of_the_input(write_dump, tmp_path):
-    comments, submissions = _dump(random.Random(0))
-    shuffled = random.Random(1).sample(comments, len(comments))
-    one = _prepared(write_dump, tmp_path / "one", comments, submissions, **ALL)[1]
-    two = _prepared(write_dump, tmp_path / "two", shuffled, submissions[::-1], **ALL)[1]
-    names = sorted(path.name for path in one.iterdir() if path.suffix in (".zst", ".tfrecord"))
-    assert len(names) == 5
-    for name in names:
-        assert (one / name).read_bytes() == (two / name).read_bytes()
-
-
 def test_files_of_before_are_replaced_together(write_dump, tmp_path):
     comments, _ = _dump(random.Random(0))
     dump = write_dump("RC", comments)
@@ -315,21 +297,3 @@ def test_files_of_before_are_replaced_together(write_dump, tmp_path):
     assert (tmp_path / "data" / SINGLE_TEXTS).exists()
     assert main([*arguments, "--overwrite"]) == 0
     assert not (tmp_path / "data" / SINGLE_TEXTS).exists()
-
-
-def test_integer_and_null_parents_make_threads(write_dump, tmp_path):
-    older = [
-        comment(f"k{n:04}", "", f"egg number {n} is done", link="t3_abc12")
-        | {"parent_id": int(f"k{n - 1:04}", 36) if n else None}
-        for n in range(8)
-    ]
-    newer = [
-        one | {"parent_id": f"t1_k{n - 1:04}" if n else "t3_abc12"} for n, one in enumerate(older)
-    ]
-    folders = []
-    for name, comments in (("older", older), ("newer", newer)):
-        prepare([write_dump(name, comments)], str(tmp_path / f"of_{name}"))
-        folders.append(tmp_path / f"of_{name}")
-    assert sum(len(_read(folders[0], split)) for split in ("train", "dev", "test")) == 7
-    for path in folders[0].glob("*.tfrecord"):
-        assert path.read_bytes() == (folders[1] / path.name).read_bytes()

@@ -2,12 +2,9 @@ import errno
 import hashlib
 import itertools
 import json
-import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,19 +88,9 @@ def test_command_line_round_trip(write_dump, tmp_path):
         [{"id": "5h6yvl", "title": "a title &gt; others", "author": "asker", "subreddit": "s"}],
     )
     output = tmp_path / "data"
-    done = _run(
-        "--input",
-        f"{tmp_path}/dumps/RC_*",
-        "--submissions",
-        titles,
-        "--output",
-        output,
-        "--num_shards_train",
-        2,
-        "--num_shards_test",
-        1,
-        "--unescape_html",
-    )
+    flags = ["--num_shards_train=2", "--num_shards_test=1", "--unescape_html"]
+    inputs = [f"--input={tmp_path}/dumps/RC_*", f"--submissions={titles}"]
+    done = _run(*inputs, f"--output={output}", *flags)
     assert done.returncode == 0, done.stderr
     assert "RC_4: the file is empty" in done.stderr
     assert sorted(path.name for path in output.iterdir()) == [
@@ -175,56 +162,26 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     assert first == third
 
 
-def test_examples_are_mixed_over_threads_and_shards(write_dump, tmp_path):
-    comments, _ = _random_dump(0)
-    options = PrepareOptions(num_shards={"train": 4, "dev": 1, "test": 1})
-    report = prepare([write_dump("RC", comments)], str(tmp_path / "data"), options=options)
-    examples = _read(tmp_path / "data", "train")
-    assert len(examples) == report["splits"]["train"]["examples"] > 900
-    threads = [one["thread_id"] for one in examples]
-    neighbours = sum(a == b for a, b in itertools.pairwise(threads))
-    assert neighbours < len(threads) // 50
-    for path in list_shards(str(tmp_path / "data"), "train"):
-        share = len(read_examples([path])) / len(examples)
-        assert 0.15 < share < 0.35
-
-
-def test_every_thread_is_in_one_split_with_all_its_examples(write_dump, tmp_path):
+def test_threads_are_whole_in_their_split_and_mixed_in_their_shards(write_dump, tmp_path):
     comments, submissions = _random_dump(3)
     report = prepare(
         [write_dump("RC", comments)],
         str(tmp_path / "data"),
         submissions=[write_dump("RS", submissions)],
-        options=PrepareOptions(dev_fraction=0.2),
+        options=PrepareOptions(dev_fraction=0.2, num_shards={"train": 4, "dev": 1, "test": 1}),
     )
-    seen = {}
+    split_of_thread = {}
     for split in ("train", "dev", "test"):
-        for one in _read(tmp_path / "data", split):
-            assert seen.setdefault(one["thread_id"], split) == split
-    for split in ("train", "dev", "test"):
-        assert list(seen.values()).count(split) == report["splits"][split]["threads"] > 10
-
-
-def test_options_change_the_result(write_dump, tmp_path):
-    dump = write_dump(
-        "RC",
-        [
-            comment("a", "t3_5h6yvl", "a body of more than 20 characters"),
-            comment("b", "t1_a", "&gt; short"),
-            comment("c", "t1_b", "another body of that length"),
-            comment("d", "t1_a", "a second answer"),
-        ],
-    )
-
-    def count(**rules):
-        options = PrepareOptions(rules=Rules(**rules))
-        output = str(tmp_path / str(rules))
-        return prepare([dump], output, options=options)["threads"]["examples"]
-
-    assert count() == 3
-    assert count(unescape_html=True) == 1  # "> short" has seven characters
-    assert count(unescape_html=True, min_context_length=7, min_response_length=7) == 3
-    assert count(max_context_length=30, max_response_length=30) == 1
+        examples = _read(tmp_path / "data", split)
+        assert len(examples) == report["splits"][split]["examples"]
+        for one in examples:
+            assert split_of_thread.setdefault(one["thread_id"], split) == split
+        number = list(split_of_thread.values()).count(split)
+        assert number == report["splits"][split]["threads"] > 10
+    threads = [one["thread_id"] for one in _read(tmp_path / "data", "train")]
+    assert sum(a == b for a, b in itertools.pairwise(threads)) < len(threads) // 50
+    for path in list_shards(str(tmp_path / "data"), "train"):
+        assert 0.15 < len(read_examples([path])) / len(threads) < 0.35
 
 
 def test_a_file_that_gives_nothing_is_said(tmp_path, capsys):
@@ -262,34 +219,6 @@ def test_input_without_examples_is_an_error(tmp_path, kind):
     with pytest.raises(ValueError, match=reasons.get(kind, "gives no example. It has . usable")):
         prepare([str(dump)], str(tmp_path / "data"))
     assert [path.name for path in tmp_path.iterdir()] == ["RC.zst"]
-
-
-def test_a_month_that_is_no_text_or_compressed_with_xz(tmp_path):
-    lines = json_lines([comment("a", "t3_5h6yvl", "a first remark", link="t3_5h6yvl")])
-    lines += json_lines([comment(f"c{n}", "t1_a", f"an answer of number {n}") for n in range(5)])
-    (tmp_path / "RC_1").write_bytes(lines)
-    (tmp_path / "RC_2.xz").write_bytes(COMPRESSORS[".xz"](lines.replace(b"5h6yvl", b"41ar0l")))
-    months = [str(tmp_path / name) for name in ("RC_1", "RC_2.xz")]
-    report = prepare(months, str(tmp_path / "data"))
-    assert [one["lines"] for one in report["files"]["comments"]] == [6, 6]
-    assert report["threads"]["threads"] == 2
-    for name, start in {
-        "zip": b"PK\3\4" + bytes(40),
-        "7z": b"7z\xbc\xaf\x27\x1c" + bytes(40),
-    }.items():
-        (tmp_path / "RC_3").write_bytes(start)
-        with pytest.raises(ValueError, match=f"RC_3 is a {name} archive. Unpack it"):
-            prepare([*months, str(tmp_path / "RC_3")], str(tmp_path / "other"))
-
-
-def test_a_month_of_which_nothing_is_readable_is_no_count(write_dump, tmp_path):
-    lines = [comment("a", "t3_5h6yvl", "a first remark")]
-    lines += [comment(f"c{n}", "t1_a", f"an answer of number {n}") for n in range(5)]
-    dumps = [write_dump("RC_1", lines), write_dump("RS_1", [{"id": "x", "title": "t"}] * 20)]
-    with pytest.raises(ValueError, match=r"Hardly a line of .*RS_1.*20 missing_link_id"):
-        prepare(dumps, str(tmp_path / "data"))
-    options = PrepareOptions(max_bad_lines=20)
-    assert prepare(dumps, str(tmp_path / "data"), options=options)["bad_lines"]["count"] == 20
 
 
 def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
@@ -339,59 +268,6 @@ def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exi
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
     if exists:
         assert _digest(output) == before
-
-
-def _prepared(write_dump, output, *, seed=0, num_train_shards=5):
-    comments, _ = _random_dump(seed, num_threads=50)
-    shards = {"train": num_train_shards, "dev": 1, "test": 1}
-    options = PrepareOptions(num_shards=shards)
-    dump = write_dump(f"in/RC{seed}", comments)
-    return prepare([dump], str(output), options=options, overwrite=True)
-
-
-@pytest.fixture
-def other_disk():
-    if not os.access("/dev/shm", os.W_OK):
-        pytest.skip("There is no /dev/shm.")
-    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_output_behind_a_link_to_another_disk(write_dump, tmp_path, other_disk, exists):
-    if os.stat(tmp_path).st_dev == os.stat(other_disk).st_dev:
-        pytest.skip("/dev/shm is no other disk.")
-    (tmp_path / "data").symlink_to(other_disk / "data")
-    if exists:
-        _prepared(write_dump, other_disk / "data")
-    _prepared(write_dump, tmp_path / "data", seed=1, num_train_shards=2)
-    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
-    assert _digest(other_disk / "data") == _digest(tmp_path / "expected")
-    assert (tmp_path / "data").is_symlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "expected", "in"]
-    assert [path.name for path in other_disk.iterdir()] == ["data"]
-
-
-def _device(path, mount):
-    return str(path).startswith(f"{mount}{os.sep}")
-
-
-@pytest.mark.parametrize("function", ["rename", "replace"])
-def test_output_that_is_a_mount_point(write_dump, tmp_path, monkeypatch, function):
-    mount = tmp_path / "data"
-    _prepared(write_dump, mount)
-    move = getattr(os, function)
-
-    def within_one_disk(source, target):
-        if _device(source, mount) != _device(target, mount):
-            raise OSError(errno.EXDEV, "Invalid cross-device link", source)
-        move(source, target)
-
-    _prepared(write_dump, tmp_path / "expected", seed=1, num_train_shards=2)
-    monkeypatch.setattr(os, function, within_one_disk)
-    _prepared(write_dump, mount, seed=1, num_train_shards=2)
-    assert _digest(mount) == _digest(tmp_path / "expected")
 
 
 def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):

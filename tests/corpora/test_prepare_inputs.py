@@ -1,4 +1,4 @@
-"""What dumps may hold: any order, huge threads, deep chains, damage, and a run that is killed."""
+"""Bad lines, a run that is killed, the report, and token ids."""
 
 import hashlib
 import json
@@ -10,11 +10,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support.dump_files import COMPRESSORS, comment, json_lines
-from support.record_files import read_examples
+from support.dump_files import comment, json_lines
 
 from convert_tf.corpora.local import PrepareOptions, prepare
-from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.text.vocabulary import write_vocabulary
 
@@ -40,62 +38,6 @@ def _some_comments(num_threads=40):
             lines.append(comment(name, rng.choice(parents), f"remark number {name}", link=link))
             parents.append(f"t1_{name}")
     return lines
-
-
-def test_a_wide_thread_with_a_chain_3_000_deep(write_dump, tmp_path):
-    link = "t3_5h6yvl"
-    lines = [comment("c0", link, "the start of the chain", link=link)]
-    lines += [comment(f"c{n}", f"t1_c{n - 1}", f"link number {n}") for n in range(1, 3_000)]
-    lines += [comment(f"w{n}", "t1_c0", f"remark number {n}") for n in range(500)]
-    random.Random(0).shuffle(lines)
-    report = prepare([write_dump("RC.zst", lines)], str(tmp_path / "data"))
-    assert report["threads"]["examples"] == 3_499
-    assert report["threads"]["threads"] == 1
-    deepest = [
-        one
-        for one in read_examples(list_shards(str(tmp_path / "data"), "train"))
-        if one["response"] == b"link number 2999"
-    ]
-    (one,) = deepest
-    expected = [f"link number {n}".encode() for n in range(2997, 2988, -1)]
-    assert list(one["extra_contexts"]) == [*expected, b""]
-
-
-def test_comments_twice_in_any_order_over_several_files(write_dump, tmp_path):
-    lines = _some_comments()
-    prepare([write_dump("one/RC", lines)], str(tmp_path / "d1"))
-    rng = random.Random(1)
-    copies = lines + rng.sample(lines, 50)
-    rng.shuffle(copies)
-    parts = [
-        write_dump("two/RC_1.zst", copies[::3]),
-        write_dump("two/RC_2.bz2", copies[1::3]),
-        write_dump("two/RC_3.gz", copies[2::3]),
-    ]
-    report = prepare(parts, str(tmp_path / "d2"))
-    assert report["threads"]["duplicates"] == 50
-    first, second = _digest(tmp_path / "d1"), _digest(tmp_path / "d2")
-    del first["report.png"], second["report.png"]  # shows the duplicates
-    assert first == second
-
-
-@pytest.mark.parametrize(
-    ("suffix", "rest", "reason"),
-    [
-        (".zst", b"\x89PNG not a frame" * 100, "damaged_archive"),
-        ("", COMPRESSORS[".zst"](b"{}" * 100), "invalid_utf8"),
-        ("", b"<html>not a dump</html>\n" * 3, "not_json"),
-        ("", json_lines([{"id": "x", "title": "a submission"}]), "missing_link_id"),
-        ("", b"[1, 2]\n7\n", "not_an_object"),
-    ],
-)
-def test_a_file_that_changes_type_midway_keeps_what_came_before(tmp_path, suffix, rest, reason):
-    lines = _some_comments()
-    dump = tmp_path / f"RC{suffix}"
-    dump.write_bytes(COMPRESSORS[suffix](json_lines(lines)) + rest)
-    report = prepare([str(dump)], str(tmp_path / "data"))
-    assert report["threads"]["comments"] == len(lines)
-    assert report["files"]["comments"][0]["skipped"][reason] >= 1
 
 
 def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
@@ -191,23 +133,18 @@ def vocabulary(tmp_path):
     return path
 
 
-def test_lengths_with_a_given_vocabulary(write_dump, tmp_path, vocabulary):
-    dump = write_dump("RC", _some_comments())
-    report = prepare([dump], str(tmp_path / "data"), vocabulary=str(vocabulary))
-    assert report["lengths"]["vocabulary"] == "vocab.txt"
-    # A subword is a character here; "remark number c100" has 16 beside its spaces.
-    assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
-
-
-def test_token_ids_beside_the_records(write_dump, tmp_path, vocabulary):
+def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabulary):
     dump, output = write_dump("RC", _some_comments()), tmp_path / "data"
     options = PrepareOptions(num_shards=SMALL)
     report = prepare(
         [dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True
     )
+    assert report["lengths"]["vocabulary"] == "vocab.txt"
+    # A subword is a character here. "remark number c100" has 16 without its spaces.
+    assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
     examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
     assert examples.num_examples == report["splits"]["train"]["examples"]
     prepare([dump], str(output), options=options, overwrite=True)
-    assert not (output / "ids").exists()  # they would be those of other records
+    assert not (output / "ids").exists()  # they belonged to the old records
     with pytest.raises(ValueError, match="--tokenize needs --vocab"):
         prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -71,6 +70,8 @@ def test_same_seed_same_files(tmp_path):
     first, again, other = ([Path(path).read_bytes() for path in three] for three in paths)
     assert first == again
     assert first[0] != other[0]
+    with pytest.raises(ValueError, match="Received: 1000000"):
+        write_sample(str(tmp_path), num_threads=1_000_000)
 
 
 def test_rules_have_something_to_count(pairs):
@@ -128,22 +129,3 @@ def test_topics_are_complete():
             assert all(len(phrases) == 2 for phrases in intent)
             assert all("{o}" in text for text in intent.questions + intent.reactions)
             assert all("{r}" in text for text in intent.answers)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--output=folder", "--num_threads=1000000"), "Received: 1000000"),
-        (("--output=file/folder", "--num_threads=3"), "file"),
-    ],
-)
-def test_command_errors_have_no_traceback(tmp_path, arguments, message):
-    (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "convert_tf", "sample", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("convert-tf sample: ") and message in done.stderr
-    assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -240,6 +241,35 @@ def test_a_full_disk_is_named(tmp_path):
     with expected, OutputFolder(tmp_path / "out").open():
         raise full
     assert _names(tmp_path) == []
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_link_to_another_disk_is_followed(tmp_path, exists):
+    if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip("/dev/shm is not another disk.")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other_disk:
+        target = Path(other_disk) / "out"
+        (tmp_path / "out").symlink_to(target)
+        if exists:
+            _write(target, {"a.txt": "old"})
+        _write(tmp_path / "out", {"b.txt": "new"}, overwrite=True)
+        assert _contents(target) == {"b.txt": "new"}
+        assert _names(other_disk) == _names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("function", ["rename", "replace"])
+def test_a_mount_point_is_written_without_moves_to_another_disk(tmp_path, monkeypatch, function):
+    output = tmp_path / "out"
+    _write(output, {"a.txt": "old"})
+    move = getattr(os, function)
+
+    def within_one_disk(source, target):
+        assert Path(source).is_relative_to(output) == Path(target).is_relative_to(output)
+        move(source, target)
+
+    monkeypatch.setattr(os, function, within_one_disk)
+    _write(output, {"b.txt": "new"}, overwrite=True)
+    assert _contents(output) == {"b.txt": "new"}
 
 
 def test_the_output_is_a_folder(tmp_path):
