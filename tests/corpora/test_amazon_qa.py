@@ -26,14 +26,7 @@ FIVE = 'it\'s as "large" as yours'
 
 
 def test_single_answers(write_dump):
-    one = {
-        "questionType": "yes/no",
-        "asin": "B0017",
-        "unixTime": 1394265600,
-        "question": FOUR,
-        "answerType": "?",
-        "answer": FIVE,
-    }
+    one = {"questionType": "?", "asin": "B0017", "unixTime": 1, "question": FOUR, "answer": FIVE}
     conversations, file = _read(write_dump("qa_Tools.json", _lines(one, one)))
     expected = Conversation("B0017", "amazon_qa", (Turn(FOUR), Turn(FIVE)))
     # Of equal pairs one is kept by the engine, which sees all files.
@@ -48,11 +41,7 @@ def test_several_answers(write_dump):
         "questions": [
             {
                 "questionText": "one two three four",
-                "answers": [
-                    {"answerText": "a b c d", "helpful": [0, 2], "answerScore": None},
-                    {"answerText": "too short here"},
-                    {"answerText": "e f g h"},
-                ],
+                "answers": [{"answerText": text} for text in ("a b c d", "too short", "e f g h")],
             },
             {"questionText": "short", "answers": [{"answerText": "a b c d"}]},
             {"questionText": "five six seven eight", "answers": []},
@@ -116,7 +105,6 @@ def test_json_lines(write_dump):
         ("['asin', 'B1']", {"not_a_dictionary": 1}),
         ("7", {"not_a_dictionary": 1}),
         ("{[]: 1}", {"not_a_dictionary": 1}),
-        ("{'asin': '\\x0'}", {"not_a_dictionary": 1}),
         ("{'asin': 'B\0'}", {"not_a_dictionary": 1}),
         ("-" * 60_000 + "1", {"not_a_dictionary": 1}),
         ("[" * 60_000, {"not_a_dictionary": 1}),

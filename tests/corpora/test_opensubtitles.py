@@ -154,21 +154,10 @@ def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, data, 
     assert [one.id for one in _read(write_dump("lines", data))[0]] == ids
 
 
-def test_a_piece_of_which_nothing_is_left(write_dump, monkeypatch):
+def test_a_piece_without_usable_lines_counts_in_the_cutting(write_dump, monkeypatch):
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 2)
-    conversations, _ = _read(write_dump("lines", b"a\nb\n\n\n\n(x)\nc\nd\n"))
-    assert [(one.id, _texts(one)) for one in conversations] == [
-        ("lines-aaa", ["a", "b"]),
-        ("lines-aad", ["c", "d"]),
-    ]
-
-
-def test_lines_that_are_too_long_count_in_the_cutting(write_dump, monkeypatch):
-    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 2)
-    long = b"x" * 100 + b"\n"
-    conversations, _ = _read(
-        write_dump("lines", b"a\nb\n" + 5 * long + b"c\nd\ne\n"), max_line_bytes=50
-    )
+    data = b"a\nb\n\n(x)\n" + (b"x" * 100 + b"\n") * 3 + b"c\nd\ne\n"
+    conversations, _ = _read(write_dump("lines", data), max_line_bytes=50)
     assert [(one.id, _texts(one)) for one in conversations] == [
         ("lines-aaa", ["a", "b"]),
         ("lines-aae", ["d", "e"]),

@@ -114,8 +114,6 @@ BOMB = (
         ("<?xml version='1.0'?><feed><item/></feed>", "not of OPUS's subtitles.*Convert it"),
         ("[Script Info]\nTitle: x\n", "subtitles in another format.*ffmpeg"),
         ("{0}{25}Where were you?\n", "subtitles in another format.*ffmpeg"),
-        ("; made by x\n[Script Info]\n", "subtitles in another format.*ffmpeg"),
-        ("Scenarist_SCC V1.0\n\n00:00:00:00\t9420\n", "subtitles in another format.*ffmpeg"),
         ("[0][25]Where?\n[26][50]Here.\n", "its lines begin with times.*ffmpeg"),
         ("00:00:01:Where?\n00:00:03:Here.\n", "its lines begin with times"),
         ("[00:01.00]Where?\n[00:03.00]Here.\n", "its lines begin with times"),
