@@ -265,17 +265,7 @@ def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counte
 
     Args and errors are those of `parse_comment`.
     """
-    subreddit = _subreddit(fields, rules)
-    return make_turn(
-        text_field(fields, "title"),
-        rules,
-        id=TITLE_ID,
-        thread_id=_normalised_id(fields, "id"),
-        parent_id=None,
-        author=name_field(fields, "author"),
-        subreddit=subreddit,
-        changed=changed,
-    )
+    return _of_submission(fields, "title", rules, id=TITLE_ID, parent_id=None, changed=changed)
 
 
 def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment | None:
@@ -286,14 +276,29 @@ def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]
     text = fields.get("selftext")
     if not isinstance(text, str) or not text.strip() or is_removal_notice(text):
         return None
+    return _of_submission(
+        fields, "selftext", rules, id=POST_ID, parent_id=TITLE_ID, changed=changed
+    )
+
+
+def _of_submission(
+    fields: Mapping[str, Any],
+    name: str,
+    rules: Rules,
+    *,
+    id: str,
+    parent_id: str | None,
+    changed: Counter[str],
+) -> Comment:
+    subreddit = _subreddit(fields, rules)
     return make_turn(
-        text,
+        text_field(fields, name),
         rules,
-        id=POST_ID,
+        id=id,
         thread_id=_normalised_id(fields, "id"),
-        parent_id=TITLE_ID,
+        parent_id=parent_id,
         author=name_field(fields, "author"),
-        subreddit=_subreddit(fields, rules),
+        subreddit=subreddit,
         changed=changed,
     )
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from convert_tf.corpora.conversations import Conversation, Turn, corpus_name, hash_of
 from convert_tf.corpora.dumps import CountedFile, json_in_line, read_lines
-from convert_tf.corpora.fields import MAX_NAME_LENGTH, UnusableError, name_field
-from convert_tf.corpora.json_shapes import Said, names_of_pair, pairs_in, turns_in, turns_name
+from convert_tf.corpora.fields import UnusableError, name_field
+from convert_tf.corpora.json_shapes import names_of_pair, pairs_in, turns_in, turns_name
 from convert_tf.storage.json_text import holds_one_value, json_of_texts, whole_characters
 
 _MAX_VALUE_BYTES = 2**30  # of a file that is one value, which is read as a whole
@@ -153,17 +153,14 @@ def _are_objects(value: Any) -> bool:
 def _pairs(
     fields: dict[str, Any], names: tuple[str, str], source: str, file: CountedFile
 ) -> Iterator[Conversation]:
-    for turns in pairs_in(fields, names):
-        texts = [(turn.text or "").strip() for turn in turns]
-        *_, context, response = texts
-        if not context:
+    for unstripped in pairs_in(fields, names):
+        turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
+        if not turns[-2].text:
             file.skip("empty_context", is_bad=False)
-        elif not response:
+        elif not turns[-1].text:
             file.skip("empty_response", is_bad=False)
         else:
-            stripped = (turn._replace(text=text) for turn, text in zip(turns, texts, strict=True))
-            named = tuple(filter(None, map(_turn, stripped)))
-            yield Conversation(pair_id(texts[:-1]), source, named)
+            yield Conversation(pair_id(turn.text for turn in turns[:-1]), source, turns)
 
 
 def pair_id(contexts: Iterable[str]) -> str:
@@ -183,7 +180,7 @@ def _dialogue(
         raise UnusableError("missing_turns" if values is None else "wrong_type_turns")
     source = name_field(fields, "source", kinds=str | int) or file_source
     given_id = name_field(fields, "id", kinds=str | int)
-    turns = [_turn(said) for said in turns_in(values)]
+    turns = turns_in(values)
     # Only the texts count: a dialogue with and without the names of its speakers has one id.
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
@@ -194,16 +191,6 @@ def _dialogue(
             yield Conversation(dialogue_id, source, tuple(piece))
     if not is_used:
         raise UnusableError("too_few_turns", is_bad=False)
-
-
-def _turn(said: Said) -> Turn | None:
-    """Return a turn with its text and speaker; None if it has no text."""
-    if said.text is None:
-        return None
-    author = said.author
-    # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.
-    is_name = isinstance(author, str | int) and not isinstance(author, bool)
-    return Turn(said.text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")
 
 
 def _unbroken(turns: list[Turn | None], file: CountedFile) -> Iterator[list[Turn]]:

@@ -7,6 +7,7 @@ damaged archive gives the lines before the damage.
 import codecs
 import glob
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,11 @@ class CountedFile(InputFile):
     def warn(self, message: str) -> None:
         """Record a message about the whole file."""
         self.warnings.append(f"{self.name}: {message}")
+
+    def print_warnings(self) -> None:
+        """Print the messages about the whole file on standard error."""
+        for warning in self.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
 
     def note(self, problem: str, reason: str = "") -> None:
         """Count the damage of an archive as an unused line, and warn of it."""

@@ -1,4 +1,4 @@
-"""The shapes in which JSON holds pairs and dialogues, told by their keys.
+"""Read pairs and dialogues from JSON objects. Their keys tell which of many shapes they have.
 
 ```
 {"question": "Is the pool open?", "answer": "Until nine."}
@@ -11,12 +11,14 @@
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from convert_tf.corpora.fields import UnusableError
+from convert_tf.corpora.conversations import Turn
+from convert_tf.corpora.fields import MAX_NAME_LENGTH, UnusableError
+from convert_tf.storage.json_text import whole_characters
 
-# Keys or columns of contexts and responses, in the order in which they are looked for: an object
-# may hold `instruction`, `context` and `response`, or `context`, `question` and `answer`.
+# Keys or columns of contexts and responses. The first pair that an object has counts: it may have
+# `instruction`, `context` and `response`, or `context`, `question` and `answer`.
 PAIR_NAMES = (
     ("instruction", "output"),
     ("instruction", "response"),
@@ -72,22 +74,15 @@ TURN_NAMES = (
 _TEXTS = ("text", "content", "value", "utterance", "message", "body")
 _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
-# Nobody says what these hold: they set the scene, or are between an assistant and its program.
+# Messages of these roles are not part of the dialogue: prompts, and calls of programs.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
-_HOLDS_TURNS = {"context", "prompt"}  # of a list, its turns; of others, several alternatives
+_HOLDS_TURNS = {"context", "prompt"}  # A list here is turns. Other lists are alternatives.
 _CALLS = ("tool_calls", "function_call")
-FURTHER_INPUT = {"instruction": "input"}  # what follows a context, on lines of its own
-
-
-class Said(NamedTuple):
-    """A turn as JSON holds it: its text, None where it has none, and who said it."""
-
-    text: str | None
-    author: Any = None
+FURTHER_INPUT = {"instruction": "input"}  # a text to add to the context, on new lines
 
 
 def names_of_pair(names: Sequence[str]) -> tuple[str, str] | None:
-    """Which of some names are those of contexts and of responses; None if that is not clear.
+    """Return the names of the context and the response, or None if they are not clear.
 
     Args:
         names: keys or columns, in lower case.
@@ -102,24 +97,27 @@ def names_of_pair(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def turns_name(fields: Mapping[str, Any]) -> str | None:
-    """The key of an object that holds a list of turns; None where there is none.
+    """Return the key of an object's list of turns, or None if there is none.
 
-    Of keys that often hold something else, `utterances` or `data`, only a list of turns counts.
+    Other keys than `turns` often have other values, so their values must be lists of turns.
     """
     for name in TURN_NAMES:
         values = fields.get(name)
         if name == "turns" and name in fields:
             return name
-        if isinstance(values, list) and any(said_in(value) for value in values):
+        if isinstance(values, list) and any(_turns_of(value) for value in values):
             if name == "data" and not all(isinstance(value, str) for value in values):
                 continue  # a list of pairs
             return name
     return None
 
 
-def turns_in(values: Collection[Any]) -> list[Said]:
-    """The turns of a list, without those that nobody says; those of one role in a row are one."""
-    turns: list[Said] = []
+def turns_in(values: Collection[Any]) -> list[Turn | None]:
+    """Return the turns of a list without prompts. A turn without text is None.
+
+    Consecutive turns of one role are joined.
+    """
+    turns: list[Turn | None] = []
     role_before = None
     for value in values:
         if isinstance(value, dict):
@@ -130,33 +128,37 @@ def turns_in(values: Collection[Any]) -> list[Said]:
                 continue
         else:
             role = None
-        for said in said_in(value) or [Said(None)]:
-            before = turns[-1].text if turns else None
-            if role is not None and role == role_before and before and said.text:
-                turns[-1] = Said(f"{before}\n{said.text}", said.author)
+        own: list[Turn | None] = [*_turns_of(value)]
+        for turn in own or [None]:
+            before = turns[-1] if turns else None
+            is_same = role is not None and role == role_before
+            if is_same and before and before.text and turn and turn.text:
+                turns[-1] = Turn(f"{before.text}\n{turn.text}", turn.author)
             else:
-                turns.append(said)
+                turns.append(turn)
         role_before = role
     return turns
 
 
-def said_in(value: Any) -> list[Said]:
-    """What a turn of a list says; both sides of a pair where that is the turn; else nothing."""
+def _turns_of(value: Any) -> list[Turn]:
+    """Return the turn, or the two turns of a pair, that an entry of a list has; [] if none."""
     if isinstance(value, str):
-        return [Said(value)]
+        return [Turn(value)]
     if not isinstance(value, dict):
         return []
     text = next((found for name in _TEXTS if (found := _spoken(value.get(name))) is not None), None)
     if text is not None:
         author = next((value[name] for name in _SPEAKERS if value.get(name) is not None), None)
-        return [Said(text, author)]
+        # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.
+        is_name = isinstance(author, str | int) and not isinstance(author, bool)
+        return [Turn(text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")]
     names = names_of_pair([*value])
     texts = [_spoken(value[name]) for name in names] if names else []
-    return [Said(text) for text in texts] if None not in texts else []
+    return [Turn(text) for text in texts if text is not None] if None not in texts else []
 
 
 def _spoken(content: Any) -> str | None:
-    """The text of a turn, which may come in parts, between them pictures."""
+    """Return the text of a turn. It may be a list of parts with texts and pictures."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:
@@ -166,18 +168,18 @@ def _spoken(content: Any) -> str | None:
     return None
 
 
-def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list[Said]]:
-    """The dialogues that an object with a context and a response holds, of two turns or more.
+def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list[Turn]]:
+    """Yield the dialogues of an object with a context and a response.
 
-    Several responses, or several questions with one answer, are a dialogue each. A list of turns as
-    a context is the turns before the response.
+    Each of several responses makes a dialogue, and so does each of several questions with one
+    answer. If the context is a list of turns, they come before the response.
 
     Args:
-        fields: the object, its keys in lower case.
-        names: what `names_of_pair` found.
+        fields: the object, with keys in lower case.
+        names: the result of `names_of_pair`.
 
     Raises:
-        UnusableError: a side is missing, or holds neither texts nor turns.
+        UnusableError: if a side is missing, or has neither texts nor turns.
     """
     name, response_name = names
     contexts = _alternatives(fields[name], name, are_turns=name in _HOLDS_TURNS)
@@ -188,37 +190,38 @@ def pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list
     earlier = _earlier(fields)
     for context in contexts:
         if isinstance(further, str) and further.strip() and context[-1].text:
-            context = [*context[:-1], Said(f"{context[-1].text}\n{further}")]
+            context = [*context[:-1], Turn(f"{context[-1].text}\n{further}")]
         for response in responses:
-            if response[0].text == context[-1].text:  # the whole chat, its prompt included
+            if response[0].text == context[-1].text:  # the response repeats the prompt
                 response = response[1:] or response
             yield [*earlier, *context, *response]
 
 
-def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Said]]:
+def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Turn]]:
     if value is None:
         raise UnusableError(f"missing_{name}")
-    if isinstance(value, dict) and not said_in(value):
+    if isinstance(value, dict) and not _turns_of(value):
         value = value.get("text")  # as SQuAD has answers
     if isinstance(value, list):
         is_chat = any(isinstance(one, dict) and any(r in one for r in _ROLES) for one in value)
         if value and (are_turns or is_chat):
-            return [_all_said(turns_in(value), name)]
-        return [_all_said(said_in(one)[:1], name) for one in value] or [[Said("")]]
-    return [_all_said(said_in(value)[:1], name)]
+            return [_with_texts(turns_in(value), name)]
+        return [_with_texts(_turns_of(one)[:1], name) for one in value] or [[Turn("")]]
+    return [_with_texts(_turns_of(value)[:1], name)]
 
 
-def _all_said(turns: list[Said], name: str) -> list[Said]:
-    if not turns or any(turn.text is None for turn in turns):
+def _with_texts(turns: Sequence[Turn | None], name: str) -> list[Turn]:
+    texts = [turn for turn in turns if turn is not None]
+    if not texts or len(texts) < len(turns):
         raise UnusableError(f"wrong_type_{name}")
-    return turns
+    return texts
 
 
-def _earlier(fields: Mapping[str, Any]) -> list[Said]:
-    """The turns before the context: `history`, or `context/0` … as PolyAI's JSON has them."""
+def _earlier(fields: Mapping[str, Any]) -> list[Turn]:
+    """Return the turns before the context, from `history` or PolyAI's `context/0`, …"""
     history = fields.get("history")
     if isinstance(history, list):
         rounds = [one if isinstance(one, list) else [one] for one in history]
-        return [said for one in rounds for said in turns_in(one) if said.text]
+        return [turn for one in rounds for turn in turns_in(one) if turn and turn.text]
     numbered = (fields.get(f"context/{number}") for number in range(9, -1, -1))
-    return [Said(text) for text in numbered if isinstance(text, str) and text.strip()]
+    return [Turn(text) for text in numbered if isinstance(text, str) and text.strip()]

@@ -5,6 +5,7 @@ corpora whose files hold whole conversations, go into a second sort by their pla
 from there into the shards. Memory holds one thread, not the dumps.
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,7 +81,8 @@ def prepare(
             sorters.add(_rows_of_files(maker, what, files[what]))
         sorters.add(maker.rows_of_threads(sorters.sorted(TURNS, "turns in threads")))
         sorters.add(maker.unique_pairs(sorters.sorted(PAIRS, "pairs compared")))
-        report.print_warnings(files)
+        for file in itertools.chain(*files.values()):
+            file.print_warnings()
         if not sorters.num_rows(EXAMPLES):
             raise ValueError(report.why_no_example(maker.counts, files))
         written = Output(num_train_shards=options.num_shards["train"])

@@ -1,29 +1,29 @@
 """Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
 
-A file holds plain text, one subtitle line a line, or subtitles with their times, of which the lines
-are taken first. PolyAI's script
+A file is plain text with one subtitle line per line, or subtitles with their times, from which the
+lines are taken first. PolyAI's script
 
-1. removes the first word if a colon follows it, and so the first word after `.`, `!` or `?` and
-   one white space, with those two: names of speakers (`Hello. ANNA: Hi` becomes `Hello Hi`);
-2. removes what is between brackets, `[` or `(` to the next `]` or `)`: what is heard, not said;
+1. removes names of speakers: the first word if a colon follows it, and a word with a colon after
+   `.`, `!` or `?` and one white space, with these two (`Hello. ANNA: Hi` becomes `Hello Hi`);
+2. removes descriptions of sounds: everything from `[` or `(` to the next `]` or `)`;
 3. strips spaces and hyphens from both ends;
-4. drops lines of which nothing is left: they are in no example and in no history.
+4. drops empty lines. They are in no example and in no history.
 
 The order matters: a name after a hyphen or a bracket stays, as in `- ANNA: Hi` and `[door] ANNA:`.
 
-A line and the line before it make an example if both hold 9 to 127 characters. A line of any
-other length makes none but stays in the history of the lines after it, so a context is always the
-line just before. Extra contexts are the up to 10 lines before the context, whole: they may be of
-any length. There is no deduplication.
+A line and the line before it make an example if both have 9 to 127 characters. A line of another
+length makes no example but stays in the history of the lines after it. So a context is always the
+previous line. Extra contexts are up to 10 lines before the context, uncut and of any length. There
+is no deduplication.
 
-The split is that of the file's name, with its suffix and without its folder (and, here, without
-the suffix of its compression). PolyAI cut the one file of a language with
-`split -a 3 -l 100000 en.txt lines/lines-`; a longer file is read here as if it were cut in the
-same way, so that `lines.gz` gives PolyAI's split: files `lines-aaa`, `lines-aab`, …
+The split is that of the file's name, with its suffix, but without its folder and the suffix of its
+compression. PolyAI cut the one file of a language with `split -a 3 -l 100000 en.txt lines/lines-`.
+A longer file is read as if it were cut in the same way. So `lines.gz` gives PolyAI's split, that of
+the files `lines-aaa`, `lines-aab`, …
 
-What differs: `\\r` before a line break goes with it; a line that is not UTF-8, at which the script
-stops, is counted. The script ran on Python 2, where `\\w` are the letters of ASCII; here they are
-those of all scripts, so names such as `Émile:` go too.
+There are three differences. `\\r` before a line break is dropped. A line that is not UTF-8, at
+which the script stops, is counted. The script ran on Python 2, where `\\w` matches only ASCII
+letters. Here it matches those of all scripts, so names such as `Émile:` are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
@@ -104,13 +104,13 @@ def _text_lines(pieces: Iterator[bytes], file: CountedFile) -> Iterator[str]:
 
 
 def clean_line(line: str) -> str:
-    """What is said in a subtitle line, by PolyAI's rules; empty if there is nothing.
+    """Return the spoken text of a subtitle line by PolyAI's rules; empty if there is none.
 
     Args:
         line: a line with or without its line break.
     """
     line = _SPEAKER.sub("", line)
-    # No bracket opens for good in what is searched, so that time is linear in the length.
+    # Every bracket in the searched part has an end, so the time is linear in the length.
     end = max(line.rfind("]"), line.rfind(")")) + 1
     if end:
         line = _BRACKETED.sub("", line[:end]) + line[end:]
@@ -127,7 +127,7 @@ def _conversation(
 
 
 def _piece_id(file_id: str, start: int) -> str:
-    """The name that `split -a 3` gives to the piece of a file that starts after `start` lines."""
+    """Return the name that `split -a 3` gives to the piece that starts after `start` lines."""
     number = start // LINES_PER_FILE
     letters = ""
     while number or len(letters) < 3:

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,13 +140,6 @@ def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
         for one in files:
             skipped.update(one["skipped"])
     return skipped
-
-
-def print_warnings(files: Mapping[str, Sequence[CountedFile]]) -> None:
-    """Print the warnings about whole files on standard error."""
-    for file in itertools.chain(*files.values()):
-        for warning in file.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
 
 
 def why_no_example(

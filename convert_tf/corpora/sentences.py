@@ -1,15 +1,14 @@
-"""Where sentences end, and what is made of long texts with it: texts cut short, and sentences.
+"""Find the ends of sentences, and cut or split long texts there.
 
-Pure functions on texts. The ends are those of Latin script and of Chinese and Japanese; the end of
-a line ends a sentence, too.
+Sentences end as in Latin script, Chinese and Japanese, and at the end of a line.
 """
 
 import itertools
 import re
 from collections.abc import Iterator
 
-# Closing quotes and brackets belong to the sentence. A full stop ends one only where no small
-# letter follows it, and not after one letter (initials) or an abbreviation.
+# Closing quotes and brackets belong to the sentence. A full stop does not end a sentence if a small
+# letter follows, or after a single letter (initials) or an abbreviation.
 _END = re.compile(
     r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
     r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
@@ -22,7 +21,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def sentence_ends(text: str) -> Iterator[int]:
-    """Yields where the sentences of a text end, in characters from its start."""
+    """Yield the ends of the sentences of a text, in characters from its start."""
     for match in _END.finditer(text):
         end = match.end()
         if match["dot"] and _is_within(text, match.start(), end):
@@ -32,7 +31,7 @@ def sentence_ends(text: str) -> Iterator[int]:
 
 
 def _is_within(text: str, start: int, end: int) -> bool:
-    """Whether a full stop does not end its sentence."""
+    """Return whether a full stop is within a sentence."""
     following = text[end : end + 40].lstrip(" \t")
     if following[:1].islower():
         return True
@@ -40,13 +39,13 @@ def _is_within(text: str, start: int, end: int) -> bool:
 
 
 def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
-    """The start of a text, as far as whole sentences go within a limit.
+    """Return the first sentences of a text that fit into a limit.
 
     Args:
         text: a text.
-        max_length: most characters of the result.
-        min_length: least characters of whole sentences; where these are fewer, the text is cut at
-            the end of a word.
+        max_length: largest number of characters of the result.
+        min_length: if the whole sentences have fewer characters, the text is cut at the end of a
+            word instead.
     """
     if len(text) <= max_length:
         return text
@@ -60,15 +59,12 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
 
 
 def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
-    """The end of a text: the most whole sentences within a limit.
-
-    Args and the cut at a word are those of `first_sentences`.
-    """
+    """Return the last sentences of a text that fit into a limit. Args as for `first_sentences`."""
     text = text.rstrip()
     if len(text) <= max_length:
         return text
     earliest = len(text) - max_length
-    # A sentence that begins right where the limit is counts: its predecessor ends before it.
+    # A sentence may start exactly at the limit, so the search starts before it.
     offset = max(0, earliest - 200)
     for end in sentence_ends(text[offset:]):
         last = text[offset + end :].strip()
@@ -94,10 +90,10 @@ def _last_words(text: str, max_length: int) -> str:
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
-    """Yields a text with single spaces, or the sentences of one that is longer than a limit.
+    """Yield a text with single spaces, or its sentences if it is longer than a limit.
 
-    Sentences that are longer are cut. What has fewer than `min_length` characters, or is letters
-    in less than half of them (tables, lines, faces), is left out.
+    Longer sentences are cut. Texts of fewer than `min_length` characters are dropped, and so are
+    texts of which less than half is letters, such as tables and emoticons.
     """
     whole = _SPACES.sub(" ", text).strip()
     if len(whole) <= max_length:

@@ -1,4 +1,4 @@
-"""Sorting more rows than memory holds, with DuckDB."""
+"""Sort more rows than fit into memory, with DuckDB."""
 
 import errno
 import os
@@ -22,21 +22,21 @@ _SORT = """
 
 
 class ExternalSorter:
-    """Takes (key, payload) rows in any order and gives them back in the order of their keys.
+    """Sorts rows of a key and a payload by their keys.
 
-    Rows go to a text file as they come; DuckDB reads that file and sorts it, spilling to
-    disk beyond its memory limit. Neither side ever holds all rows in Python. Keys and payloads
-    are ASCII without tabs and line ends: JSON written with `json.dumps` is.
+    Rows are written to a text file. DuckDB reads and sorts the file, and writes to disk beyond its
+    memory limit. Keys and payloads are ASCII without tabs and line ends, such as the JSON of
+    `json.dumps`.
 
     Args:
-        folder: where rows and spilled runs go; it must exist.
+        folder: an existing folder for temporary files.
         name: distinguishes the sorters of one folder.
         memory_limit: DuckDB's limit, such as `"512MB"`.
 
     Raises:
-        ValueError: DuckDB does not understand the memory limit.
-        OSError: with `errno.ENOSPC` when the disk is full; when rows were lost.
-        MemoryError: the memory limit is too low to sort with.
+        ValueError: if DuckDB does not understand the memory limit.
+        OSError: with `errno.ENOSPC` if the disk is full; if rows were lost.
+        MemoryError: if the memory limit is too low for sorting.
     """
 
     def __init__(self, folder: str, *, name: str, memory_limit: str = "512MB") -> None:
@@ -73,19 +73,19 @@ class ExternalSorter:
         self.close()
 
     def add(self, key: str, payload: str) -> None:
-        """Adds one row."""
+        """Add one row."""
         self._longest = max(self._longest, self._file.write(f"{key}\t{payload}\n"))
         self.num_rows += 1
 
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
-        """Yields all rows in the order of their keys (bytewise); no row can be added after it."""
+        """Yield all rows in the bytewise order of their keys. No row can be added any more."""
         self._file.close()
         if not self.num_rows:
             return
         num_sorted = 0
         try:
             self._connection.execute("SET enable_progress_bar = false")
-            # Its read buffers follow from the limit; with smaller ones it was seen to lose rows.
+            # The limit decides the size of DuckDB's buffers. With smaller ones it lost rows.
             line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
             self._connection.execute(_SORT, [self._path, line_limit])
             while rows := self._connection.fetchmany(_FETCH_ROWS):
@@ -106,7 +106,7 @@ class ExternalSorter:
             raise OSError(errno.EIO, message, self._path)
 
     def close(self) -> None:
-        """Deletes the rows and what was spilled."""
+        """Delete all temporary files."""
         self._connection.close()
         try:
             self._file.close()

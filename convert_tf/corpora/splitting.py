@@ -61,8 +61,7 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
                     if num_bytes >= part_bytes:
                         break
         names = [os.path.basename(part) for part in parts(str(folder))]
-        for warning in file.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+        file.print_warnings()
         if not names:
             raise ValueError(f"{path} has no lines.")
     return names

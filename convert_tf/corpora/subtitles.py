@@ -1,8 +1,8 @@
-"""What is said in files of subtitles: `.srt`, `.vtt`, and OPUS's `.xml`.
+"""Read the spoken lines of subtitle files: `.srt`, `.vtt`, and OPUS's `.xml`.
 
-Numbers, time codes, names of styles, tags and positions are dropped. A caption is one line of
-text, as its line breaks are those of a screen; where a line begins with a dash, another person
-speaks and another line begins. Of OPUS's files each sentence is a line.
+Numbers, time codes, styles, tags and positions are dropped. A caption becomes one line of text,
+because its line breaks only fit it to a screen. A dash at the start of a line marks another
+speaker, so it starts a new line. In OPUS's files, each sentence is a line.
 """
 
 import html
@@ -21,7 +21,7 @@ _TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
 _DASH = re.compile(r"\s*(?:-|–|—|‐)")
 _SENTENCE, _WORD = "s", "w"
-# Words and punctuation are apart in OPUS's XML.
+# OPUS's XML separates words and punctuation by spaces.
 _SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
 _SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
 # Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
@@ -40,14 +40,14 @@ _SAYS_UTF_16 = re.compile(rb"<\?xml[^>]*encoding=[\"'](?i:utf-?16)")
 
 
 def check_has_no_times(path: str, head: bytes) -> None:
-    """Refuses text whose lines begin with times, which would be read as what is said.
+    """Raise an error if lines begin with times, which would be read as text.
 
     Args:
-        path: names the file.
+        path: name of the file for messages.
         head: its first bytes.
 
     Raises:
-        ContentError: its first lines begin with times.
+        ContentError: if the first lines begin with times.
     """
     if _OTHER_TIMES.match(head.decode("utf-8", "ignore").removeprefix("\ufeff")):
         raise ContentError(
@@ -58,12 +58,12 @@ def check_has_no_times(path: str, head: bytes) -> None:
 
 
 def caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
-    """The lines of text in `.srt` or `.vtt`.
+    """Yield the lines of text in `.srt` or `.vtt`.
 
     Args:
-        lines: of the file, with or without line breaks.
-        kind: `SUBRIP`, in which empty lines may be anywhere, or `WEBVTT`, in which one ends a
-            caption and notes, styles and names of captions are outside.
+        lines: the lines of the file, with or without line breaks.
+        kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line
+            ends a caption, and notes, styles and names are outside of captions.
     """
     caption: list[str] | None = None
     for line in map(str.strip, lines):
@@ -93,19 +93,19 @@ def _spoken(caption: list[str]) -> Iterator[str]:
 
 
 def sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
-    """The sentences of OPUS's XML.
+    """Yield the sentences of OPUS's XML.
 
     Args:
         pieces: the bytes of the file.
-        file: the file; after the last piece it knows whether it was cut off.
+        file: the file. After the last piece, it knows whether it was cut off.
 
     Raises:
-        ContentError: it is no XML, no XML of OPUS, or declares entities, which may stand for more
-            text than a machine holds.
+        ContentError: if it is not XML, not OPUS's XML, or declares entities, which may expand to
+            more text than fits into memory.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
-    # UTF-16 comes as UTF-8, whatever the declaration says.
+    # UTF-16 was converted to UTF-8, but the declaration still says UTF-16.
     parser = expat.ParserCreate("UTF-8" if _SAYS_UTF_16.search(first) else None)
     found: list[str] = []
     words: list[str] | None = None

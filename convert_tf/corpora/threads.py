@@ -8,7 +8,6 @@ and the turns before that are the extra contexts, the most recent first.
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from convert_tf.corpora import sentences
 from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
-from convert_tf.corpora.conversations import Conversation
+from convert_tf.corpora.conversations import Conversation, hash_of
 from convert_tf.data.schema import Example
 
 TRAIN_FRACTION = 0.9
@@ -94,8 +93,7 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     Returns:
         `"train"`, `"dev"` or `"test"`.
     """
-    digest = int(hashlib.md5(thread_id.encode("utf-8")).hexdigest(), 16)
-    value = (1 + digest % _SPLIT_BUCKETS) / _SPLIT_BUCKETS
+    value = (1 + int(hash_of([thread_id]), 16) % _SPLIT_BUCKETS) / _SPLIT_BUCKETS
     if value >= TRAIN_FRACTION:
         return "test"
     return "dev" if value >= TRAIN_FRACTION - dev_fraction else "train"
@@ -116,8 +114,7 @@ def place_of(
     """
     split = split_of(example.thread_id, dev_fraction=dev_fraction)
     texts = (example.thread_id, example.response_id, example.context, example.response)
-    name = "\0".join((*texts, *example.extra_contexts))
-    key = hashlib.md5(name.encode("utf-8")).hexdigest()
+    key = hash_of((*texts, *example.extra_contexts))
     return Place(split, int(key[:8], 16) % num_shards[split], key)
 
 
@@ -131,7 +128,7 @@ def pair_key(example: Example, rules: Rules) -> str:
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
         pair = tuple(_WHITE_SPACE.sub(" ", text.casefold()).strip() for text in pair)
-    return hashlib.md5("\0".join(pair).encode("utf-8")).hexdigest()
+    return hash_of(pair)
 
 
 def comments_of(

@@ -1,4 +1,4 @@
-"""Learns a vocabulary from prepared data or from text."""
+"""Learn a vocabulary from prepared data or from text."""
 
 import collections
 import concurrent.futures
@@ -27,19 +27,19 @@ from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000
-# Results of the sentencepiece trainer depend on it, so it does not follow the machine.
+# The result of SentencePiece depends on this number, so it is the same on all machines.
 _PIECE_THREADS = 16
 _IN_GRAPH = tf.TensorSpec([None], tf.string)
 
 
 def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
-    """Yields the texts of data folders and text files.
+    """Yield the texts of data folders and text files.
 
     Args:
-        paths: Folders, files and patterns of files.
+        paths: folders, files and patterns of files.
 
     Raises:
-        ValueError: A pattern matches nothing, or a folder has no train split.
+        ValueError: if a pattern matches no file, or a folder has no train split.
     """
     for path in paths:
         if os.path.isdir(path):
@@ -62,14 +62,13 @@ def _read_lines(path: str) -> Iterator[bytes]:
             num_read += 1
             yield line
     file.check_readable(num_read)
-    for warning in file.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    file.print_warnings()
     for reason, number in sorted(file.skipped.items()):
         print(f"warning: {path}: skipped {number} ({reason})", file=sys.stderr)
 
 
 def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
-    """Yields each text of a thread once, by a set of 64-bit digests."""
+    """Yield each text of a thread once."""
     seen: set[bytes] = set()
     records = tf.data.TFRecordDataset(list(shards)).batch(_BATCH)
     batches = records.map(lambda some: tuple(parse_texts(some, ("thread_id", *PAIR))))
@@ -85,11 +84,11 @@ def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
 def in_graph(
     function: Callable[[tf.Tensor], tf.Tensor], sentences: Iterable[bytes]
 ) -> Iterator[list[bytes]]:
-    """Maps batches of texts by a graph on all cores.
+    """Apply a TensorFlow function to batches of texts on all cores.
 
     Args:
-        function: From string [B] to string [N].
-        sentences: The texts.
+        function: from string `[B]` to string `[N]`.
+        sentences: the texts.
 
     Yields:
         The output for each batch, in order.
@@ -108,24 +107,24 @@ def in_graph(
 
 
 def count_words(sentences: Iterable[bytes], counter: WordCounter) -> WordCounter:
-    """Counts the runs (`convert_tf.text.runs`) of texts."""
+    """Count the runs (`convert_tf.text.runs`) of texts."""
     for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
         counter.add(words)
     return counter
 
 
 def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes:
-    """Trains a SentencePiece unigram model on lower-cased texts; the same input, the same model.
+    """Train a SentencePiece unigram model on lower-cased texts. The result is deterministic.
 
     Args:
-        sentences: The texts.
-        vocab_size: Pieces, at most; fewer when the texts do not hold as many.
+        sentences: the texts.
+        vocab_size: largest number of pieces. A small text has fewer.
 
     Returns:
         The serialized model.
 
     Raises:
-        ValueError: The trainer refuses the texts or the size.
+        ValueError: if the trainer refuses the texts or the size.
     """
     import sentencepiece
 
@@ -167,23 +166,23 @@ def learn(
     max_words: int = 2_000_000,
     max_word_length: int = 64,
 ) -> str:
-    """Learns a vocabulary and writes it; under the final name there is never half a file.
+    """Learn a vocabulary and write it. The file appears whole or not at all.
 
     Args:
-        paths: What `read_sentences` takes.
-        output: The vocabulary file.
+        paths: as for `read_sentences`.
+        output: the vocabulary file.
         tokenizer: "subword" or "sentencepiece".
-        config: Rules of the subword learner; the paper's by default.
-        vocab_size: Pieces of a SentencePiece model.
-        max_sentences: Texts that are learnt from; of more, so many drawn at random.
-        max_words: Distinct words that the subword learner looks at, the most frequent ones.
-        max_word_length: Characters of a word that it looks at.
+        config: options of the subword learner; the paper's by default.
+        vocab_size: number of pieces of a SentencePiece model.
+        max_sentences: largest number of texts. If there are more, this many are drawn at random.
+        max_words: number of distinct words that the subword learner uses, the most frequent ones.
+        max_word_length: number of characters after which it cuts words.
 
     Returns:
-        One line that says how many sentences, words and subwords there were.
+        A line with the numbers of sentences, words and subwords.
 
     Raises:
-        ValueError: There is no text, or an option is out of range.
+        ValueError: if there is no text, or an option is out of range.
     """
     if max_sentences < 1:
         raise ValueError(f"max_sentences must be at least 1. Received: {max_sentences}.")
@@ -209,14 +208,14 @@ def learn(
 
 
 def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Iterator[bytes]:
-    """`number` of the texts drawn at random, in their order; all where there are no more.
+    """Yield a random sample of the texts in their order.
 
-    The texts are read twice, first to count them, so that memory holds none of them.
+    The texts are read twice, the first time to count them, so none of them is kept in memory.
 
     Args:
-        paths: What `read_sentences` takes.
-        number: How many.
-        seed: Of the draw.
+        paths: as for `read_sentences`.
+        number: size of the sample. If there are fewer texts, all are in it.
+        seed: seed of the draw.
 
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """
@@ -233,7 +232,7 @@ def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Ite
 def _counted(
     sentences: Iterable[bytes], progress: Progress, paths: Sequence[str]
 ) -> Iterator[bytes]:
-    """Passes texts on; refuses to pass on none."""
+    """Yield texts and count them. Raise an error if there are none."""
     for sentence in sentences:
         progress.add()
         yield sentence

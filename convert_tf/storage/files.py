@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 
-from convert_tf.storage.locks import holder_or_locked, is_still_at_its_place, opened_lock
+from convert_tf.storage.locks import is_still_at_its_place, lock_output, opened_lock
 
 # Earlier versions did not say whose process it is.
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
@@ -89,12 +89,7 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
         os.makedirs(folder, exist_ok=True)
         lock = opened_lock(place)
     with lock:
-        holder = holder_or_locked(lock)
-        if holder is not None:
-            raise ValueError(
-                f"Another process is writing {path!r}. Wait for it, or choose another "
-                f"--output.{holder}"
-            )
+        lock_output(lock, f"writing {path!r}")
         try:
             remove_leftovers(folder, name)
             yield

@@ -12,7 +12,7 @@ from pathlib import Path
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.files import FileWriteError, write_file, writing
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.locks import holder_or_locked, is_still_at_its_place, opened_lock
+from convert_tf.storage.locks import is_still_at_its_place, lock_output, opened_lock
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
@@ -95,12 +95,7 @@ class OutputFolder:
             os.makedirs(self._work, exist_ok=True)
             lock_file = opened_lock(os.path.join(self._work, "lock"))
         with lock_file as lock:
-            holder = holder_or_locked(lock)
-            if holder is not None:
-                raise ValueError(
-                    f"Another process is writing {self.output!r}. Wait for it, or choose another "
-                    f"--output.{holder}"
-                )
+            lock_output(lock, f"writing {self.output!r}")
             try:
                 self._undo_moves()
                 self._check()

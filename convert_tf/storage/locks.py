@@ -12,30 +12,30 @@ def opened_lock(place: str | os.PathLike[str]) -> FileIO:
     return open(place, "ab+", buffering=0)
 
 
-def holder_or_locked(lock: FileIO) -> str | None:
-    """Lock a file until it is closed, unless another process holds it.
+def lock_output(lock: FileIO, work: str) -> None:
+    """Lock a file until it is closed.
 
     The file system knows whether the holder is alive, even on a disk that several machines share.
     The host is recorded because a lock may outlive a machine that is down.
 
     Args:
       lock: from `opened_lock`.
+      work: what a holder does, such as "writing 'out.npy'", for the message.
 
-    Returns:
-      None if this process now holds the lock. Otherwise a sentence, with a space before it, that
-      names the holder and says how to remove the lock; `""` if the holder is unknown or has just
-      deleted the file.
+    Raises:
+      ValueError: if another process holds the lock, or has just deleted the file. The message names
+        the holder, if it is known, and says how to remove the lock.
     """
+    refused = f"Another process is {work}. Wait for it, or choose another --output."
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder(lock)
+        raise ValueError(refused + _holder(lock)) from None
     if not is_still_at_its_place(lock):
-        return ""
+        raise ValueError(refused)
     with contextlib.suppress(OSError):  # on a full disk it holds without the note
         lock.truncate(0)
         lock.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
-    return None
 
 
 def is_still_at_its_place(lock: FileIO) -> bool:

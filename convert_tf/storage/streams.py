@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from convert_tf.extras import needs
 from convert_tf.storage.content import (
@@ -88,18 +88,6 @@ class InputFile:
         return f"a {self.problem} {self.kind} archive"
 
 
-class _Decompressor(Protocol):
-    """The common interface of decompression objects of `zlib`, `bz2` and `zstandard`."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
 def _zstd_decompressor() -> Any:
     with needs("data", "Reading .zst files"):
         import zstandard
@@ -107,7 +95,8 @@ def _zstd_decompressor() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
 
 
-_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
+# Each returns an object with `decompress`, `eof` and `unused_data`.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "zst": _zstd_decompressor,
     "bz2": bz2.BZ2Decompressor,
     "gz": lambda: zlib.decompressobj(wbits=31),

@@ -12,7 +12,7 @@ from convert_tf.config.base import Config
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import remove_leftovers, write_file
 from convert_tf.storage.json_text import json_file, written_json
-from convert_tf.storage.locks import holder_or_locked, opened_lock
+from convert_tf.storage.locks import lock_output, opened_lock
 from convert_tf.training.loop import Run, take_steps
 from convert_tf.training.processes import check_same, check_shared, termination_noted
 from convert_tf.training.state import load_training_state, newest_checkpoint
@@ -29,12 +29,7 @@ def only_run_in(folder: Path) -> Iterator[None]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     with opened_lock(folder / LOCK_FILE) as lock:
-        holder = holder_or_locked(lock)
-        if holder is not None:
-            raise ValueError(
-                f"Another process is training in {str(folder)!r}. Wait for it, or choose another "
-                f"--output.{holder}"
-            )
+        lock_output(lock, f"training in {str(folder)!r}")
         remove_leftovers(folder)
         yield
 

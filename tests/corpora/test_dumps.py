@@ -83,13 +83,14 @@ def test_an_archive_gives_the_lines_before_its_fault(tmp_path, suffix, fault):
     if fault == "a few bytes":
         assert read == []
     else:
-        # A damaged block may give other characters before a code that is impossible.
+        # A damaged block may give wrong characters before the damage is noticed.
         assert len(read) > 1000
         assert read[:1000] == objects[:1000]
     # Damage in gzip's codes may only be noticed because the end is missing.
     assert file.skipped["damaged_archive"] + file.skipped["truncated_archive"] == 1
     (warning,) = file.warnings
-    assert str(path) in warning and str(file.objects) in warning
+    assert str(path) in warning
+    assert fault == "damaged" or f"kept the {len(read)} lines" in warning
 
 
 @pytest.mark.parametrize(("used", "bad", "is_lost"), [(0, 1, True), (1, 5, False), (1, 10, True)])

@@ -86,7 +86,8 @@ def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
     """One that opened it before and locks it after its holder has deleted it."""
     with locks.opened_lock(tmp_path / "lock") as late:
         os.remove(tmp_path / "lock")
-        assert locks.holder_or_locked(late) == ""
+        with pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"):
+            locks.lock_output(late, "writing")
 
 
 def test_a_full_disk_only_takes_the_note(tmp_path, monkeypatch):
@@ -95,6 +96,9 @@ def test_a_full_disk_only_takes_the_note(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with OnAFullDisk(str(tmp_path / "lock"), "a+") as lock:
-        assert locks.holder_or_locked(lock) is None
-        with locks.opened_lock(tmp_path / "lock") as second:
-            assert locks.holder_or_locked(second) == ""
+        locks.lock_output(lock, "writing")
+        with (
+            locks.opened_lock(tmp_path / "lock") as second,
+            pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"),
+        ):
+            locks.lock_output(second, "writing")

@@ -123,7 +123,8 @@ class _Job:
         if any(one.deduplicate != "no" for one in rules):
             rows = self._shuffled(rows, grouped).mapPartitions(tasks.deduplicate)
         rows = self._shuffled(rows, Partitioner(tasks.file_of, tasks.num_files()))
-        report.print_warnings(self.files)
+        for file in itertools.chain(*self.files.values()):
+            file.print_warnings()
         written = rows.mapPartitions(tasks.write).collect()
         return sorted(written, key=lambda one: (one.split, one.number))
 
