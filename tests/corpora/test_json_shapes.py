@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.dump_files import COMPRESSORS, json_lines
+from support.dump_files import json_lines
 
 from convert_tf.corpora import dialogues, pairs
 from convert_tf.corpora.dumps import CountedFile
@@ -17,9 +17,6 @@ def _texts(path, read=pairs.read):
 
 Q, A, B = "Is the pool open?", "Until nine.", "From seven on."
 SHAPES = {
-    "a user and a bot": ({"user": Q, "bot": A}, [[Q, A]]),
-    "a title and its text": ({"title": Q, "body": A}, [[Q, A]]),
-    "a passage": ({"query": Q, "passage": A}, [[Q, A]]),
     "turns in pairs": ({"dialogue": [{"user": Q, "system": A}]}, [[Q, A]]),
     "the same key in upper case": ({"question": Q, "QUESTION": B, "answer": A}, [[Q, A]]),
     "question and answer": ({"id": 7, "question": Q, "answer": A}, [[Q, A]]),
@@ -31,14 +28,11 @@ SHAPES = {
         [["Hi", "Hello", Q, A]],
     ),
     "positives": ({"query": Q, "pos": [A, B], "neg": ["No"]}, [[Q, A], [Q, B]]),
-    "a positive": ({"query": Q, "positive": A, "negative": "No"}, [[Q, A]]),
     "positives with titles": (
         {"query_id": "1", "query": Q, "positive_passages": [{"docid": "9", "text": A}]},
         [[Q, A]],
     ),
     "an anchor": ({"anchor": Q, "positive": A, "negative": "No"}, [[Q, A]]),
-    "a prompt": ({"prompt": Q, "completion": A}, [[Q, A]]),
-    "an instruction": ({"instruction": Q, "input": "", "output": A}, [[Q, A]]),
     "an instruction with its input": (
         {"instruction": "Translate.", "input": "pool", "output": "piscine"},
         [["Translate.\npool", "piscine"]],
@@ -108,12 +102,11 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("form", ["lines", "list", "a list over lines", "in an object", "packed"])
+@pytest.mark.parametrize("form", ["lines", "list", "a list over lines", "in an object"])
 def test_shapes_are_read_by_their_keys(write_dump, name, form):
     value, expected = SHAPES[name]
     content = {
         "lines": json_lines([value, value]),
-        "packed": COMPRESSORS[".xz"](json_lines([value, value])),
         "list": json.dumps([value, value]).encode(),
         "a list over lines": json.dumps([value, value], indent=1).encode(),
         "in an object": json.dumps({"version": 1, "data": [value, value]}, indent=1).encode(),
@@ -134,8 +127,6 @@ def test_prepares_other_flag_reads_them_too(write_dump, name):
     [
         ({"text": "hi", "label": "greet"}, "'text', 'label'"),
         ({"context": ["a"], "candidates": ["b"], "label": 0}, "'context', 'candidates', 'label'"),
-        ({"sentence1": "a", "sentence2": "b", "score": 3}, "'sentence1', 'sentence2', 'score'"),
-        ({"title": "x", "paragraphs": []}, "'title', 'paragraphs'"),
         ({}, "none"),
     ],
 )
@@ -159,7 +150,6 @@ def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
         ({"text": Q}, {"missing_pair": 1}),
         ({"messages": [{"role": "user", "content": Q}, {"role": "assistant", "content": None}]},
          {"wrong_type_turn": 1, "too_few_turns": 1}),
-        ({"question": ["a", "b"], "answer": ["c", "d"]}, {"lists_on_both_sides": 1}),
         (7, {"not_an_object": 1}),
     ],
 )  # fmt: skip
@@ -204,19 +194,6 @@ def test_tables_with_an_instruction_and_its_input(write_dump):
         ["Translate.\npool", "piscine"],
         ["Hello?", "Hi"],
     ]
-
-
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (b"1\n00:00:01,000 --> 00:00:02,600\nHi\n", "subtitles in SubRip"),
-        (b"<?xml version='1.0'?><a/>", "XML"),
-        (b"SQLite format 3\0" + bytes(100), "an SQLite database"),
-    ],
-)
-def test_other_files_are_named(write_dump, content, name):
-    with pytest.raises(ValueError, match=rf"a\.csv is {name}"):
-        _texts(write_dump("a.csv", content))
 
 
 def test_a_chat_without_a_key(write_dump):

@@ -13,7 +13,6 @@ from convert_tf.cli.main import main
 from convert_tf.corpora.comments import POST_ID, TITLE_ID, Comment, Rules
 from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions, prepare
-from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.threads import (
     ThreadCounts,
     comments_of,
@@ -74,21 +73,14 @@ def test_roles_have_limits_of_their_own():
     assert response == f"{SENTENCE.format(100)} {SENTENCE.format(101)}"
 
 
-@pytest.mark.parametrize("corpus", ["pairs", "dialogues", "opensubtitles"])
-def test_every_corpus_with_limits_is_cut(corpus, tmp_path):
-    path = tmp_path / "corpus.csv"
-    path.write_text(f"{LONG}\t{LONG}\n")
-    if corpus == "dialogues":
-        path.write_text(json.dumps({"turns": [LONG, LONG]}))
-    if corpus == "opensubtitles":
-        path.write_text(f"{LONG}\n{LONG}\n")
-    arguments = ["prepare", f"--{corpus}={path}", "--max_length=127", "--max_extra_length=127"]
-    output = tmp_path / "data"
-    assert main([*arguments, f"--output={output}"]) == 1  # no example
-    assert main([*arguments, "--long=cut", f"--output={output}"]) == 0
+def test_conversations_are_cut_too(tmp_path):
+    path, output = tmp_path / "film.txt", tmp_path / "data"
+    path.write_text(f"{LONG}\n{LONG}\n")
+    arguments = ["prepare", f"--opensubtitles={path}", f"--output={output}"]
+    assert main(arguments) == 1  # no example
+    assert main([*arguments, "--long=cut"]) == 0
     found = [pair for split in ("train", "dev", "test") for pair in _read(output, split)]
     assert found == _pairs(_of([LONG, LONG], Rules(long="cut"))[0])
-    assert CORPORA[corpus].rules["max_context_length"] >= 127
 
 
 def _turn(turn_id, parent_id, body, **fields):

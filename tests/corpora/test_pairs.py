@@ -227,19 +227,6 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
     assert not file.skipped
 
 
-@settings(deadline=None, max_examples=60)
-@given(data=st.binary(max_size=300) | st.text('ab",;\t\n\r\0é', max_size=300).map(str.encode))
-def test_no_bytes_are_worse_than_a_clear_error(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("tables") / "any.csv"
-    path.write_bytes(b"question,answer\n" + data)
-    try:
-        read_pairs, _ = _read(str(path))
-    except ValueError as error:
-        assert str(path) in str(error)
-    else:
-        assert all(context and response for context, response in read_pairs)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -10,6 +10,7 @@ from support.record_files import read_examples
 
 from convert_tf.corpora.comments import PRESETS, Comment, Rules, clean_text, parse_comment
 from convert_tf.corpora.conversations import Conversation, Turn
+from convert_tf.corpora.fields import UnusableError
 from convert_tf.corpora.local import PrepareOptions, prepare
 from convert_tf.corpora.threads import (
     ThreadCounts,
@@ -178,17 +179,14 @@ def test_a_bot_is_no_context_but_stays_in_the_history():
         ({"exclude_subreddits": ("more",)}, True),
     ],
 )
-def test_subreddits(rules, is_read, write_dump, tmp_path):
-    dump = write_dump(
-        "RC", [comment("a", "t3_5h6yvl", "one of them"), comment("b", "t1_a", "another one")]
-    )
-    options = PrepareOptions(rules=Rules(**rules), max_bad_lines=0)
+def test_subreddits(rules, is_read):
+    fields = comment("a", "t3_5h6yvl", "one of them", subreddit="Tests")
     if is_read:
-        report = prepare([dump], str(tmp_path / "data"), options=options)
-        assert report["threads"]["examples"] == 1
-    else:
-        with pytest.raises(ValueError, match="2 other_subreddit"):
-            prepare([dump], str(tmp_path / "data"), options=options)
+        assert parse_comment(fields, Rules(**rules), changed=Counter()).subreddit == "Tests"
+        return
+    with pytest.raises(UnusableError, match="other_subreddit") as caught:
+        parse_comment(fields, Rules(**rules), changed=Counter())
+    assert not caught.value.is_bad
 
 
 def test_scores_come_from_the_dump():

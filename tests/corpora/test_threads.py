@@ -52,11 +52,12 @@ def test_pairs_and_extra_contexts_of_a_small_thread():
     assert (one.context_author, one.response_author) == ("author a", "author b")
 
 
-def test_without_a_title_top_level_comments_answer_nothing():
-    examples, counts = _examples([_turn("a", TITLE_ID), _turn("b", "a")])
-    assert set(examples) == {"b"}
-    assert examples["b"].extra_contexts == ()
-    assert counts.top_level == 1
+def test_orphans_and_top_level_comments_without_a_title_answer_nothing():
+    turns = [_turn("a", TITLE_ID), _turn("b", "a"), _turn("c", "lost"), _turn("d", "c")]
+    examples, counts = _examples(turns)
+    assert set(examples) == {"b", "d"}
+    assert examples["b"].extra_contexts == examples["d"].extra_contexts == ()
+    assert (counts.top_level, counts.orphans) == (1, 1)
 
 
 def test_path_holds_eleven_comments_and_the_title_above_them():
@@ -70,13 +71,6 @@ def test_path_holds_eleven_comments_and_the_title_above_them():
     # Comment 11 is the twelfth: its path starts at comment 1 and does not reach the title.
     assert list(examples["11"].extra_contexts) == bodies[10:1:-1]
     assert len(examples["11"].extra_contexts) == 9
-
-
-def test_shorter_paths_on_request():
-    turns = [_turn("0", TITLE_ID)] + [_turn(str(n), str(n - 1)) for n in range(1, 6)]
-    examples, _ = _examples(turns, Rules(max_path_length=3))
-    assert examples["5"].extra_contexts == ("the body of 3",)
-    assert _examples(turns, Rules(max_path_length=2))[0]["5"].extra_contexts == ()
 
 
 @pytest.mark.parametrize(
@@ -104,14 +98,6 @@ def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
         assert set(examples) == {"c"}
         assert counts.dropped == {f"response_{reason}": 1, f"context_{reason}": 1}
     assert examples["c"].extra_contexts == (body, "the body of a")
-
-
-def test_orphans_are_roots():
-    turns = [_title(), _turn("a", "lost"), _turn("b", "a"), _turn("c", TITLE_ID)]
-    examples, counts = _examples(turns)
-    assert set(examples) == {"b", "c"}
-    assert examples["b"].extra_contexts == ()
-    assert counts.orphans == 1
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])

@@ -1,17 +1,15 @@
 """The command that learns a vocabulary, on records and on text files."""
 
-import bz2
 import gzip
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import zstandard
 
-from convert_tf.corpora import vocabulary as learn_module
 from convert_tf.corpora.vocabulary import (
     in_graph,
     learn,
@@ -61,19 +59,12 @@ def test_a_log_says_how_far_the_texts_are(text_file, tmp_path, capsys, monkeypat
 
 
 def test_compressed_files_and_patterns_give_the_same(text_file, tmp_path):
-    with open(text_file, "rb") as file:
-        content = file.read()
-    compress = {
-        "gz": gzip.compress,
-        "bz2": bz2.compress,
-        "zst": zstandard.ZstdCompressor().compress,
-    }
-    learn([text_file], str(tmp_path / "vocab.txt"), config=CONFIG)
-    expected = read_vocabulary(tmp_path / "vocab.txt")
-    for suffix, function in compress.items():
-        (tmp_path / f"copy.txt.{suffix}").write_bytes(function(content))
-        learn([str(tmp_path / f"copy*.{suffix}")], str(tmp_path / "vocab.txt"), config=CONFIG)
-        assert read_vocabulary(tmp_path / "vocab.txt") == expected
+    (tmp_path / "copy.txt.gz").write_bytes(gzip.compress(Path(text_file).read_bytes()))
+    vocabularies = []
+    for pattern in (text_file, str(tmp_path / "copy*.gz")):
+        learn([pattern], str(tmp_path / "vocab.txt"), config=CONFIG)
+        vocabularies.append(read_vocabulary(tmp_path / "vocab.txt"))
+    assert vocabularies[0] == vocabularies[1]
 
 
 def test_records_give_each_text_of_a_thread_once(tmp_path):
@@ -100,14 +91,6 @@ def test_max_sentences_is_kept(text_file, tmp_path):
     assert "15 sentences" in lines[1]
     with pytest.raises(ValueError, match="max_sentences must be"):
         learn([text_file], str(tmp_path / "v"), max_sentences=0)
-
-
-def test_a_part_of_the_sentences_is_not_the_first_ones(tmp_path):
-    """Words of the first half of a file and of the second are learnt of a tenth of its lines."""
-    path = tmp_path / "text.txt"
-    path.write_text("early words\n" * 200 + "later words\n" * 200, "utf-8")
-    learn([str(path)], str(tmp_path / "v"), config=CONFIG, max_sentences=40)
-    assert {"﹏early", "﹏later"} <= {*read_vocabulary(tmp_path / "v")}
 
 
 def test_limits_on_words_are_kept(text_file, tmp_path):
@@ -152,21 +135,6 @@ def test_truncated_archive_is_reported(text_file, tmp_path, capsys):
         (tmp_path / "cut.gz").write_bytes(gzip.compress(file.read())[:-12])
     list(read_sentences([str(tmp_path / "cut.gz")]))
     assert "truncated" in capsys.readouterr().err
-
-
-def test_interrupted_reading_leaves_the_old_file(text_file, tmp_path, monkeypatch):
-    output = tmp_path / "vocab.txt"
-    output.write_text("old\n")
-
-    def broken(_):
-        yield b"one"
-        raise OSError("the disk went away")
-
-    monkeypatch.setattr(learn_module, "read_sentences", broken)
-    with pytest.raises(OSError, match="went away"):
-        learn([text_file], str(output), config=CONFIG)
-    assert output.read_text() == "old\n"
-    assert sorted(os.listdir(tmp_path)) == ["in", "vocab.txt"]
 
 
 @pytest.mark.slow

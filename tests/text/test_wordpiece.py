@@ -106,13 +106,6 @@ def test_interface(tmp_path):
     assert tokenizer.detokenize(tokens[0]) == "the cats"
 
 
-def test_special_tokens_cannot_be_written(tmp_path):
-    tokenizer = load_tokenizer(_write(tmp_path))
-    special = {VOCABULARY.index(name) for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
-    ids = tokenizer.token_ids(["[PAD] [CLS] [SEP] [MASK]"]).to_list()[0]
-    assert not special & set(ids)
-
-
 def test_casing_is_stated_or_read_off_the_vocabulary(tmp_path):
     cased = [*VOCABULARY, "Hello"]
     (tmp_path / "a").mkdir()
