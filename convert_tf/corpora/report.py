@@ -5,7 +5,7 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
 
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
+_MAX_TOKENS = 2**20  # more than any text has
 _LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
 _ROLES = ("context", "response")
 
@@ -99,12 +100,7 @@ def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) 
             name = f"{len(subwords):,} subwords learnt from a sample of the examples"
         tokenizer = load_tokenizer(vocabulary)
         lengths = {
-            role: np.concatenate(
-                [
-                    tokenizer.token_ids(batch).row_lengths().numpy()
-                    for batch in _batches(texts[role])
-                ]
-            )
+            role: np.diff(tokenizer.flat_ids(texts[role], max_tokens=_MAX_TOKENS)[1])
             for role in texts
         }
     return {"vocabulary": name} | {
@@ -116,10 +112,6 @@ def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) 
         }
         for role, numbers in lengths.items()
     }
-
-
-def _batches(texts: Sequence[str], size: int = 4096) -> Iterator[Sequence[str]]:
-    return (texts[start : start + size] for start in range(0, len(texts), size))
 
 
 def _file_facts(file: CountedFile) -> dict[str, Any]:

@@ -1,5 +1,4 @@
 import errno
-import hashlib
 import itertools
 import json
 import random
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from support.dump_files import COMPRESSORS, comment, json_lines
+from support.dump_files import COMPRESSORS, comment, digests, json_lines, random_dump
 from support.record_files import read_examples
 
 from convert_tf.corpora import report as report_module
@@ -18,34 +17,15 @@ from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.local import PrepareOptions, prepare
 from convert_tf.corpora.report import table
 from convert_tf.data.shards import list_shards
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.text.vocabulary import write_vocabulary
 
+SMALL = {"train": 2, "dev": 1, "test": 1}
 REAL_REDDIT = Path(__file__).parents[3] / "shared" / "data" / "reddit"
-
-
-def _digest(folder):
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
-    }
 
 
 def _read(folder, split):
     return read_examples(list_shards(str(folder), split))
-
-
-def _random_dump(seed, num_threads=300):
-    rng = random.Random(seed)
-    comments, submissions = [], []
-    for thread in range(num_threads):
-        link = f"t3_thread{thread}"
-        if rng.random() < 0.7:
-            submissions.append({"id": link[3:], "title": f"what about number {thread}?"})
-        parents = [link]
-        for _ in range(rng.randrange(1, 12)):
-            comment_id = f"c{len(comments)}"
-            body = f"remark {len(comments)} on {thread}"
-            comments.append(comment(comment_id, rng.choice(parents), body, link=link))
-            parents.append(f"t1_{comment_id}")
-    return comments, submissions
 
 
 def _run(*arguments):
@@ -140,7 +120,7 @@ def test_command_line_round_trip(write_dump, tmp_path):
 
 
 def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_path):
-    comments, submissions = _random_dump(0)
+    comments, submissions = random_dump(300)
     one = [write_dump("one/RC.zst", comments)]
     titles = [write_dump("one/RS.gz", submissions)]
     shuffled = random.Random(1).sample(comments, len(comments))
@@ -149,7 +129,7 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     prepare(one, str(tmp_path / "d1"), submissions=titles, options=options)
     prepare(one, str(tmp_path / "d2"), submissions=titles, options=options)
     prepare(two, str(tmp_path / "d3"), submissions=titles, options=options)
-    first, second, third = (_digest(tmp_path / name) for name in ("d1", "d2", "d3"))
+    first, second, third = (digests(tmp_path / name) for name in ("d1", "d2", "d3"))
     assert len(first) == 8
     assert first == second
     del first["report.json"], third["report.json"]  # the files of the input differ
@@ -157,7 +137,7 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
 
 
 def test_threads_are_whole_in_their_split_and_mixed_in_their_shards(write_dump, tmp_path):
-    comments, submissions = _random_dump(3)
+    comments, submissions = random_dump(300, seed=3)
     report = prepare(
         [write_dump("RC", comments)],
         str(tmp_path / "data"),
@@ -216,15 +196,15 @@ def test_input_without_examples_is_an_error(tmp_path, kind):
 
 
 def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
-    comments, _ = _random_dump(0)
+    comments, _ = random_dump(300)
     dump, output = write_dump("RC", comments), tmp_path / "data"
     many = PrepareOptions(num_shards={"train": 5, "dev": 1, "test": 1})
     prepare([dump], str(output), options=many)
     (output / "notes.txt").write_text("mine")
-    before = _digest(output)
+    before = digests(output)
     with pytest.raises(ValueError, match="Pass --overwrite"):
         prepare([dump], str(output))
-    assert _digest(output) == before
+    assert digests(output) == before
     few = PrepareOptions(num_shards={"train": 2, "dev": 1, "test": 1})
     prepare([dump], str(output), options=few, overwrite=True)
     assert len(list_shards(str(output), "train")) == 2
@@ -245,11 +225,11 @@ def _no_space_in_tensorflow(*_):
 @pytest.mark.parametrize("stage", ["rows", "records", "report"])
 @pytest.mark.parametrize("exists", [False, True])
 def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exists):
-    comments, _ = _random_dump(0)
+    comments, _ = random_dump(300)
     dump, output = write_dump("in/RC", comments), tmp_path / "data"
     if exists:
         prepare([dump], str(output))
-    before = _digest(output) if exists else None
+    before = digests(output) if exists else None
     if stage == "rows":
         monkeypatch.setattr(grouping.ExternalSorter, "add", _no_space)
     elif stage == "records":
@@ -261,11 +241,11 @@ def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exi
     assert caught.value.errno == errno.ENOSPC
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
     if exists:
-        assert _digest(output) == before
+        assert digests(output) == before
 
 
 def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):
-    comments, _ = _random_dump(0, num_threads=20)
+    comments, _ = random_dump(20)
     seen = []
     start = grouping.ExternalSorter.__init__
     monkeypatch.setattr(
@@ -278,6 +258,74 @@ def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatc
     prepare([write_dump("RC", comments)], str(tmp_path / "data"), options=options)
     assert {str(Path(folder).parent) for folder in seen} == {str(elsewhere)}
     assert list(elsewhere.iterdir()) == []
+
+
+def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
+    good = json_lines(random_dump(40)[0])
+    first = write_dump("RC_1", b"not json\n" + good)
+    second = write_dump("RC_2", good + b'{"id": "a"}\n[]\n')
+    output = tmp_path / "data"
+    prepare([first, second], str(output), options=PrepareOptions(max_bad_lines=3))
+    options = PrepareOptions(max_bad_lines=2)
+    with pytest.raises(ValueError, match="More than 2 lines cannot be used") as caught:
+        prepare([first, second], str(tmp_path / "other"), options=options)
+    lines = good.count(b"\n")
+    assert f"{first}:1 (not_json)" in str(caught.value)
+    assert f"{second}:{lines + 1} (missing_link_id)" in str(caught.value)
+    assert f"{second}:{lines + 2} (not_an_object)" in str(caught.value)
+    assert "--max_bad_lines" in str(caught.value)
+    assert not (tmp_path / "other").exists()
+
+
+def test_report_counts_sources_lengths_and_history(write_dump, tmp_path):
+    dump = write_dump("RC", random_dump(40)[0])
+    chats = tmp_path / "chats.jsonl"
+    turns = [["how do you do today?", "very well, thank you", "glad to hear that"]] * 1
+    chats.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
+    report = prepare(
+        [dump],
+        str(tmp_path / "data"),
+        corpora={"dialogues": [str(chats)]},
+        options=PrepareOptions(num_shards=SMALL),
+    )
+    assert set(report["examples"]) == {"chats", "reddit"}
+    assert sum(report["examples"]["chats"].values()) == 2
+    total = sum(one["examples"] for one in report["splits"].values())
+    assert sum(report["history"]) == total == report["threads"]["examples"]
+    counts = [report["sources"][name]["comments"] for name in ("chats", "reddit")]
+    assert counts[0] == 3 and sum(counts) == report["threads"]["comments"]
+    assert report["rules"]["dialogues"]["max_context_length"] == 127
+    lengths = report["lengths"]["response"]
+    assert sum(lengths["histogram"]) == lengths["texts"] == report["splits"]["train"]["examples"]
+    # "remark number c12" is three words, with digits apart.
+    assert 3 <= lengths["percentiles"]["50"] <= 8
+    assert (tmp_path / "data" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    """Subwords of one character."""
+    path = tmp_path / "vocab.txt"
+    characters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    write_vocabulary(path, [*characters, *(f"﹏{one}" for one in characters)])
+    return path
+
+
+def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabulary):
+    dump, output = write_dump("RC", random_dump(40)[0]), tmp_path / "data"
+    options = PrepareOptions(num_shards=SMALL)
+    report = prepare(
+        [dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True
+    )
+    assert report["lengths"]["vocabulary"] == "vocab.txt"
+    # A subword is a character here. "remark number c100" has 16 without its spaces.
+    assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
+    examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
+    assert examples.num_examples == report["splits"]["train"]["examples"]
+    prepare([dump], str(output), options=options, overwrite=True)
+    assert not (output / "ids").exists()  # they belonged to the old records
+    with pytest.raises(ValueError, match="--tokenize needs --vocab"):
+        prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)
 
 
 @pytest.mark.parametrize(

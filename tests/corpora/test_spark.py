@@ -4,20 +4,19 @@ A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import random
 import socket
 import sys
-from pathlib import Path
 
 import pytest
-from support.dump_files import comment, json_lines
+from support.dump_files import comment, digests, json_lines
 from support.spark_in_memory import SparkInMemory
 
 pytest.importorskip("google_crc32c")
 
+from convert_tf import __version__
 from convert_tf.corpora import local
 from convert_tf.corpora import report as report_module
 from convert_tf.corpora.comments import PRESETS, Rules
@@ -25,7 +24,7 @@ from convert_tf.corpora.dumps import TooManyBadLinesError, UnreadableFileError, 
 from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions
 from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
-from convert_tf.corpora.spark.workers import WorkerCheck
+from convert_tf.corpora.spark.workers import problems_of_worker
 from convert_tf.data.shards import record_files
 
 RULES = {
@@ -126,18 +125,12 @@ def _prepare(engine, folder, output, *, corpora=(), **options):
     )
 
 
-def _digest(folder):
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
-    }
-
-
 @pytest.mark.parametrize("kind", list(RULES))
 def test_same_files_as_on_one_machine(dumps_folder, tmp_path, kind, context):
     corpora = ("dialogues", "pairs")
     for name, engine in (("local", local.prepare), ("spark", driver.prepare_with_spark)):
         _prepare(engine, dumps_folder, tmp_path / name, corpora=corpora, rules=RULES[kind])
-    assert _digest(tmp_path / "spark") == _digest(tmp_path / "local")
+    assert digests(tmp_path / "spark") == digests(tmp_path / "local")
     assert context.num_tasks > 30
     assert len(record_files(str(tmp_path / "spark"))) == 6
     report = json.loads((tmp_path / "spark" / "report.json").read_text())
@@ -160,7 +153,7 @@ def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monke
         report = engine(["RC_1.zst"], str(tmp_path / name))
         assert report["bad_lines"]["first"][0].startswith("RC_1.zst:")
     monkeypatch.chdir(tmp_path)
-    assert _digest("spark") == _digest("local")
+    assert digests("spark") == digests("local")
     reading = tasks.Tasks(PrepareOptions(), folder="", working_folder=str(dumps_folder))
     assert len(list(reading.read([("comments", "RC_1.zst")]))) > 150
 
@@ -195,15 +188,17 @@ def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
 
 
 def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
-    (tmp_path / "seen").touch()
-    seen = str(tmp_path / "seen")
-    assert list(WorkerCheck(str(tmp_path), [seen], ["zstandard"])([])) == []
-    (problem,) = WorkerCheck(str(tmp_path), [seen, "/no/such/file"], [])([])
-    assert "does not see '/no/such/file'" in problem
-    (problem,) = WorkerCheck("/no/such/folder", [], [])([])
-    assert "does not see '/no/such/folder'" in problem
-    (problem,) = WorkerCheck(str(tmp_path), [], [], version="0.0")([])
-    assert "but this machine has 0.0" in problem
+    def problems(folder=str(tmp_path), files=(__file__,), version=__version__):
+        return [
+            *problems_of_worker(
+                [], folder=folder, files=files, libraries=["zstandard"], version=version
+            )
+        ]
+
+    assert problems() == []
+    assert "does not see '/no/such/file'" in problems(files=["/no/such/file"])[0]
+    assert "does not see '/no/such/folder'" in problems(folder="/no/such/folder")[0]
+    assert "but this machine has 0.0" in problems(version="0.0")[0]
 
 
 def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, monkeypatch):

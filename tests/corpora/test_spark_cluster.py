@@ -3,7 +3,6 @@
 Skipped without Java or PySpark; `make test-cluster` installs the latter.
 """
 
-import hashlib
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import run_command
+from support.dump_files import digests
 from support.texts import random_texts
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
@@ -71,10 +71,6 @@ def _inputs(folder):
     return (f"--input={folder}/dumps/RC*", f"--submissions={folder}/dumps/RS*", *RULES)
 
 
-def _digest(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-
-
 def _prepare(shared, output, master, **environment):
     return run_command(
         *("prepare", "--engine=spark", f"--master={master}", *_inputs(shared)),
@@ -87,7 +83,7 @@ def _prepare(shared, output, master, **environment):
 def test_same_files_as_on_one_machine(shared, tmp_path, master):
     done = _prepare(shared, tmp_path / "data", master)
     assert done.returncode == 0, done.stderr
-    assert _digest(tmp_path / "data") == _digest(shared / "local")
+    assert digests(tmp_path / "data") == digests(shared / "local")
 
 
 class Cluster:
@@ -200,7 +196,7 @@ def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, 
     if fate == "killed":
         cluster.start_worker(3)
     assert driver.returncode == 0, errors
-    assert _digest(output) == _digest(shared / "local")
+    assert digests(output) == digests(shared / "local")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

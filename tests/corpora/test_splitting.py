@@ -1,26 +1,17 @@
 """A dump in parts holds the same lines, and gives the same records."""
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 import zstandard
 from support.commands import call_command
-from support.dump_files import comment, json_lines
+from support.dump_files import json_lines, random_dump
 
 from convert_tf.corpora.dumps import CountedFile, find_files, read_lines
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.splitting import split_dump
 from convert_tf.data.shards import record_files
-
-
-def _comments(num_comments=300):
-    rng = random.Random(0)
-    return [
-        comment(f"c{n}", f"t1_c{rng.randrange(n)}" if n % 9 else "t3_a", f"remark number {n}")
-        for n in range(num_comments)
-    ]
 
 
 def _lines(paths):
@@ -29,7 +20,7 @@ def _lines(paths):
 
 @pytest.mark.parametrize("ending", ["", ".zst", ".bz2", ".gz", ".xz"])
 def test_parts_hold_the_lines_of_the_dump(write_dump, tmp_path, ending):
-    dump = write_dump(f"RC_1{ending}", json_lines(_comments()).removesuffix(b"\n"))
+    dump = write_dump(f"RC_1{ending}", json_lines(random_dump(60)[0]).removesuffix(b"\n"))
     names = split_dump(dump, str(tmp_path / "parts"), part_bytes=10_000)
     paths = [str(tmp_path / "parts" / name) for name in names]
     assert names[0] == "RC_1-part-00000.zst"
@@ -43,7 +34,7 @@ def test_parts_hold_the_lines_of_the_dump(write_dump, tmp_path, ending):
 
 
 def test_parts_give_the_same_records(write_dump, tmp_path):
-    dump = write_dump("RC.zst", _comments())
+    dump = write_dump("RC.zst", random_dump(60)[0])
     call_command("split-dump", f"--input={dump}", f"--output={tmp_path}/p", "--part_megabytes=1")
     split_dump(dump, str(tmp_path / "p"), part_bytes=5_000, overwrite=True)
     prepare([dump], str(tmp_path / "whole"))
@@ -57,7 +48,7 @@ def test_parts_give_the_same_records(write_dump, tmp_path):
 
 def test_parts_of_several_dumps_share_a_folder(write_dump, tmp_path):
     for name in ("RC_1", "RC_2"):
-        dump = write_dump(name, _comments())
+        dump = write_dump(name, random_dump(60)[0])
         split_dump(dump, str(tmp_path / "parts"), part_bytes=50_000)
     with pytest.raises(ValueError, match="Pass --overwrite"):
         split_dump(dump, str(tmp_path / "parts"), part_bytes=10)
@@ -67,7 +58,7 @@ def test_parts_of_several_dumps_share_a_folder(write_dump, tmp_path):
 
 
 def test_a_damaged_dump_loses_its_last_line_with_a_warning(write_dump, tmp_path, capsys):
-    dump = write_dump("RC.zst", _comments(20_000))
+    dump = write_dump("RC.zst", random_dump(3_500)[0])
     with open(dump, "r+b") as file:
         file.truncate(os.path.getsize(dump) // 2)
     names = split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9)

@@ -2,9 +2,12 @@
 
 import bz2
 import gzip
+import hashlib
 import json
 import lzma
+import random
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import zstandard
@@ -36,3 +39,27 @@ def comment(
 def json_lines(objects: Iterable[Any]) -> bytes:
     """Objects as the lines of a dump."""
     return "".join(json.dumps(one) + "\n" for one in objects).encode("utf-8")
+
+
+def random_dump(num_threads: int, seed: int = 0) -> tuple[list[dict], list[dict]]:
+    """Comments of random threads, and the submissions of most of them."""
+    rng = random.Random(seed)
+    comments: list[dict] = []
+    submissions = []
+    for thread in range(num_threads):
+        link = f"t3_thread{thread}"
+        if rng.random() < 0.7:
+            submissions.append({"id": link[3:], "title": f"what about number {thread}?"})
+        parents = [link]
+        for _ in range(rng.randrange(1, 12)):
+            name = f"c{len(comments)}"
+            comments.append(comment(name, rng.choice(parents), f"remark number {name}", link=link))
+            parents.append(f"t1_{name}")
+    return comments, submissions
+
+
+def digests(folder: str | Path) -> dict[str, str]:
+    """The hash of each file of a folder by name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
+    }

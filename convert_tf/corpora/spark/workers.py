@@ -1,51 +1,45 @@
-"""Whether the workers of a Spark cluster can do what a run will ask of them."""
+"""Check that the workers of a Spark cluster can do the work of a run."""
 
+import functools
 import importlib
 import os
 import platform
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from convert_tf import __version__
 
 
-@dataclass(frozen=True)
-class WorkerCheck:
-    """Yields what keeps a worker from its work: a sentence, or nothing.
+def problems_of_worker(
+    _: Iterable[Any], *, folder: str, files: Sequence[str], libraries: Sequence[str], version: str
+) -> Iterator[str]:
+    """Yield a sentence if this worker cannot do the work.
 
     Args:
         folder: where workers write files, on a disk that all machines share.
-        files: absolute paths of what they read.
-        libraries: modules that they import.
-        version: that of this package on the machine of the driver.
+        files: absolute paths of input files.
+        libraries: modules that workers import.
+        version: version of this package on the machine of the driver.
     """
-
-    folder: str
-    files: Sequence[str]
-    libraries: Sequence[str]
-    version: str = __version__
-
-    def __call__(self, _: Iterable[Any]) -> Iterator[str]:
-        worker = platform.node()
-        missing = [name for name in (self.folder, *self.files) if not os.path.exists(name)]
-        if missing:
-            yield (
-                f"Worker {worker} does not see {missing[0]!r}. Put input and output on a disk that "
-                "all workers share under one path."
-            )
-            return
-        for library in self.libraries:
-            importlib.import_module(library)
-        with tempfile.TemporaryFile(dir=self.folder):
-            pass  # it can write there
-        if __version__ != self.version:
-            yield (
-                f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
-                f"{self.version}. Install the same version everywhere."
-            )
+    worker = platform.node()
+    missing = [name for name in (folder, *files) if not os.path.exists(name)]
+    if missing:
+        yield (
+            f"Worker {worker} does not see {missing[0]!r}. Put input and output on a disk that all "
+            "workers share under one path."
+        )
+        return
+    for library in libraries:
+        importlib.import_module(library)
+    with tempfile.TemporaryFile(dir=folder):
+        pass  # it can write there
+    if __version__ != version:
+        yield (
+            f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
+            f"{version}. Install the same version everywhere."
+        )
 
 
 def check_workers(
@@ -55,24 +49,26 @@ def check_workers(
 
     Args:
         context: the SparkContext.
-        folder, files, libraries: as of `WorkerCheck`; files may have relative paths.
+        folder, files, libraries: as for `problems_of_worker`. Files may have relative paths.
 
     Raises:
-        OSError: a worker has another version of this package, or does not see the files.
+        OSError: if a worker has another version of this package, or does not see the files.
     """
     # Another disk may have a folder of the same name, but not this file.
     seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")
     with open(seen, "wb"):
         pass
     try:
-        paths = [seen, *map(os.path.abspath, files)]
-        check = WorkerCheck(os.path.abspath(folder), paths, libraries)
+        check = functools.partial(
+            problems_of_worker,
+            folder=os.path.abspath(folder),
+            files=[seen, *map(os.path.abspath, files)],
+            libraries=libraries,
+            version=__version__,
+        )
         num_tasks = context.defaultParallelism
-        if (
-            problems := context.parallelize(range(num_tasks), num_tasks)
-            .mapPartitions(check)
-            .collect()
-        ):
+        tasks = context.parallelize(range(num_tasks), num_tasks)
+        if problems := tasks.mapPartitions(check).collect():
             raise OSError(min(problems))
     finally:
         os.remove(seen)
