@@ -1,8 +1,18 @@
-"""A small conversation dump, written by a seeded generator, for demos and tests.
+"""Write a small conversation dump with a seeded generator, for demos and tests.
 
-Most threads are a question (the title), one or two answers and the asker's reaction. A few comments
-are deleted, too short, too long or nested where no parent is, as in real dumps, so that the rules
-of `convert-tf prepare` have something to count.
+Most threads are a question (the title), one or two answers and the asker's reaction. As in real
+dumps, a few comments are deleted, too short, too long or without a parent, so that the rules of
+`convert-tf prepare` have something to count.
+
+The texts come from `sample_topics.txt`. An object has names for people who ask and other names for
+people who answer. The questions, answers and reactions of an intent have few words in common. So
+responses cannot be found by matching words.
+
+The sections of the file are separated by empty lines. The first has situations, `a | b = c | d`: a
+remark with the question, and one with the answer. The second has intents that fit all topics. Every
+other section is a topic under its name. There `a, b = c, d` is an object, asked for as a or b and
+answered as c or d. Lines with `?`, `>` and `<` are phrasings of the question, the answer and the
+reaction of an intent.
 """
 
 import itertools
@@ -10,9 +20,9 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from convert_tf.corpora.sample_topics import SITUATIONS, Intent, Object, load_topics
 from convert_tf.extras import needs
 from convert_tf.storage.files import write_file
 
@@ -22,6 +32,59 @@ _FIRST_ID = 36**5  # six characters, as ids have had since 2012
 _FIRST_TIME = 1_420_070_400
 _SHORT = ("ok", "lol", "This.", "Same", "nope", "Thanks!")
 _RAMBLING = " I could go on about this for hours, and I will, because it matters a lot to me."
+
+
+class Intent(NamedTuple):
+    """Phrasings of one question, of its answers and of the asker's reactions."""
+
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+    reactions: tuple[str, ...]
+
+
+class Object(NamedTuple):
+    """Names of one thing: those of people who ask and those of people who answer."""
+
+    asked: tuple[str, ...]
+    answered: tuple[str, ...]
+
+
+class Topic(NamedTuple):
+    """A subreddit with its objects and intents."""
+
+    subreddit: str
+    objects: tuple[Object, ...]
+    intents: tuple[Intent, ...]
+
+
+def _phrases(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(phrase.strip() for phrase in text.split(separator))
+
+
+def _intents(lines: list[str]) -> tuple[Intent, ...]:
+    phrases = [_phrases(line[1:], "|") for line in lines if line[0] in "?><"]
+    return tuple(Intent(*phrases[start : start + 3]) for start in range(0, len(phrases), 3))
+
+
+_TEXT = Path(__file__).with_name("sample_topics.txt")
+_SITUATIONS, _COMMON, *_TOPICS = (
+    section.splitlines() for section in _TEXT.read_text(encoding="utf-8").strip().split("\n\n")
+)
+SITUATIONS = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
+
+
+def load_topics() -> tuple[Topic, ...]:
+    """Return the topics, each with its own intents and those that fit all topics."""
+    topics = []
+    for title, *lines in _TOPICS:
+        objects = tuple(
+            Object(*(_phrases(names, ",") for names in line.split("=")))
+            for line in lines
+            if line[0] not in "?><"
+        )
+        intents = _intents(lines) + _intents(_COMMON)
+        topics.append(Topic(title.removeprefix("# "), objects, intents))
+    return tuple(topics)
 
 
 class _Question(NamedTuple):
@@ -51,7 +114,7 @@ class SampleThreads:
         self._next_id = _FIRST_ID
 
     def generate(self, num_threads: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Yields (submission, comments), no two threads with the same question."""
+        """Yield (submission, comments). No two threads have the same question."""
         questions = [
             _Question(topic.subreddit, thing, intent, situation)
             for topic in load_topics()
@@ -85,7 +148,7 @@ class SampleThreads:
         return submission, comments
 
     def _spoil(self, question: _Question, link: str, comments: list[dict[str, Any]]) -> None:
-        """Adds or damages a comment in one of the ways that real dumps know."""
+        """Add or damage a comment in a way that occurs in real dumps."""
         kind = self._rng.randrange(4)
         if kind == 0:
             comments[0]["body"], comments[0]["author"] = "[deleted]", "[deleted]"
@@ -139,7 +202,7 @@ class SampleThreads:
 
 
 def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) -> list[str]:
-    """Writes `RC_sample.zst` and `RS_sample.zst`.
+    """Write `RC_sample.zst` and `RS_sample.zst`.
 
     Returns:
         The paths of the two files.

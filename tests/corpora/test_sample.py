@@ -9,8 +9,7 @@ from support.record_files import read_examples
 from convert_tf.corpora.comments import Rules, parse_comment, parse_submission
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.local import prepare
-from convert_tf.corpora.sample import write_sample
-from convert_tf.corpora.sample_topics import load_topics
+from convert_tf.corpora.sample import load_topics, write_sample
 from convert_tf.data.shards import list_shards
 
 

@@ -1,4 +1,4 @@
-"""The connection to a Spark cluster, and its errors in words."""
+"""Connect to a Spark cluster, and explain its errors."""
 
 import contextlib
 import os
@@ -20,13 +20,13 @@ _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULT
 
 @contextlib.contextmanager
 def cluster(master: str) -> Iterator[Any]:
-    """Connects to a cluster and gives its SparkContext; errors of Spark become one sentence.
+    """Connect to a cluster and yield its SparkContext. Errors of Spark become one sentence.
 
     Args:
         master: address of the cluster, as Spark's `--master`.
 
     Raises:
-        OSError: Java, the master or workers are missing, or a step failed.
+        OSError: if Java, the master or workers are missing, or a step failed.
     """
     with needs("spark", "Work on a cluster"):
         from py4j.protocol import Py4JError
@@ -47,7 +47,7 @@ def cluster(master: str) -> Iterator[Any]:
 
 
 def _check_reachable(master: str) -> None:
-    """Spark itself would try for minutes, and print pages."""
+    """Raise an error if there is no Java or no master. Spark would try for minutes."""
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if not (os.path.exists(java) or shutil.which("java")):
         raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")
@@ -81,7 +81,7 @@ def _wait_for_workers(context: Any, master: str) -> None:
 
 
 def _sentence(error: Exception, master: str) -> str:
-    """What failed on the cluster, without the pages around it."""
+    """Return what failed on the cluster as one sentence."""
     text = str(error)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if "PYTHON_VERSION_MISMATCH" in text:
