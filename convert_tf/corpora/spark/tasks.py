@@ -23,6 +23,7 @@ from convert_tf.corpora.rows import (
     Output,
     Row,
     RowMaker,
+    SortedRows,
     split_and_shard,
 )
 from convert_tf.data.schema import SPLITS
@@ -95,13 +96,11 @@ class Tasks:
 
     def make_rows(self, items: Iterable[Item]) -> Iterator[Item]:
         """Turn sorted rows of turns into examples and texts. Pass other rows on."""
-        maker = RowMaker(self.options)
-        return self._replaced(TURNS, maker.rows_of_threads, items, maker)
+        return self._replaced(items, TURNS, RowMaker.rows_of_threads)
 
     def deduplicate(self, items: Iterable[Item]) -> Iterator[Item]:
         """Drop duplicates from sorted rows of pairs. Pass other rows on."""
-        maker = RowMaker(self.options)
-        return self._replaced(PAIRS, maker.unique_pairs, items, maker)
+        return self._replaced(items, PAIRS, RowMaker.unique_pairs)
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
         """Write sorted rows to files, under names of this attempt."""
@@ -121,15 +120,15 @@ class Tasks:
 
     def _replaced(
         self,
-        kind: str,
-        replace: Callable[[Iterable[tuple[str, str]]], Iterator[Row]],
         items: Iterable[Item],
-        maker: RowMaker,
+        kind: str,
+        new_rows: Callable[[RowMaker, SortedRows], Iterator[Row]],
     ) -> Iterator[Item]:
         """Yield items with new rows in place of one kind of rows, then the counts."""
+        maker = RowMaker(self.options)
         for own, lines in itertools.groupby(_lines(items), key=_kind):
             if own == kind:
-                yield from map(_item, replace(map(_key_and_payload, lines)))
+                yield from map(_item, new_rows(maker, map(_key_and_payload, lines)))
             else:
                 yield from ((line, None) for line in lines)
         yield NOTE, maker
