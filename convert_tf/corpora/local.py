@@ -5,6 +5,7 @@ corpora whose files hold whole conversations, go into a second sort by their pla
 from there into the shards. Memory holds one thread, not the dumps.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,24 +77,30 @@ def prepare(
         overwrite=overwrite,
         temp_dir=options.temp_dir,
     )
-    with opened as folder, _Sorters(folder.scratch, options.memory_limit) as sorters:
+    with opened as folder, contextlib.ExitStack() as stack:
+        sorters = {
+            kind: stack.enter_context(
+                ExternalSorter(folder.scratch, name=kind, memory_limit=options.memory_limit)
+            )
+            for kind in KINDS
+        }
         for what in files:
-            sorters.add(_rows_of_files(maker, what, files[what]))
-        sorters.add(maker.rows_of_threads(sorters.sorted(TURNS, "turns in threads")))
-        sorters.add(maker.unique_pairs(sorters.sorted(PAIRS, "pairs compared")))
+            _sort(_rows_of_files(maker, what, files[what]), sorters)
+        _sort(maker.rows_of_threads(_sorted(sorters[TURNS], "turns in threads")), sorters)
+        _sort(maker.unique_pairs(_sorted(sorters[PAIRS], "pairs compared")), sorters)
         for file in itertools.chain(*files.values()):
             file.print_warnings()
-        if not sorters.num_rows(EXAMPLES):
+        if not sorters[EXAMPLES].num_rows:
             raise ValueError(report.why_no_example(maker.counts, files))
         written = Output(num_train_shards=options.num_shards["train"])
         records.write_shards(
             folder.written,
-            written.examples_of(sorters.sorted(EXAMPLES, "examples written")),
+            written.examples_of(_sorted(sorters[EXAMPLES], "examples written")),
             num_shards=options.num_shards,
         )
         if any(rules.single_texts for rules in options.rules_by_corpus(paths).values()):
             with zst_written(os.path.join(folder.written, SINGLE_TEXTS)) as target:
-                for line in written.lines_of(sorters.sorted(TEXTS, "single texts written")):
+                for line in written.lines_of(_sorted(sorters[TEXTS], "single texts written")):
                     target.write(line)
         folder.report = report.assemble(files, bad_lines, maker, written, vocabulary)
     return folder.report
@@ -110,31 +117,13 @@ def _rows_of_files(maker: RowMaker, what: str, files: Sequence[CountedFile]) -> 
                 yield row
 
 
-class _Sorters:
-    """A sorter for each kind of rows."""
+def _sort(rows: Iterable[Row], sorters: Mapping[str, ExternalSorter]) -> None:
+    for kind, key, payload in rows:
+        sorters[kind].add(key, payload)
 
-    def __init__(self, folder: str, memory_limit: str) -> None:
-        self._sorters = {
-            kind: ExternalSorter(folder, name=kind, memory_limit=memory_limit) for kind in KINDS
-        }
 
-    def __enter__(self) -> "_Sorters":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for sorter in self._sorters.values():
-            sorter.close()
-
-    def add(self, rows: Iterable[Row]) -> None:
-        for kind, key, payload in rows:
-            self._sorters[kind].add(key, payload)
-
-    def num_rows(self, kind: str) -> int:
-        return self._sorters[kind].num_rows
-
-    def sorted(self, kind: str, unit: str) -> Iterator[tuple[str, str]]:
-        """Yield the rows of one kind in the order of their keys, and delete them."""
-        sorter = self._sorters[kind]
-        with Progress(unit, total=sorter.num_rows) as progress:
-            yield from progress.counted(sorter.sorted_rows())
-        sorter.close()
+def _sorted(sorter: ExternalSorter, unit: str) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a sorter with progress, and delete them."""
+    with Progress(unit, total=sorter.num_rows) as progress:
+        yield from progress.counted(sorter.sorted_rows())
+    sorter.close()
