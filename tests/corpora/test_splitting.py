@@ -49,7 +49,7 @@ def test_parts_give_the_same_records(write_dump, tmp_path):
 def test_parts_of_several_dumps_share_a_folder(write_dump, tmp_path):
     for name in ("RC_1", "RC_2"):
         dump = write_dump(name, random_dump(60)[0])
-        split_dump(dump, str(tmp_path / "parts"), part_bytes=50_000)
+        split_dump(dump, str(tmp_path / "parts"), part_bytes=100_000)
     with pytest.raises(ValueError, match="Pass --overwrite"):
         split_dump(dump, str(tmp_path / "parts"), part_bytes=10)
     split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9, overwrite=True)
