@@ -31,7 +31,7 @@ class TooManyBadLinesError(ValueError):
 
 @dataclass
 class BadLines:
-    """The unusable lines of all files of a run: their number, and where the first ones are.
+    """Number of the unusable lines of all files of a run, and the places of the first ones.
 
     Args:
         limit: the largest number that is allowed; None for any.

@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-# What damage makes numpy raise: headers are read as Python, archives are unpacked. Nobody asks for
-# memory but sizes in a header.
+# The errors that numpy raises for damaged files. It parses headers as Python and unpacks archives.
+# A MemoryError comes from the sizes in a damaged header.
 _OF_DAMAGE = (
     EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
-# Arrays that are packed so much better than numbers are made to fill the memory.
+# Arrays that are compressed much better than numbers can be are attempts to fill the memory.
 _MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28  # times their bytes, and bytes
 
 

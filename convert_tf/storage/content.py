@@ -10,12 +10,12 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-HEAD_BYTES = 1024  # as many first bytes tell what a file is, where there are so many
-_TELLING_BYTES = 4  # by which UTF-16 and UTF-32 without a mark are known
-_FEW_BYTES = 32  # of which nobody can tell whether they are text
+HEAD_BYTES = 1024  # number of first bytes that decide what a file is
+_TELLING_BYTES = 4  # enough to recognise UTF-16 and UTF-32 without a byte order mark
+_FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
-_MAX_CONTROL_SHARE = 0.02  # of bytes that are no UTF-8
-# Of text in UTF-16 every second byte is one for most alphabets.
+_MAX_CONTROL_SHARE = 0.02  # if the bytes are not UTF-8
+# In UTF-16, every second byte is a control character for most alphabets.
 _WIDE_CONTROL_SHARE = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _WIDE_SPACE = re.compile("[ \n]")
@@ -27,7 +27,7 @@ _DOWNLOAD = "Download the file itself."
 _TO_CSV = "Write it as CSV or JSON lines, for example with pandas or DuckDB, and pass that file."
 _OTHER = "Pass the file of texts."
 
-# What a file begins with, its name and the remedy; the first that fits.
+# The first bytes of a file, its name and a remedy. The first match counts.
 _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"PK\x03\x04.{0,990}\[Content_Types\]\.xml.{0,990}xl/", "an Excel workbook", _AS_CSV),
     (rb"PK\x03\x04.{0,990}xl/", "an Excel workbook", _AS_CSV),
@@ -118,7 +118,7 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 _FORMAT_RULES = [(re.compile(rule), name, what) for rule, name, what in _FORMATS]
 
-# What a compressed file begins with.
+# The first bytes of compressed files.
 _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
     (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a frame, or one to be skipped
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bz2"),
@@ -256,7 +256,7 @@ def _control_share(head: bytes) -> float:
 
 
 def _decodes(head: bytes) -> bool:
-    try:  # the last character may go on behind these bytes
+    try:  # the last character may continue after these bytes
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
         return False

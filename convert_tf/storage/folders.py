@@ -146,7 +146,7 @@ class OutputFolder:
             )
 
     def _stranger(self) -> str:
-        """A path in the folder that forbids to replace it as a whole; `""` where there is none."""
+        """Return a path because of which the folder may not be replaced; `""` if there is none."""
         paths = [
             os.path.relpath(os.path.join(folder, name), self.output)
             for folder, folders, names in os.walk(self.output)
@@ -181,7 +181,7 @@ class OutputFolder:
             os.remove(self._journal)  # from here on the new files stay
 
     def _undo_moves(self) -> None:
-        """Gives files their names back, where not all of the moves that were begun were made."""
+        """Undo the moves of a run that did not finish them, so that files get their names back."""
         if os.path.exists(self._journal):
             for source, target in reversed(parsed_json(Path(self._journal).read_text())):
                 if not os.path.exists(target):

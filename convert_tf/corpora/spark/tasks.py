@@ -1,4 +1,4 @@
-"""What the workers of a Spark cluster run for `prepare`, without TensorFlow and PySpark.
+"""The tasks of `prepare` on the workers of a Spark cluster, without TensorFlow and PySpark.
 
 Between the steps, rows are lines of text. Sorted, they have one order, whatever the number of tasks
 and however often Spark repeats one. A step also yields notes: objects for the driver, such as
