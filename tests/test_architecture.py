@@ -44,7 +44,7 @@ _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer text.wordpiece data.records data.record_examples "
-        "data.token_writer data.utterance_writer data.turns corpora.vocabulary "
+        "data.token_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
         "encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches_tensorflow training.step intents.serving "

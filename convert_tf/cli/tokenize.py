@@ -41,7 +41,7 @@ def run(values: Any) -> None:
         raise UsageError("Pass either --data or --utterances.")
     options = same(values, "max_tokens num_oov_buckets overwrite")
     if values.utterances:
-        from convert_tf.data.utterance_writer import tokenize_utterances, utterance_summary
+        from convert_tf.data.token_writer import tokenize_utterances, utterance_summary
 
         facts = tokenize_utterances(
             values.utterances,

@@ -17,7 +17,7 @@ from convert_tf.data.packing import (
 )
 from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.data.utterance_draws import UtteranceDraws
+from convert_tf.data.utterances import UtteranceDraws
 
 
 @dataclasses.dataclass

@@ -37,41 +37,6 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(places, order, axis=1)
 
 
-def best_wrong(
-    scores: np.ndarray,
-    k: int,
-    *,
-    right: tuple[np.ndarray, np.ndarray],
-    skip_top: int = 0,
-    limits: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the highest wrong scores of each row.
-
-    Args:
-      scores: as of `top_columns`; changed in place.
-      k: number of columns to find.
-      right: rows and columns of the right responses, int64 `[n]` each.
-      skip_top: number of the highest wrong scores to leave out.
-      limits: float32 `[rows]`; higher scores are left out. None keeps all.
-
-    Returns:
-      int64 `[rows, min(k, columns)]`, the highest first, and a bool array of the same shape, which
-      is false if a row has fewer wrong scores.
-    """
-    scores[right] = -np.inf
-    if skip_top:
-        np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
-    if limits is not None:
-        np.copyto(scores, -np.inf, where=scores > limits[:, None])
-    best = top_columns(scores, k)
-    return best, np.take_along_axis(scores, best, axis=1) > -np.inf
-
-
-def padded_columns(columns: int) -> int:
-    """Return the smallest number of columns from `columns` on that `top_columns` accepts."""
-    return -(-columns // _GROUP) * _GROUP
-
-
 def hard_negatives(
     contexts: np.ndarray,
     responses: np.ndarray,
@@ -105,7 +70,8 @@ def hard_negatives(
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
-    table = np.zeros((padded_columns(len(columns)), dim), np.float32)
+    # With a number of columns that `top_columns` accepts.
+    table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")
     starts, stops = (
@@ -119,19 +85,17 @@ def hard_negatives(
         part = slice(start, min(start + rows, examples))
         own = np.arange(part.stop - start)
         scores = np.matmul(contexts[part], table.T, out=buffer[: len(own)])
-        limits = None
-        if margin is not None:
-            limits = scores[own, column_of[part]] + np.float32(margin)
+        limits = scores[own, column_of[part]] + np.float32(margin or 0.0)
         scores[:, len(columns) :] = -np.inf
         lengths = stops[part] - starts[part]
         right = column_of[by_context[joined_ranges(starts[part], lengths)]]
-        best, is_found = best_wrong(
-            scores,
-            negatives,
-            right=(np.repeat(own, lengths), right),
-            skip_top=skip_top,
-            limits=limits,
-        )
+        scores[np.repeat(own, lengths), right] = -np.inf
+        if skip_top:
+            np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
+        if margin is not None:
+            np.copyto(scores, -np.inf, where=scores > limits[:, None])
+        best = top_columns(scores, negatives)
+        is_found = np.take_along_axis(scores, best, axis=1) > -np.inf
         numbers = columns[np.minimum(best, len(columns) - 1)]
         mined[part, : best.shape[1]] = np.where(is_found, numbers, -1)
         count(len(own))

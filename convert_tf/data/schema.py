@@ -55,14 +55,9 @@ class Examples(Protocol):
       padding_id: id of padding.
     """
 
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    @property
-    def num_examples(self) -> int: ...
-
-    @property
-    def padding_id(self) -> int: ...
+    names: tuple[str, ...]
+    num_examples: int
+    padding_id: int
 
     def load(self, numbers: np.ndarray) -> np.ndarray:
         """Read examples.

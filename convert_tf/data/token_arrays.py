@@ -134,16 +134,11 @@ class ArrayFolder:
           ValueError: there is no such split, its files do not fit together, texts were cut
             shorter, or turns are to be numbered or put into another order.
         """
-        if joins_turns:
+        if joins_turns or turn_prefixes:
+            option = "joins_turns" if joins_turns else "turn_prefixes"
             raise ValueError(
                 f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
-                "and joins_turns needs single turns. Train on the records."
-            )
-        if turn_prefixes:
-            raise ValueError(
-                f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
-                "and turn_prefixes needs single turns. Train on the records, or without "
-                "--turn_prefixes."
+                f"and {option} needs single turns. Train on the records, or without {option}."
             )
         if self.holds_utterances:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Single texts on disk, some with a label: what is distilled beside pairs.
+"""Single texts on disk, some with a label, that are trained on in addition to pairs.
 
 They come as files of JSON objects, one a line, compressed or not; `source` and `label` may be
 missing, and further fields are ignored:
@@ -15,12 +15,16 @@ A folder that `convert-tf tokenize --utterances` wrote is one of token ids
   label is one of its source, `greet` of one bot need not be that of another.
 """
 
+import functools
 import glob
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from convert_tf.data.negatives import scattered
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import JSON
@@ -121,3 +125,104 @@ class Utterances:
         self.label_names = labels.astype(np.int64)
         intents = self.label_names * len(folder.sources) + self.examples.sources()
         self.intents = np.where(labels == NO_LABEL, NO_LABEL, intents)
+
+
+class UtteranceDraws:
+    """Single texts for each place in the order of pairs, so that a resumed run goes on with them.
+
+    Each text comes once in an epoch of their own. With `in_pairs` every other one is a further text
+    of the same intent as the one before it, drawn at random; any other text where it has none.
+
+    Args:
+      utterances: the texts.
+      per_pair: texts beside a pair.
+      seed: of the order.
+      in_pairs: whether texts of one intent are drawn together; `per_pair` is even then.
+      teacher: their vectors; None for none.
+
+    Raises:
+      ValueError: `per_pair` is odd with `in_pairs`.
+    """
+
+    def __init__(
+        self,
+        utterances: Utterances,
+        *,
+        per_pair: int,
+        seed: int,
+        in_pairs: bool = False,
+        teacher: TeacherVectors | None = None,
+    ):
+        if in_pairs and per_pair % 2:
+            raise ValueError(
+                f"utterances_per_pair is {per_pair}, and the contrast of intents draws texts in "
+                "twos. Pass an even number."
+            )
+        self.per_pair = per_pair
+        self._utterances = utterances
+        self._seed = seed
+        self._in_pairs = in_pairs
+        self._teacher = teacher
+        number = utterances.examples.num_examples
+        # A batch has texts of two epochs at most.
+        self._order = functools.lru_cache(maxsize=2)(
+            lambda epoch: np.random.default_rng([seed, epoch]).permutation(number)
+        )
+        intents = utterances.intents
+        self._by_intent = np.argsort(intents, kind="stable")
+        self._sorted_intents = intents[self._by_intent]
+
+    def draw(self, positions: np.ndarray) -> np.ndarray:
+        """The texts beside some pairs.
+
+        Args:
+          positions: int64 `[pairs]`, their places in the endless order of pairs.
+
+        Returns:
+          int64 `[pairs, per_pair]`, numbers of texts.
+        """
+        own = self.per_pair // 2 if self._in_pairs else self.per_pair
+        places = positions[:, None] * own + np.arange(own)
+        epochs, within = np.divmod(places, self._utterances.examples.num_examples)
+        numbers = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            of_epoch = epochs == epoch
+            numbers[of_epoch] = self._order(epoch)[within[of_epoch]]
+        if not self._in_pairs:
+            return numbers
+        return np.stack([numbers, self._partners(numbers, places)], axis=2).reshape(len(places), -1)
+
+    def token_ids(self, numbers: np.ndarray) -> TokenIds:
+        """The token ids of texts, int64 `[texts]`."""
+        return self._utterances.examples.token_ids(numbers)
+
+    def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """What a batch says of texts.
+
+        Args:
+          numbers: int64 `[texts]`.
+
+        Returns:
+          int32 `[texts]`: `intent_groups`, equal where source and label are, −1 without a label,
+          and `intent_names`, equal where labels are called the same; with a teacher `teacher_text`.
+        """
+        found = {
+            "intent_groups": self._utterances.intents[numbers].astype(np.int32),
+            "intent_names": self._utterances.label_names[numbers].astype(np.int32),
+        }
+        return found if self._teacher is None else {**found, **self._teacher.columns(numbers)}
+
+    def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Of each text another one of its intent, or any other."""
+        keys = scattered(np.full(places.shape, self._seed, np.uint64))
+        keys = scattered(keys + places.astype(np.uint64))
+        intents = self._utterances.intents[numbers]
+        starts = np.searchsorted(self._sorted_intents, intents, side="left")
+        sizes = np.searchsorted(self._sorted_intents, intents, side="right") - starts
+        has_other = (intents != NO_LABEL) & (sizes > 1)
+        total = len(self._by_intent)
+        starts, sizes = np.where(has_other, starts, 0), np.where(has_other, sizes, total)
+        chosen = starts + (keys % sizes.astype(np.uint64)).astype(np.int64)
+        is_same = self._by_intent[chosen] == numbers
+        following = starts + (chosen - starts + 1) % sizes
+        return self._by_intent[np.where(is_same, following, chosen)]

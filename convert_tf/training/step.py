@@ -4,27 +4,12 @@ It does what `keras.Model.train_on_batch` does, and less between two steps: on J
 only written when someone needs them, and metrics go on until someone resets them.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
 
 from convert_tf.training.objective import Objective
-
-
-class Step(Protocol):
-    """A step of training."""
-
-    def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Train on a batch; return the metrics since they were reset, as scalars."""
-
-    def sync(self) -> None:
-        """Write the state into the variables of the model; call it before you read or set them."""
-
-
-def make_step(model: Objective) -> Step:
-    """The step of a compiled model, on Keras's backend."""
-    return _JaxStep(model) if keras.backend.backend() == "jax" else _TensorFlowStep(model)
 
 
 class _TensorFlowStep:
@@ -50,7 +35,7 @@ class _TensorFlowStep:
         self._is_traced = True
 
     def sync(self) -> None:
-        """Nothing: the step assigns its variables itself."""
+        """Do nothing: the step assigns its variables itself."""
 
 
 class _JaxStep:
@@ -100,3 +85,12 @@ class _JaxStep:
             name: jax.make_array_from_process_local_data(layouts[name].backend_layout, x)
             for name, x in inputs.items()
         }
+
+
+def make_step(model: Objective) -> _JaxStep | _TensorFlowStep:
+    """Return the step of a compiled model, on Keras's backend.
+
+    It takes the inputs of a batch and returns the metrics since they were reset, as scalars. Its
+    `sync` writes the state into the variables of the model; call it before you read or set them.
+    """
+    return _JaxStep(model) if keras.backend.backend() == "jax" else _TensorFlowStep(model)

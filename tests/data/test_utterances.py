@@ -11,9 +11,13 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterance_draws import UtteranceDraws
-from convert_tf.data.utterance_writer import tokenize_utterances
-from convert_tf.data.utterances import Utterance, Utterances, is_held_out, read_utterances
+from convert_tf.data.utterances import (
+    Utterance,
+    UtteranceDraws,
+    Utterances,
+    is_held_out,
+    read_utterances,
+)
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.teaching.texts import StoredTexts
 
@@ -199,17 +203,3 @@ def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     numbers = np.array([3, 40])
     found = vectors.columns(numbers)["teacher_text"]
     np.testing.assert_allclose(found, lengths([as_stored(texts[i]) for i in numbers]), atol=1e-3)
-
-
-def test_a_folder_is_replaced_whole(corpus, files, tmp_path):
-    folder = write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=0.5)
-    with pytest.raises(ValueError, match="--overwrite"):
-        write_utterances(tmp_path / "ids", files, corpus.vocabulary)
-    tokenize_utterances(
-        files,
-        folder,
-        vocabulary=corpus.vocabulary,
-        num_oov_buckets=NUM_OOV_BUCKETS,
-        overwrite=True,
-    )
-    assert not [path.name for path in (tmp_path / "ids").iterdir() if path.name.startswith("dev-")]

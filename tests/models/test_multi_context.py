@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from support import naive
-from support.model_cases import one_per_row, outputs_of, ragged, random_texts
+from support.model_cases import gradients_of, one_per_row, outputs_of, ragged, random_texts
 
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
@@ -191,16 +190,8 @@ def test_sizes_are_the_papers():
 
 
 def _gradients(model, batch) -> dict[str, np.ndarray]:
-    with tf.GradientTape() as tape:
-        loss = model.compute_loss(batch, y_pred=model(batch))
     variables = model.encoder.trainable_variables
-    gradients = tape.gradient(
-        loss, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
-    )
-    return {
-        v.path: np.asarray(tf.convert_to_tensor(g))
-        for v, g in zip(variables, gradients, strict=True)
-    }
+    return gradients_of(lambda: model.compute_loss(batch, y_pred=model(batch)), variables)
 
 
 def _model(encoder, **changes):

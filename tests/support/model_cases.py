@@ -86,5 +86,22 @@ def texts_in(batch, name: str) -> list[tuple[int, ...]]:
     return [tuple(batch["token_ids"][r, starts[r, s] : ends[r, s]].tolist()) for r, s in places]
 
 
+def gradients_of(loss, variables) -> dict[str, np.ndarray]:
+    """The gradients of what `loss()` returns, by the paths of variables; zeros where there is none.
+
+    For TensorFlow, which is imported here: other tests of these cases run on JAX without it.
+    """
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    found = tape.gradient(
+        value, [v.value for v in variables], unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return {
+        v.path: np.asarray(tf.convert_to_tensor(g)) for v, g in zip(variables, found, strict=True)
+    }
+
+
 def outputs_of(model, inputs, **kwargs) -> dict:
     return {name: np.asarray(value) for name, value in model(inputs, **kwargs).items()}

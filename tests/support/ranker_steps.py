@@ -1,7 +1,11 @@
-"""Steps of each kind of ranker, on either backend."""
+"""Steps of each kind of ranker, on either backend, and files to train rankers on."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 from support.model_cases import SMALL, fill_weights
+from support.texts import random_texts
 
 from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.config.ranker import RankerConfig
@@ -44,3 +48,16 @@ def results_of_steps() -> dict[str, np.ndarray]:
             ranker.score(batch["context_ids"], batch["candidate_ids"])
         )
     return results
+
+
+def write_candidates(folder: Path, **numbers: int) -> None:
+    """Write so many contexts to each file, with right candidates that share words with them."""
+    texts = iter(random_texts(6 * sum(numbers.values()), seed=5))
+    for name, number in numbers.items():
+        lines = []
+        for i in range(number):
+            turns = [next(texts), next(texts)]
+            candidates = [next(texts) for _ in range(3)]
+            candidates.insert(i % 4, " ".join(turns[1].split()[:3]))
+            lines.append({"context": turns, "candidates": candidates, "label": i % 4})
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))

@@ -11,8 +11,7 @@ from support.texts import random_texts
 from convert_tf.data.packing import TokenIds, pack_batch
 from convert_tf.data.records import write_shards
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT, Example
-from convert_tf.data.token_writer import tokenize_records
-from convert_tf.data.utterance_writer import tokenize_utterances
+from convert_tf.data.token_writer import tokenize_records, tokenize_utterances
 from convert_tf.text.vocabulary import write_vocabulary
 
 NUM_OOV_BUCKETS = 5

@@ -1,18 +1,18 @@
 """On TensorFlow's CPU parts of a step in 16 bits are compiled, for few shapes of its batches."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
 from support.encoder_runs import CONFIG as RUN_CONFIG
-from support.encoder_runs import run
+from support.encoder_runs import MODEL, run
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.data.packing import partly_compiled_row_multiple
-from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.numerics import tensorflow_cpu
-from convert_tf.training.encoder.sources import make_batches
+from convert_tf.training.encoder.data import RunData
 from convert_tf.training.state import saved_checkpoints
 
 NUM_TRAIN = 60
@@ -48,33 +48,31 @@ def test_a_run_in_16_bits_compiles_parts_and_ends_where_others_do(
         assert np.abs(one - other).mean() <= 0.5 * RUN_CONFIG.learning_rate
 
 
-def rows_of_batches(corpus, *, precision, number=6, **fields):
-    examples = {
-        split: ArrayFolder(corpus.arrays).open(split, max_tokens=60) for split in ("train", "dev")
-    }
-    config = dataclasses.replace(RUN_CONFIG, **{**CONFIG, **fields}, data=corpus.arrays)
-    batches, _ = make_batches(
-        examples, examples["train"], config, max_tokens=60, precision=precision
+def batches_of(corpus, tmp_path, model=MODEL, data="arrays", precision="float32", **fields):
+    config = dataclasses.replace(
+        RUN_CONFIG, **{**CONFIG, **fields}, data=getattr(corpus, data), eval_splits=()
     )
-    return [batch["token_ids"].shape[-2] for batch, _ in zip(batches, range(number), strict=False)]
+    opened = RunData(model, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
+    batches, _ = opened.batches(precision=precision)
+    return [batch["token_ids"].shape for batch in itertools.islice(batches, 6)]
 
 
 @pytest.mark.parametrize(("max_tokens", "expected"), [(60, 64), (70, 70)])
-def test_a_row_holds_the_longest_text(corpus, max_tokens, expected):
-    examples = {"train": ArrayFolder(corpus.arrays).open("train", max_tokens=60)}
-    config = dataclasses.replace(RUN_CONFIG, **CONFIG, data=corpus.arrays, eval_splits=())
-    batches, _ = make_batches(examples, examples["train"], config, max_tokens=max_tokens)
-    assert next(iter(batches))["token_ids"].shape[1] == expected
+def test_a_row_holds_the_longest_text(corpus, tmp_path, max_tokens, expected):
+    model = dataclasses.replace(MODEL, max_tokens=max_tokens)
+    assert batches_of(corpus, tmp_path, model, "records")[0][1] == expected
 
 
-def test_batches_in_16_bits_have_few_numbers_of_rows(corpus):
-    exact = rows_of_batches(corpus, precision="float32", batch_size=48)
-    own = rows_of_batches(corpus, precision="mixed_bfloat16", batch_size=48)
+def test_batches_in_16_bits_have_few_numbers_of_rows(corpus, tmp_path):
+    exact, own = (
+        [rows for rows, _ in batches_of(corpus, tmp_path, precision=precision, batch_size=48)]
+        for precision in ("float32", "mixed_bfloat16")
+    )
     assert [math.ceil(rows / 3) * 3 for rows in exact] == own
     assert len({*own}) < len({*exact})
 
 
-def test_small_batches_are_not_padded(corpus):
-    exact = rows_of_batches(corpus, precision="float32")
-    assert rows_of_batches(corpus, precision="mixed_bfloat16") == exact
+def test_small_batches_are_not_padded(corpus, tmp_path):
+    exact = batches_of(corpus, tmp_path)
+    assert batches_of(corpus, tmp_path, precision="mixed_bfloat16") == exact
     assert [partly_compiled_row_multiple(pairs) for pairs in (8, 64, 256, 8192)] == [1, 4, 16, 16]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import call_command
-from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.ranker_steps import write_candidates
+from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe
 from convert_tf.config.train import EncoderTraining
@@ -53,17 +54,7 @@ def test_every_field_is_tried():
 def folder(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("head_options")
     write_checkpoint(root / "trunk", side_layers=1)
-    texts = random_texts(80, seed=3)
-    for name, number in (("train", 12), ("dev", 4)):
-        lines = [
-            {
-                "context": texts[6 * i : 6 * i + 2],
-                "candidates": texts[6 * i + 2 : 6 * i + 6],
-                "label": i % 4,
-            }
-            for i in range(number)
-        ]
-        (root / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    write_candidates(root, train=12, dev=4)
     return root
 
 

@@ -25,7 +25,8 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.encoder.run import RunData, make_run
+from convert_tf.training.encoder.data import RunData
+from convert_tf.training.encoder.run import make_run
 from convert_tf.training.processes import Processes
 from convert_tf.training.teaching import similarity
 from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
@@ -149,7 +150,7 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     for number in (1, 2):
         folder = tmp_path / str(number)
         data = RunData(MODEL, config, folder, vocabulary=None, init_from=str(distilled))
-        own = make_run(data, config, folder, precision="float32", processes=Processes(number, 0))
+        own = make_run(data, folder, precision="float32", processes=Processes(number, 0))
         own.start(None)
         table = own.model.encoder.trunk.embedding.table
         table.assign(table + 0.1)
@@ -157,21 +158,6 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
         assert written.keys() == {"teacher_projection", "similarity_map"}
         is_kept = np.array_equal(written["similarity_map"], load_similarity_map(distilled))
         assert is_kept == (number == 2)
-
-
-@pytest.mark.slow
-def test_a_map_that_was_fitted_to_a_run_stays_when_it_goes_on(corpus, teacher, tmp_path):
-    """Of the module of such a run, too."""
-    first = run(corpus.arrays, tmp_path / "run", **LAST)
-    fit_similarity(first, corpus.arrays, teacher)
-    fitted = load_similarity_map(first)
-    longer = {**LAST, "steps": 3}
-    run(corpus.arrays, first, **longer)
-    assert training_facts(first)["train"]["steps"] == 3
-    np.testing.assert_array_equal(load_similarity_map(first), fitted)
-    module = export_model(first, tmp_path / "module", network_bits=32)
-    again = run(corpus.arrays, tmp_path / "again", model=None, init_from=module, **longer)
-    np.testing.assert_allclose(load_similarity_map(again), fitted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -207,15 +207,6 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     opened(corpus.arrays, tmp_path / "vectors")
     with pytest.raises(ValueError, match="shares of train are of other sources"):
         opened(other, tmp_path / "vectors")
-    expected = tmp_path / "expected"
-    options = {"teacher": letters_teacher, "name": "letters", "source_shares": SHARES}
-    with pytest.raises(KeyboardInterrupt):
-        write_vectors(
-            corpus, tmp_path / "again", interrupted(letters_teacher, after=4), source_shares=SHARES
-        )
-    for folder in (tmp_path / "again", expected):
-        write_teacher_vectors(str(other), str(folder), **options)
-    assert vectors_of(tmp_path / "again") == vectors_of(expected)
 
 
 def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(repeats, tmp_path):

@@ -6,18 +6,15 @@
 import dataclasses
 import functools
 import itertools
-import string
 
 import numpy as np
 import pytest
 from support.model_cases import SMALL
-from support.texts import random_texts
+from support.token_corpus import write_corpus
 
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.records import write_shards
-from convert_tf.data.schema import Example
-from convert_tf.text.vocabulary import write_vocabulary
 from convert_tf.training.encoder import run as training
+from convert_tf.training.encoder.data import RunData
 
 SMALL_MODEL = dataclasses.replace(SMALL, max_relative_attention=(3,), side_layers=1, max_tokens=60)
 BASE = {
@@ -36,7 +33,7 @@ OTHER_VALUES = {
     "scale_end": 30.0, "scale_anneal_steps": 20, "label_smoothing": 0.0, "l2": 0.01,
     "embedding_dropout": 0.5, "attention_dropout": 0.5, "precision": "mixed_bfloat16",
     "eval_examples": 110, "seed": 1, "data": "other", "train_examples": 30,
-    "first_train_example": 30, "eval_splits": ("dev", "test"), "shuffle_buffer": 1,
+    "first_train_example": 30, "eval_splits": ("dev", "train"), "shuffle_buffer": 1,
     "turn_prefixes": True,
 }  # fmt: skip
 # Options whose effect other files of this folder show.
@@ -55,30 +52,21 @@ def test_every_field_is_tried():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Two folders of records, and the vocabulary of both."""
     root = tmp_path_factory.mktemp("options")
-    characters = list(string.ascii_lowercase)
-    write_vocabulary(root / "vocab.txt", [*(f"\ufe4f{c}" for c in characters), *characters])
-    for seed, name in enumerate(("data", "other")):
+    for name, number in (("data", 110), ("other", 111)):
         (root / name).mkdir()
-        texts = random_texts(2 * 330, seed=seed)
-        splits = ["dev"] * 120 + ["test"] * 100 + ["train"] * 110
-        examples = [
-            (split, 0, Example(str(i), str(i), "s", *texts[2 * i : 2 * i + 2], earlier, "a", "b"))
-            for i, split in enumerate(splits)
-            for earlier in [tuple(texts[2 * i : 2 * i + 2]) if i % 2 else ()]
-        ]
-        num_shards = {"dev": 1, "test": 1, "train": 1}
-        write_shards(str(root / name), examples, num_shards=num_shards)
+        write_corpus(root / name, num_train=number, num_dev=120)
     return root
 
 
 def _observe(folder, output, *, multi_context=False, data="data", **options) -> dict:
     """What `train` hands to the loop, and what two steps make of it."""
     seen = {}
-    make_batches = training.make_batches
+    make_batches = RunData.batches
 
-    def noting_evaluation(*arguments, **options):
-        batches, eval_sets = make_batches(*arguments, **options)
+    def noting_evaluation(data, **options):
+        batches, eval_sets = make_batches(data, **options)
         seen["evaluated"] = {
             split: sum(len(batch["context_slots"]) for batch in held_out)
             for split, held_out in eval_sets.items()
@@ -104,12 +92,12 @@ def _observe(folder, output, *, multi_context=False, data="data", **options) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("convert_tf.training.run.take_steps", two_steps)
-        patch.setattr(training, "make_batches", noting_evaluation)
+        patch.setattr(RunData, "batches", noting_evaluation)
         training.train(
             dataclasses.replace(SMALL_MODEL, multi_context=multi_context),
-            EncoderTraining(**{**BASE, **options}, data=str(folder / data)),
+            EncoderTraining(**{**BASE, **options}, data=str(folder / data / "records")),
             output=str(output),
-            vocabulary=str(folder / "vocab.txt"),
+            vocabulary=str(folder / "data" / "vocab.txt"),
         )
     return seen
 

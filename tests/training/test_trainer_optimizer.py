@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import naive
-from support.model_cases import outputs_of, packed_batch, random_texts
+from support.model_cases import gradients_of, outputs_of, packed_batch, random_texts
 
 from convert_tf.config.head import RankerTraining
 from convert_tf.config.train import EncoderTraining
@@ -199,15 +199,13 @@ def test_scoring_is_no_training_step(small_config, make_encoder):
 def _scaled_gradients(encoder, precision: str, batch) -> dict:
     config = EncoderTraining(scale_anneal_steps=0, l2=0.0)
     model = make_ranking_model(encoder, config, precision=precision)
-    with tf.GradientTape() as tape:
-        loss = model.optimizer.scale_loss(model.compute_loss(batch, y_pred=model(batch)))
-    variables = encoder.trainable_variables
-    gradients = tape.gradient(loss, [v.value for v in variables])
     factor = 128.0 if precision == "mixed_float16" else 1.0
-    return {
-        v.path: np.asarray(tf.convert_to_tensor(g)) / factor
-        for v, g in zip(variables, gradients, strict=True)
-    }
+
+    def loss():
+        return model.optimizer.scale_loss(model.compute_loss(batch, y_pred=model(batch)))
+
+    gradients = gradients_of(loss, encoder.trainable_variables)
+    return {path: gradient / factor for path, gradient in gradients.items()}
 
 
 def test_unscaled_float16_gradients_equal_float32s(small_config, make_encoder):

@@ -24,8 +24,9 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.training.encoder import evaluation
-from convert_tf.training.encoder import sources as training_data
+from convert_tf.training.encoder import data, evaluation
+from convert_tf.training.encoder.data import RunData
+from convert_tf.training.encoder.sources import trained_examples
 
 NUM_TRAIN = 80
 
@@ -53,7 +54,7 @@ def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
 def test_what_is_trained_on_is_a_part_of_the_split(corpus):
     def numbers(**fields):
         config = dataclasses.replace(CONFIG, data=corpus.arrays, **fields)
-        own = training_data.trained_examples(examples, config)
+        own = trained_examples(examples, config)
         return own.load(np.arange(own.num_examples)).tolist()
 
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
@@ -102,15 +103,12 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["records", "arrays"])
-def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, monkeypatch, kind):
-    for module in (training_data, evaluation):
+def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, tmp_path, monkeypatch, kind):
+    for module in (data, evaluation):
         monkeypatch.setattr(module, "compiles_shapes", lambda: True)
     config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), **SIX)
-    folder, model = training_data.open_data(config.data, corpus.vocabulary, MODEL, None)
-    examples = training_data.open_splits(folder, model, config)
-    batches, eval_sets = training_data.make_batches(
-        examples, examples["train"], config, max_tokens=60
-    )
+    opened = RunData(MODEL, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
+    batches, eval_sets = opened.batches()
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])

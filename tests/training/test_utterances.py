@@ -14,8 +14,7 @@ from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterance_draws import UtteranceDraws
-from convert_tf.data.utterances import Utterances
+from convert_tf.data.utterances import UtteranceDraws, Utterances
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import intent_losses
 from convert_tf.training.encoder import distillation

@@ -11,8 +11,7 @@ from convert_tf.config.train import EncoderTraining
 from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterance_draws import UtteranceDraws
-from convert_tf.data.utterances import Utterances
+from convert_tf.data.utterances import UtteranceDraws, Utterances
 from convert_tf.models.distillation import fitted_map, similarity_map
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.sources import Folder, as_token_ids

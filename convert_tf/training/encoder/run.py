@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,13 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.data.batches import TrainingBatches
 from convert_tf.models.distillation import initial_rows
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.training.encoder.distillation import DistillationData
+from convert_tf.training.encoder.data import RunData
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
-from convert_tf.training.encoder.sources import (
-    make_batches,
-    open_data,
-    open_negatives,
-    open_splits,
-    share_of_unknown,
-    trained_examples,
-)
 from convert_tf.training.loop import Batch, Run
 from convert_tf.training.processes import (
     Processes,
@@ -41,7 +31,6 @@ from convert_tf.training.processes import (
     spread_over_devices,
 )
 from convert_tf.training.run import carry_out, only_run_in
-from convert_tf.training.state import newest_checkpoint
 from convert_tf.training.summaries import ranking_curve
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
@@ -98,61 +87,13 @@ def train(
                 held.enter_context(only_run_in(folder))
         precision = agreed_precision(processes, training.precision)
         with processes.together():
-            run = make_run(data, training, folder, precision=precision, processes=processes)
+            run = make_run(data, folder, precision=precision, processes=processes)
         return carry_out(run)
 
 
-class RunData:
-    """The data of a run: examples, teacher vectors, and the model that fits the vocabulary.
-
-    Args:
-      folder: the run's folder.
-      others: as for `train`.
-    """
-
-    def __init__(
-        self,
-        model: ModelConfig | None,
-        config: EncoderTraining,
-        folder: Path,
-        *,
-        vocabulary: str | None,
-        init_from: str | None,
-    ):
-        if config.start_from_teacher and init_from is not None:
-            raise ValueError(
-                f"The subword table can start from init_from {init_from!r} or from the teacher "
-                "(start_from_teacher), not from both. Omit one of them."
-            )
-        self.source, self.model = open_data(config.data, vocabulary, model, init_from)
-        if config.history_only and newest_checkpoint(folder) is None:
-            _check_start_of_history(init_from, self.model)
-        self.init_from = init_from
-        self.examples = open_splits(self.source, self.model, config)
-        examples = self.examples["train"]
-        self.unknown_share = share_of_unknown(self.source, examples, config.data)
-        self.trained_on = trained_examples(examples, config)
-        self.negatives = open_negatives(examples, config)
-        self.distilled = DistillationData(
-            self.source, examples, self.trained_on, model=self.model, config=config
-        )
-
-    def facts(self) -> dict[str, Any]:
-        """What checkpoints say of the data."""
-        facts: dict[str, Any] = {"unknown_tokens": self.unknown_share}
-        if self.distilled.targets is not None:
-            facts["teacher"] = self.distilled.targets.vectors.teacher
-        if self.distilled.ranking is not None:
-            facts["ranking_teacher"] = self.distilled.ranking.teacher
-            if self.distilled.ranking.joined_sources:
-                facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
-        return facts
-
-
-def make_run(
-    data: RunData, config: EncoderTraining, folder: Path, *, precision: str, processes: Processes
-) -> Run:
+def make_run(data: RunData, folder: Path, *, precision: str, processes: Processes) -> Run:
     """Return the run of a dual encoder. Its model has random weights until it starts."""
+    config = data.config
     encoder = DualEncoder(
         data.model,
         embedding_dropout=config.embedding_dropout,
@@ -171,20 +112,7 @@ def make_run(
     teacher_dim = 0 if targets is None else targets.vectors.dim
     model = make_ranking_model(encoder, config, precision=precision, teacher_dim=teacher_dim)
 
-    @functools.cache
-    def opened_batches() -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-        return make_batches(
-            data.examples,
-            data.trained_on,
-            config,
-            max_tokens=data.model.max_tokens,
-            processes=processes,
-            teachers=data.distilled.columns,
-            negatives=data.negatives,
-            utterances=data.distilled.utterances,
-            precision=precision,
-        )
-
+    batches, eval_sets = data.batches(precision=precision, processes=processes)
     of_data = config.group(DATA)
     trained_with = {name: v for name, v in config.to_dict().items() if name not in of_data}
     facts = {
@@ -194,16 +122,15 @@ def make_run(
         "data": of_data,
         **data.facts(),
     }
-    similarity = _Similarity(data, config, model, facts, is_alone=processes.number == 1)
+    similarity = _Similarity(data, model, facts, is_alone=processes.number == 1)
 
     def batches_from(step: int) -> Iterator[Batch]:
-        batches, _ = opened_batches()
         batches.skip_batches = step
         return (Batch(inputs, config.batch_size) for inputs in batches)
 
     def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
         row = {"pairs": step * config.batch_size, **_ranking_metrics(logs)}
-        for split, held_out in opened_batches()[1].items():
+        for split, held_out in eval_sets.items():
             row[split] = evaluate_encoder(encoder, held_out)
             processes.say(f"step {step}  {split} {_line(row[split])}")
         return row
@@ -225,7 +152,6 @@ def make_run(
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
     def start(resumed: dict[str, Any] | None) -> None:
-        opened_batches()  # here, where an error of one process ends all
         if resumed is not None:
             if resumed.get("initial_weights") is not None:
                 facts["initial_weights"] = resumed["initial_weights"]
@@ -277,9 +203,8 @@ def shown_losses(logs: dict[str, float]) -> str:
 
 def _ranking_metrics(logs: dict[str, float]) -> dict[str, Any]:
     """Return the loss and the accuracy of each objective, for a row of metrics."""
-    first = {name: logs.get(name) for name in ("ranking_loss", "batch_accuracy")}
-    endings = ("_ranking_loss", "_batch_accuracy")
-    return {**first, **{name: value for name, value in logs.items() if name.endswith(endings)}}
+    names = ("ranking_loss", "batch_accuracy")
+    return dict.fromkeys(names) | {name: v for name, v in logs.items() if name.endswith(names)}
 
 
 def _line(measured: dict[str, float]) -> str:
@@ -300,14 +225,13 @@ class _Similarity:
     def __init__(
         self,
         data: RunData,
-        config: EncoderTraining,
         model: ResponseRanking,
         facts: dict[str, Any],
         *,
         is_alone: bool,
     ):
         self._targets = data.distilled.targets
-        self._config = config
+        self._config = data.config
         self._model = model
         self._facts = facts
         self._is_alone = is_alone  # several processes fit no map: none computes with all variables
@@ -357,24 +281,6 @@ class _Similarity:
         if self._is_alone and self._targets is not None:
             saved["similarity_map"] = self._targets.similarity_map(self._model.encoder, kernel)
         return saved
-
-
-def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
-    """Raise `ValueError` if the initial model lacks a part that `history_only` does not train."""
-    blocks = len(model.max_relative_attention)
-    if init_from is None:
-        found = "no init_from"
-    else:
-        found = f"init_from {str(init_from)!r}"
-        own = len(checkpoint.load_config(init_from).max_relative_attention)
-        if own == blocks:
-            return
-        found += f" with {own} blocks for {blocks}"
-    raise ValueError(
-        "history_only trains only the networks of the earlier turns, so the other weights must "
-        f"come from a trained model, and there is {found}. Set --init_from to one with {blocks} "
-        "blocks, or omit --history_only."
-    )
 
 
 def _checksums(init_from: str) -> list[str]:

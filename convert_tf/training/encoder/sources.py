@@ -1,32 +1,18 @@
 """Training data of a dual encoder: records or token ids, and the vocabulary of the model."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining, shares_of_sources
-from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import (
-    ROW_TOKENS,
-    compiled_row_multiple,
-    padding_share,
-    partly_compiled_row_multiple,
-)
 from convert_tf.data.schema import Examples, SelectedExamples
-from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.unknown_tokens import checked_share, first_ids
-from convert_tf.data.utterance_draws import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
-from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
-from convert_tf.training.encoder.evaluation import batches_in_order
-from convert_tf.training.processes import ALONE, Processes
-from convert_tf.training.shares import rows_of_a_share
 
 
 class Folder(Protocol):
@@ -240,52 +226,3 @@ def open_negatives(examples: Examples, config: EncoderTraining) -> HardNegatives
         per_pair=config.negatives_per_pair,
         seed=config.seed,
     )
-
-
-def make_batches(
-    examples: dict[str, Examples],
-    trained_on: Examples,
-    config: EncoderTraining,
-    *,
-    max_tokens: int,
-    processes: Processes = ALONE,
-    teachers: Sequence[TeacherVectors] = (),
-    negatives: HardNegatives | None = None,
-    utterances: UtteranceDraws | None = None,
-    precision: str = "float32",
-) -> tuple[TrainingBatches, dict[str, Iterable[dict[str, Any]]]]:
-    """Return this process's training batches, and the batches of each evaluation split.
-
-    `trained_on` are the `trained_examples` of the training split; `max_tokens` is the length of the
-    longest text.
-    """
-    trained_multiple = 1
-    encoded = config.micro_batch or config.batch_size  # pairs at once
-    if compiles_shapes():
-        beside = config.negatives_per_pair if negatives else 0
-        beside += config.utterances_per_pair if utterances else 0
-        texts = len(examples["train"].names) + beside
-        trained_multiple = compiled_row_multiple(texts * encoded)
-    elif compiles_feed_forward(precision):
-        trained_multiple = partly_compiled_row_multiple(encoded)
-    eval_sets: dict[str, Iterable[dict[str, Any]]] = {
-        split: batches_in_order(examples[split], max_tokens, max_examples=config.eval_examples)
-        for split in config.eval_splits
-    }
-    for split, packed in eval_sets.items():
-        print(f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding")
-    batches = TrainingBatches(
-        trained_on,
-        batch_size=config.batch_size,
-        row_tokens=max(ROW_TOKENS, max_tokens),
-        shuffle_buffer=config.shuffle_buffer,
-        micro_batches=config.num_micro_batches,
-        seed=config.seed,
-        row_multiple=rows_of_a_share(trained_multiple, processes),
-        part=(processes.index, processes.number),
-        marks_duplicates=config.mask_duplicates,
-        teachers=teachers,
-        negatives=negatives,
-        utterances=utterances,
-    )
-    return batches, eval_sets

@@ -8,7 +8,6 @@ loses too much: vectors of all-mpnet-base-v2 then have a mean cosine of 0.87 to 
 
 import functools
 import itertools
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -244,7 +243,7 @@ def calls_at_once() -> int:
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
     """Return the name of one or several teachers. `convert/1` is called `convert`."""
-    names = [os.path.dirname(n) if re.search(r"[^/]/\d+$", n) else n for n in map(_bare, names)]
+    names = [re.sub(r"(?<=[^/])/\d+$", "", name.rstrip("/")) for name in names]
     if len(names) == 1:
         return names[0]
     weights = [1.0] * len(names) if weights is None else weights
@@ -270,10 +269,6 @@ def _bfloat16_is_faster() -> bool:
 
     in_float32, in_bfloat16 = shortest_seconds([product(torch.float32), product(torch.bfloat16)])
     return in_bfloat16 < in_float32
-
-
-def _bare(name: str) -> str:
-    return name.rstrip("/")
 
 
 def _check_pooling(folder: Path) -> None:
