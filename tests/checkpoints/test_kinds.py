@@ -99,6 +99,13 @@ def test_models_of_every_kind_are_loaded(tmp_path):
     model, vocabulary = convert_tf.load_model(MODULES[0])
     assert isinstance(model, DualEncoder)
     assert vocabulary == MODULES[0] / "assets" / "vocab.txt"
+    for name in ("encoder", "ranker", "bert"):
+        (tmp_path / name / "vocab.txt").write_text("other\n")
+        with pytest.raises(CheckpointError, match="not the vocabulary that the model was trained"):
+            convert_tf.load_model(tmp_path / name)
+        (tmp_path / name / "vocab.txt").unlink()
+        with pytest.raises(CheckpointError, match="is missing"):
+            convert_tf.load_model(tmp_path / name)
 
 
 def test_what_a_killed_run_put_aside_is_named(tmp_path):

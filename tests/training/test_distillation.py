@@ -1,6 +1,7 @@
 """Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -342,6 +343,10 @@ def test_other_token_ids_are_refused(corpus, teacher):
 def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):
     copy = tmp_path / "vectors"
     shutil.copytree(teacher, copy)
+    vectors = opened(corpus, copy)
+    os.truncate(copy / vectors_file("train", "response"), 1000)
+    with pytest.raises(ValueError, match=r"train-response-vectors.* of \d+ bytes are left"):
+        vectors.columns(np.arange(3))
     (copy / vectors_file("train", "context")).write_bytes(b"no array")
     with pytest.raises(ValueError, match="is incomplete"):
         opened(corpus, copy)

@@ -22,6 +22,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
+from convert_tf.storage import files
+from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.loop import METRICS_FILE, Batch, NonFiniteError, Run
 from convert_tf.training.objective import Objective
@@ -288,6 +290,22 @@ def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, monkeypatch):
     with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
         carried_out(folder)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000004"]
+
+
+@pytest.mark.parametrize("name", [METRICS_FILE, loop.CURVE_FILE])
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch, name):
+    replace = os.replace
+
+    def full(source, target):
+        if name in os.fspath(target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(FileWriteError, match=rf"Cannot write .*{name}.*: No space left on device"):
+        carried_out(tmp_path / "run")
+    left = [path.name for path in (tmp_path / "run").iterdir()]
+    assert not [each for each in left if each.startswith(".new-") or each == name]
 
 
 def test_a_truncated_state_is_refused(finished, tmp_path):

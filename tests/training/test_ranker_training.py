@@ -51,6 +51,7 @@ from convert_tf.training.ranker.sources import (
     open_examples,
     with_dev_candidates,
 )
+from convert_tf.training.state import saved_checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -210,6 +211,16 @@ def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     assert np.isfinite(scores).all()
     with pytest.raises(CheckpointError, match="must keep its model and its head"):
         _run(trunk, files, run, dataclasses.replace(RUNS[kind], reduction="mean"), epochs=3.0)
+
+
+@pytest.mark.usefixtures("no_graphs")
+def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
+    options = {"eval_every": 2, "checkpoint_every": 2}
+    for name, steps in (("whole", 4), ("broken", 2), ("broken", 4)):
+        _run(trunk, files, tmp_path / name, RUNS["poly"], steps=steps, **options)
+    newest = [saved_checkpoints(tmp_path / name)[0] for name in ("whole", "broken")]
+    for a, b in zip(*(load_ranker(folder)[0].variables for folder in newest), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5, err_msg=a.path)
 
 
 @pytest.mark.usefixtures("no_graphs")
