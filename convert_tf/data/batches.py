@@ -22,33 +22,34 @@ from convert_tf.data.utterances import UtteranceDraws
 
 @dataclasses.dataclass
 class TrainingBatches:
-    """Endless packed batches in the order of `ExampleOrder`, which the seed alone decides.
+    """Endless packed batches in the order of `ExampleOrder`, which only the seed decides.
 
-    Batches run on over the ends of epochs, so each example is seen equally often. Memory holds one
-    group of the order. Each iteration begins anew at `skip_batches`.
+    Batches continue over the ends of epochs, so each example is seen equally often. Memory holds
+    one group of the order. Each iteration starts at `skip_batches`.
 
     Args:
-      examples: what is trained on.
+      examples: the examples to train on.
       batch_size: examples of a batch.
       row_tokens: tokens of a packed row.
       shuffle_buffer: examples in memory together, from which batches are drawn.
       seed: seed of the order.
-      skip_batches: batches that a run before this one has seen. They are not read.
+      skip_batches: batches that the run has already seen. They are not read.
       row_multiple: batches have a multiple of this many rows.
-      micro_batches: into how many each packed batch is divided, which are encoded in turn.
-      part: `(i, n)` makes packed batches of the i-th of n equal parts of each batch.
-      marks_duplicates: whether equal responses of a batch are told from others.
-      teachers: what other encoders make of token ids.
-      negatives: chooses k examples for each, whose responses are encoded with the batch; for token
-        ids. None for none.
-      utterances: single texts that are encoded with the batch, k for each example; None for none.
+      micro_batches: number of parts of a packed batch that are encoded one after another.
+      part: `(i, n)` packs the i-th of n equal parts of each batch.
+      marks_duplicates: whether to mark equal responses of a batch.
+      teachers: vectors of other encoders, for token ids.
+      negatives: chooses k examples for each example, whose responses are encoded with the batch;
+        for token ids. None for none.
+      utterances: k single texts for each example, which are encoded with the batch; None for none.
 
     Yields:
-      The dicts of `packing.pack_batch`, or of `packing.pack_micro_batches` where there are several,
-      with `response_groups` int32 `[batch]`, equal where the responses are, and the columns of the
-      teachers, where these are wanted. With negatives there are `negative_slots` int32 `[batch ×
-      k]`, those of the first example first, and beside `response_groups` `negative_groups` int32
-      `[batch × k]`. With utterances there are `utterance_slots` and their columns, likewise.
+      The dicts of `packing.pack_batch`, or with several micro-batches `packing.pack_micro_batches`.
+      With `marks_duplicates`, they have `response_groups` int32 `[batch]`, equal numbers for equal
+      responses. With teachers, they have their columns. With negatives, they have `negative_slots`
+      int32 `[batch × k]`, those of the first example first, and `negative_groups` int32
+      `[batch × k]` next to `response_groups`. With utterances, they have `utterance_slots` and the
+      columns of the utterances.
     """
 
     examples: Examples
@@ -121,11 +122,11 @@ class TrainingBatches:
 
 @dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order, read anew at every iteration.
+    """Packed batches of the first examples, in order. Each iteration reads them again.
 
     Args:
-      examples: what is evaluated on.
-      max_examples: stop after this many.
+      examples: the examples to encode.
+      max_examples: largest number of examples.
       row_tokens: tokens of a packed row.
       batch_size: examples of a batch; the last one may be smaller.
       row_multiple: batches have a multiple of this many rows.

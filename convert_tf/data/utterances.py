@@ -128,20 +128,20 @@ class Utterances:
 
 
 class UtteranceDraws:
-    """Single texts for each place in the order of pairs, so that a resumed run goes on with them.
+    """Single texts for each position in the order of pairs, so a resumed run continues with them.
 
-    Each text comes once in an epoch of their own. With `in_pairs` every other one is a further text
-    of the same intent as the one before it, drawn at random; any other text where it has none.
+    Each text comes once in an epoch of the single texts. With `in_pairs`, every second text has the
+    same intent as the one before it, drawn at random; any other text if there is none.
 
     Args:
       utterances: the texts.
-      per_pair: texts beside a pair.
-      seed: of the order.
+      per_pair: number of texts for each pair.
+      seed: seed of the order.
       in_pairs: whether texts of one intent are drawn together; `per_pair` is even then.
       teacher: their vectors; None for none.
 
     Raises:
-      ValueError: `per_pair` is odd with `in_pairs`.
+      ValueError: if `per_pair` is odd with `in_pairs`.
     """
 
     def __init__(

@@ -33,6 +33,11 @@ def test_parity_with_loop(options, label_smoothing):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
+def test_equal_responses_are_no_candidates():
+    found = distinct_responses(np.array([0, 1, 0]), np.array([0, 1, 0, 1]))
+    np.testing.assert_array_equal(found, [[1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]])
+
+
 def test_smoothing_by_default_is_a_fifth():
     """Equal scores: every response has probability 1/K, so the loss is log K for any smoothing.
 
