@@ -52,10 +52,6 @@ def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) ->
     Raises:
       ValueError: `explains`, and the classifier answers with several intents.
     """
-    if explains and hasattr(classifier, "label_separator"):
-        raise ValueError(
-            "A classifier of several intents cannot explain its answers. Leave explain out."
-        )
     filled = [text for text in texts if text.strip()]
     if filled:
         found = iter(zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True))

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.data import (
     LabelledTexts,
     checked_labels,
     checked_texts,
-    checked_weights,
     held_out,
     listed_labels,
 )
@@ -22,8 +20,8 @@ from convert_tf.intents.encodings import (
     IntentEncodings,
     encodes_similarity,
 )
-from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
-from convert_tf.intents.explain import explanation, nearest
+from convert_tf.intents.examples import IntentExamples, Validated, examples_of, validated
+from convert_tf.intents.explain import nearest
 from convert_tf.intents.head import (
     HEADS,
     LOGISTIC_C,
@@ -387,31 +385,6 @@ class IntentClassifier(TextClassifier):
             scores, self.threshold_, len(self.classes_), rejected_share=share
         )
 
-    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Probabilities of `classes_`: float32 `[texts, intents]`.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        answers = self.raw_answers(checked_texts(texts))
-        return self.mixture_.probabilities(answers.head, answers.lexical)
-
-    def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """The intent of each text, or `out_of_scope_label`.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        return self.stored_parts().answered(self.raw_answers(checked_texts(texts)))
-
-    def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
-        """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
-        return self.stored_parts().scope_scores(self.raw_answers(checked_texts(texts)))
-
-    def explain(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
-        """Explain the answer to a text; arguments and result as in `explanation`."""
-        return explanation(self, text, top_k=top_k)
-
     def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
         if self.examples_ is None:
@@ -421,23 +394,8 @@ class IntentClassifier(TextClassifier):
             vectors = self._example_vectors = self.encode(self.examples_.texts)
         return nearest(self.encode([text])[0], vectors, *self.examples_, top_k)
 
-    def raw_answers(self, texts: list[str]) -> Answers:
-        """Return what the head and the words say, before they are combined."""
-        check_is_fitted(self, "parts_")
-        return answers_of(self.parts_, texts, self.encode(texts), np.full(len(texts), OUTSIDE))
-
-    def score(
-        self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
-    ) -> float:
-        """Accuracy; `out_of_scope_label` is right for examples that have it."""
-        found, expected = self.predict(texts).tolist(), listed_labels(labels)
-        if len(found) != len(expected):
-            raise ValueError(
-                f"There are {len(found)} texts and {len(expected)} labels. Pass one label for each "
-                "text."
-            )
-        is_right = [bool(a == b) for a, b in zip(found, expected, strict=True)]
-        return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
+    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
+        return listed_labels(labels)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":

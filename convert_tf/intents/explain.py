@@ -28,8 +28,10 @@ def explanation(classifier: Any, text: str, *, top_k: int = 5) -> dict[str, Any]
       `cosine`. It is empty if the classifier does not keep its examples.
 
     Raises:
-      ValueError: the text is empty.
+      ValueError: the text is empty, or the classifier answers with several intents.
     """
+    if hasattr(classifier, "label_separator"):
+        raise ValueError("A classifier of several intents cannot explain its answers.")
     (text,) = checked_texts([text])
     words = text.split()
     shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]

@@ -27,7 +27,7 @@ from convert_tf.intents.encodings import (
 from convert_tf.intents.stored import (
     UNREADABLE,
     ClassifierParts,
-    check_stored,
+    reason_of,
     restored,
     stored,
 )
@@ -35,7 +35,7 @@ from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
-from convert_tf.storage.json_text import parsed_json, written_json
+from convert_tf.storage.json_text import json_file, written_json
 
 MODEL_FILE = "intent.json"
 HEAD_FILE = "head.npz"
@@ -133,8 +133,7 @@ def read_classifier(
       ValueError: the folder is no classifier or damaged, or the encoder is another one.
     """
     folder = Path(folder)
-    described, arrays = _read(folder)
-    recorded = described["encoders"]
+    parts, recorded, expected = _read(folder)
     if encoder is None:
         encoder = [_recorded_path(each, folder) for each in recorded]
         encoder = encoder[0] if len(encoder) == 1 else encoder
@@ -156,45 +155,29 @@ def read_classifier(
         ):
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
         is_known = is_known and is_path and "fingerprint" in record
-    encodings = IntentEncodings(encoder, kind=described["params"].get("kind", "sentence"))
+    encodings = IntentEncodings(encoder, kind=parts.params.get("kind", "sentence"))
     if not is_known:
         probes = encodings(PROBES)
-        if probes.shape != arrays["probes"].shape or np.abs(probes - arrays["probes"]).max() > (
-            PROBE_TOLERANCE
-        ):
+        if probes.shape != expected.shape or np.abs(probes - expected).max() > PROBE_TOLERANCE:
             raise _other_encoder(folder, f"one that encodes {PROBES[0]!r} differently")
-    return restored(described, arrays), encoder, encodings
+    return parts, encoder, encodings
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    def unusable(reason: object) -> ValueError:
-        return ValueError(
-            f"{str(folder)!r} is not an intent model ({reason}). Name a folder that convert-tf "
-            f"intent train wrote, or train again.{put_aside(folder)}"
-        )
-
+def _read(folder: Path) -> tuple[ClassifierParts, list[dict[str, Any]], np.ndarray]:
+    """Return the classifier, what is known about its encoders, and their encodings of probes."""
     try:
-        described = parsed_json((folder / MODEL_FILE).read_text(encoding="utf-8"))
-        arrays = load_arrays(folder / HEAD_FILE)
-    except UNREADABLE as error:
-        raise unusable(f"{type(error).__name__}: {error}") from error
-    try:
-        check_stored(described, arrays)
-        _check_encoders(described)
         check_files(folder, MODEL_FILE, HEAD_FILE)
+        described = json_file(folder / MODEL_FILE)
+        arrays = load_arrays(folder / HEAD_FILE)
+        encoders = described["encoders"]
+        if not encoders or not all("path" in each for each in encoders):
+            raise ValueError("without paths of encoders")
+        return restored(described, arrays), encoders, arrays["probes"]
     except UNREADABLE as error:
-        raise unusable(error) from error
-    return described, arrays
-
-
-def _check_encoders(described: Mapping[str, Any]) -> None:
-    records = described.get("encoders")
-    if (
-        not isinstance(records, list)
-        or not records
-        or not all(isinstance(each, dict) and "path" in each for each in records)
-    ):
-        raise ValueError("encoders of another kind")
+        raise ValueError(
+            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Name a folder that "
+            f"convert-tf intent train wrote, or train again.{put_aside(folder)}"
+        ) from error
 
 
 def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:

@@ -191,7 +191,7 @@ def train_head(
     Args:
       options: `head`, `seed` and the options of the head.
       encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps.
+      labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
       validation: encodings and labels for `patience`.
       weights: float `[n]`, positive: how much an example counts; 1 by default.
 
@@ -319,20 +319,26 @@ def check_step(step: int, loss: float, learning_rate: float) -> None:
 
 
 def train_logistic(
-    encodings: np.ndarray,
+    encodings: Any,
     labels: np.ndarray,
     *,
     c: float = LOGISTIC_C,
     weights: np.ndarray | None = None,
 ) -> Head:
-    """Multinomial logistic regression.
+    """Train logistic regression: multinomial, or one regression for each label.
 
     Args:
-      encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps.
-      c: scikit-learn's `C`: the inverse weight of the L2 penalty.
+      encodings: float32 `[n, dim]`, or a sparse array.
+      labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
+      c: scikit-learn's `C`, the inverse weight of the L2 penalty.
       weights: float `[n]`: how much an example counts; 1 by default.
+
+    Returns:
+      One layer. Its outputs are logits, or with bool labels log-odds. The log-odds of a label that
+      all examples have, or none, are those of its share.
     """
+    if labels.ndim > 1:
+        return _train_binary(encodings, labels, c, weights)
     from sklearn.linear_model import LogisticRegression
 
     with _one_blas_thread(), warnings.catch_warnings():
@@ -345,25 +351,7 @@ def train_logistic(
     return Head([DenseLayer(kernel, bias)])
 
 
-def train_binary(
-    encodings: Any,
-    truth: np.ndarray,
-    *,
-    c: float = LOGISTIC_C,
-    weights: np.ndarray | None = None,
-) -> Head:
-    """Logistic regression of each label against its absence.
-
-    Args:
-      encodings: float32 `[n, dim]`, or a sparse array.
-      truth: bool `[n, labels]`.
-      c: see `train_logistic`.
-      weights: see `train_logistic`.
-
-    Returns:
-      One layer, whose outputs are log-odds. A label that all examples have, or none, has those of
-      its share.
-    """
+def _train_binary(encodings: Any, truth: np.ndarray, c: float, weights: np.ndarray | None) -> Head:
     from sklearn.linear_model import LogisticRegression
 
     kernel = np.zeros((encodings.shape[1], truth.shape[1]), np.float32)
@@ -393,17 +381,19 @@ def head_arrays(head: Head) -> dict[str, np.ndarray]:
     }
 
 
-def head_of_arrays(arrays: dict[str, np.ndarray]) -> Head:
-    """What `head_arrays` was given.
+def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
+    """Return the head that `head_arrays` was given.
 
     Raises:
-      ValueError: a kernel or a bias is missing.
+      KeyError: a kernel or a bias is missing.
+      ValueError: their shapes do not fit.
     """
     kernels = sorted(name for name in arrays if name.startswith("kernel_")) or ["kernel_0"]
     biases = [name.replace("kernel", "bias") for name in kernels]
-    if missing := [name for name in (*kernels, *biases) if name not in arrays]:
-        raise ValueError(f"without {', '.join(missing)}")
-    return Head([DenseLayer(arrays[a], arrays[b]) for a, b in zip(kernels, biases, strict=True)])
+    layers = [DenseLayer(arrays[a], arrays[b]) for a, b in zip(kernels, biases, strict=True)]
+    if any(kernel.ndim != 2 or bias.shape != kernel.shape[1:] for kernel, bias in layers):
+        raise ValueError("a kernel and a bias have shapes that do not fit")
+    return Head(layers)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,10 @@
 """Answers to held-out examples, and what is fitted on them.
 
 Each part of the examples is held out once. The answers to it show how much words should count
-against the encoding, and how sure the classifier may be.
+compared with the encoding, and how sure the classifier may be.
+
+A text has one intent, or any number of intents. Labels are then numbers, int `[n]`, or a matrix,
+bool `[n, intents]`.
 
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
@@ -24,7 +27,8 @@ _MANY = 3_000  # examples, of which one fold is enough
 _LOGISTIC = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
-_LEAST = 1e-12
+_LEAST = 1e-12  # probability
+_LEAST_OF_SEVERAL = 1e-7  # 1 - p of float32 has no smaller steps
 
 
 class Parts(NamedTuple):
@@ -39,22 +43,6 @@ class Parts(NamedTuple):
     head: Head
     lexical: LexicalModel | None
     centroids: np.ndarray
-
-
-class Answers(NamedTuple):
-    """Answers to n examples.
-
-    Attributes:
-      labels: int `[n]`, the right ones; `OUTSIDE` for none.
-      head: log-probabilities of the head, float32 `[n, intents]`.
-      lexical: those of words; None where they do not count.
-      nearest: cosines to the nearest centroid, float32 `[n]`.
-    """
-
-    labels: np.ndarray
-    head: np.ndarray
-    lexical: np.ndarray | None
-    nearest: np.ndarray
 
 
 class Mixture(NamedTuple):
@@ -75,9 +63,38 @@ class Mixture(NamedTuple):
             mixed = (1 - self.weight) * head + self.weight * lexical
         return mixed / self.temperature
 
-    def probabilities(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
-        """Log-probabilities `[n, intents]` → probabilities of the same shape."""
-        return softmax(self.logits(head, lexical))
+
+class Answers(NamedTuple):
+    """Answers to n examples.
+
+    Attributes:
+      labels: the right labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
+        `[n, intents]`.
+      head: log-probabilities of the head, or log-odds for any number of intents: float32
+        `[n, intents]`.
+      lexical: the same by the model of words; None if words do not count.
+      nearest: cosines to the nearest centroid, float32 `[n]`.
+    """
+
+    labels: np.ndarray
+    head: np.ndarray
+    lexical: np.ndarray | None
+    nearest: np.ndarray
+
+    def probabilities(self, mixture: Mixture) -> np.ndarray:
+        """Return the probabilities of the intents: float32 `[n, intents]`."""
+        logits = mixture.logits(self.head, self.lexical)
+        if self.labels.ndim == 1:
+            return softmax(logits)
+        return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
+
+    def inside(self) -> "Answers":
+        """Return the answers to examples with an intent."""
+        if self.labels.ndim > 1:
+            return self
+        is_in = self.labels != OUTSIDE
+        lexical = None if self.lexical is None else self.lexical[is_in]
+        return Answers(self.labels[is_in], self.head[is_in], lexical, self.nearest[is_in])
 
 
 class Fold(NamedTuple):
@@ -117,38 +134,18 @@ def train_parts(
 def answers_of(
     parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
 ) -> Answers:
-    """Answers to texts; arguments as in `Answers`."""
-    return Answers(
-        labels,
-        log_of(parts.head.probabilities(encodings)),
-        None if parts.lexical is None else log_of(parts.lexical.probabilities(texts)),
-        nearest_cosines(encodings, parts.centroids),
-    )
-
-
-def log_odds_of(
-    parts: Parts, texts: Sequence[str], encodings: np.ndarray
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Log-odds of several intents, by the encodings and by words: float32 `[texts, intents]`."""
-    ((kernel, bias),) = parts.head.layers
-    lexical = None if parts.lexical is None else parts.lexical.logits(texts)
-    return encodings @ kernel + bias, lexical
-
-
-def several_probabilities(
-    mixture: Mixture, head: np.ndarray, lexical: np.ndarray | None
-) -> np.ndarray:
-    """Log-odds `[n, intents]` → probabilities of the same shape."""
-    return 0.5 + 0.5 * np.tanh(0.5 * mixture.logits(head, lexical))  # the sigmoid, of any number
-
-
-def several_answers(
-    probabilities: np.ndarray, threshold: float | None, classes: np.ndarray
-) -> np.ndarray:
-    """The intents of each text whose probability reaches the threshold: an array of tuples."""
-    answers = np.empty(len(probabilities), object)
-    answers[:] = [tuple(classes[own].tolist()) for own in probabilities >= threshold]
-    return answers
+    """Return answers to texts; arguments as in `Answers`."""
+    lexical = None
+    if labels.ndim > 1:
+        ((kernel, bias),) = parts.head.layers
+        head = encodings @ kernel + bias
+        if parts.lexical is not None:
+            lexical = parts.lexical.logits(texts)
+    else:
+        head = log_of(parts.head.probabilities(encodings))
+        if parts.lexical is not None:
+            lexical = log_of(parts.lexical.probabilities(texts))
+    return Answers(labels, head, lexical, nearest_cosines(encodings, parts.centroids))
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
@@ -206,12 +203,13 @@ def held_out_answers(
         held = everything.kept(fold.is_held)
         own = slice(index, None, len(folds))
         outside, texts = fold.outside[own], examples.outside_texts[own]
+        outside_labels = np.full((len(texts), *held.labels.shape[1:]), OUTSIDE)
         found.append(
             answers_of(
                 parts,
                 [*held.texts, *texts],
                 np.concatenate([held.encodings, outside]),
-                np.concatenate([held.labels, np.full(len(texts), OUTSIDE)]),
+                np.concatenate([held.labels, outside_labels]),
             )
         )
     if not found:
@@ -267,41 +265,36 @@ def with_helpful_names(
     return named if accuracies[1] > accuracies[0] else examples
 
 
-def mixtures(*, has_lexical: bool) -> list[Mixture]:
-    """The grid that mixtures are chosen from, the smallest weights first."""
-    return [
-        Mixture(weight, float(temperature))
-        for weight in (WEIGHTS if has_lexical else (0.0,))
-        for temperature in TEMPERATURES
-    ]
-
-
 def fit_mixture(answers: Answers) -> Mixture:
-    """The weight of words and the temperature that make the right intents most probable.
+    """Return the mixture of a grid that makes the right answers most probable.
 
-    Those with the highest mean log-probability of the right intent, of a grid; the smallest weight
-    among equals.
+    It has the highest mean log-probability. Of equal ones it has the smallest weight of words.
     """
-    is_in = answers.labels != OUTSIDE
-    labels, head = answers.labels[is_in], answers.head[is_in]
-    lexical = None if answers.lexical is None else answers.lexical[is_in]
-    if not len(labels):
+    answers = answers.inside()
+    if not len(answers.labels):
         return Mixture()
-    tried = mixtures(has_lexical=lexical is not None)
-    rows = np.arange(len(labels))
-    values = [log_of(one.probabilities(head, lexical)[rows, labels]).mean() for one in tried]
-    return tried[int(np.argmax(values))]
+
+    def likelihood(mixture: Mixture) -> float:
+        probabilities, labels = answers.probabilities(mixture), answers.labels
+        if labels.ndim > 1:
+            right = np.where(labels, probabilities, 1 - probabilities)
+            return float(np.log(np.maximum(right, _LEAST_OF_SEVERAL)).mean())
+        return float(log_of(probabilities[np.arange(len(labels)), labels]).mean())
+
+    weights = (0.0,) if answers.lexical is None else WEIGHTS
+    tried = (Mixture(weight, float(heat)) for weight in weights for heat in TEMPERATURES)
+    return max(tried, key=likelihood)
 
 
 def right_answers(answers: Answers) -> np.ndarray:
-    """Which of the examples in scope head and words together answer right: bool `[in scope]`."""
-    is_in = answers.labels != OUTSIDE
-    predicted = fit_mixture(answers).probabilities(answers.head, answers.lexical).argmax(axis=1)
-    return np.asarray((predicted == answers.labels)[is_in])
+    """Return which examples in scope are answered right: bool `[in scope]`."""
+    answers = answers.inside()
+    predicted = answers.probabilities(fit_mixture(answers)).argmax(axis=1)
+    return np.asarray(predicted == answers.labels)
 
 
 def accuracy_of_answers(answers: Answers) -> float:
-    """Share of the examples in scope that head and words together answer right."""
+    """Return the share of examples in scope that are answered right."""
     return float(right_answers(answers).mean())
 
 
@@ -322,12 +315,12 @@ def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray
     """Return how surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
     if kind == "distance":
         return answers.nearest
-    return mixture.probabilities(answers.head, answers.lexical).max(axis=1, initial=0)
+    return answers.probabilities(mixture).max(axis=1, initial=0)
 
 
 def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
     """Return how surely the examples are in scope; `kind` as in `IntentClassifier`."""
-    predicted = mixture.probabilities(answers.head, answers.lexical).argmax(axis=1)
+    predicted = answers.probabilities(mixture).argmax(axis=1)
     scores = sureness(answers, mixture, kind)
     is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE
     return ScopeScores.of(scores, predicted, is_right, is_in)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.head import DenseLayer, Head, softmax, train_binary, train_logistic
+from convert_tf.intents.head import DenseLayer, Head, softmax, train_logistic
 
 # By cross-validation on the training files of BANKING77 and CLINC150 about as good as 2 to 5, with
 # smaller tables. Pairs of words cost accuracy.
@@ -140,14 +140,13 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
     have the same products and so the same logits, and from their weights V those of X are
     X'UΛ^-½V.
     """
-    train = train_logistic if labels.ndim == 1 else train_binary
     if features.shape[0] > _FEW_EXAMPLES:
-        return train(features, labels, c=_C, weights=weights)
+        return train_logistic(features, labels, c=_C, weights=weights)
     products = (features @ features.T).toarray().astype(np.float64)
     values, vectors = np.linalg.eigh(products)
     is_used = values > 1e-6 * values.max()
     roots, vectors = np.sqrt(values[is_used]), vectors[:, is_used]
-    ((kernel, bias),) = train(vectors * roots, labels, c=_C, weights=weights).layers
+    ((kernel, bias),) = train_logistic(vectors * roots, labels, c=_C, weights=weights).layers
     return Head([DenseLayer(features.T @ ((vectors / roots).astype(np.float32) @ kernel), bias)])
 
 
@@ -164,23 +163,22 @@ def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
 
 
 def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
-    """Return the model that `lexical_arrays` was given, or None if no array of it is there.
+    """Return the model that `lexical_arrays` was given, or None if there is no such array.
 
     Raises:
-      ValueError: a part is missing.
+      KeyError: a part is missing.
+      ValueError: the parts have different numbers of terms.
     """
-    names = ("words", "characters", "rarity", "term_kernel", "term_bias")
-    missing = [name for name in names if name not in arrays]
-    if len(missing) == len(names):
+    if not {"words", "rarity"} & arrays.keys():
         return None
-    if missing:
-        raise ValueError(f"without {', '.join(missing)}")
     words, characters = (
         arrays[name].tobytes().decode().split("\n") if len(arrays[name]) else []
-        for name in names[:2]
+        for name in ("words", "characters")
     )
-    head = Head([DenseLayer(arrays["term_kernel"], arrays["term_bias"])])
-    return LexicalModel(words, characters, arrays["rarity"], head)
+    rarity, kernel = arrays["rarity"], arrays["term_kernel"]
+    if not len(words) + len(characters) == len(rarity) == len(kernel):
+        raise ValueError("the terms and their weights differ in number")
+    return LexicalModel(words, characters, rarity, Head([DenseLayer(kernel, arrays["term_bias"])]))
 
 
 def _as_bytes(terms: Sequence[str]) -> np.ndarray:

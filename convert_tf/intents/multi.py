@@ -9,30 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.metrics import f1_score
 
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
+from convert_tf.intents.examples import IntentExamples
 from convert_tf.intents.folder import MODEL_FILE
-from convert_tf.intents.head import LOGISTIC_C, LogisticOptions, train_binary
+from convert_tf.intents.head import LOGISTIC_C, LogisticOptions
 from convert_tf.intents.heldout import (
+    Answers,
+    Fold,
     Mixture,
-    Parts,
-    log_odds_of,
-    mixtures,
-    several_answers,
-    several_probabilities,
+    fit_mixture,
+    held_out_answers,
+    train_parts,
 )
-from convert_tf.intents.lexical import train_lexical
-from convert_tf.intents.stored import UNREADABLE, has_several
+from convert_tf.intents.stored import UNREADABLE
 from convert_tf.intents.text_classifier import TextClassifier
-from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import json_file
 
 SEPARATORS = ("+", "|")
 _FOLDS = 3
 _THRESHOLDS = np.arange(5, 100, 5) / 100
-_LEAST = 1e-7
 
 LabelSet = tuple[str, ...]
 
@@ -110,7 +108,7 @@ class MultiIntentClassifier(TextClassifier):
                 "text, an empty one for no intent."
             )
         weights = checked_weights(sample_weight, len(found))
-        self.examples_ = None  # nothing is added to such a classifier
+        self.examples_ = None  # examples cannot be added later
         self.classes_ = np.array(sorted({label for own in sets for label in own}))
         if len(self.classes_) < 2:
             raise ValueError(
@@ -119,95 +117,36 @@ class MultiIntentClassifier(TextClassifier):
             )
         self.kind_ = self.kind
         encodings, truth = self.encode(found), truth_of(sets, self.classes_)
-        everything = np.flatnonzero(weights > 0)
-        self.parts_ = self._trained(found, encodings, truth, weights, everything)
-        self.mixture_, self.threshold_ = Mixture(), self.threshold
-        folds = np.random.default_rng(self.random_state).permutation(everything)
-        self._fit_on_answers(found, encodings, truth, weights, np.array_split(folds, _FOLDS))
+        is_name = np.zeros(len(found), bool)
+        examples = IntentExamples(found, encodings, truth, weights, [], encodings[:0], is_name)
+        examples = examples.kept(weights > 0)
+        options = {"head": "logistic", "logistic_c": self.logistic_c}
+        has_lexical = self.lexical is not None
+        self.parts_ = train_parts(options, examples, has_lexical=has_lexical)
+        self.mixture_ = Mixture()
+        self.threshold_ = 0.5 if self.threshold is None else self.threshold
+        number = len(examples.texts)
+        order = np.random.default_rng(self.random_state).permutation(number)
+        folds = [
+            Fold(np.isin(np.arange(number), places), examples.encodings, examples.outside)
+            for places in np.array_split(order, _FOLDS)
+            if 0 < len(places) < number
+        ]
+        answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
+        if answers is not None:  # None for a single example
+            self._fit_on_answers(answers)
         return self
 
-    def _trained(
-        self,
-        texts: Sequence[str],
-        encodings: np.ndarray,
-        truth: np.ndarray,
-        weights: np.ndarray,
-        places: np.ndarray,
-    ) -> Parts:
-        own, counts = truth[places], weights[places]
-        return Parts(
-            train_binary(encodings[places], own, c=self.logistic_c, weights=counts),
-            None
-            if self.lexical is None
-            else train_lexical([texts[place] for place in places], own, counts),
-            unit_rows(own.T.astype(np.float32) @ encodings[places]),
-        )
-
-    def _fit_on_answers(
-        self,
-        texts: Sequence[str],
-        encodings: np.ndarray,
-        truth: np.ndarray,
-        weights: np.ndarray,
-        folds: Sequence[np.ndarray],
-    ) -> None:
-        """Sets what depends on answers to examples that were not trained on."""
-        folds = [fold for fold in folds if len(fold)]
-        if len(folds) < 2:  # one example
-            self.threshold_ = 0.5 if self.threshold is None else self.threshold
-            return
-        heads: list[np.ndarray] = []
-        words: list[np.ndarray] = []
-        for number, fold in enumerate(folds):
-            others = np.concatenate([each for i, each in enumerate(folds) if i != number])
-            parts = self._trained(texts, encodings, truth, weights, np.sort(others))
-            head, lexical = log_odds_of(parts, [texts[place] for place in fold], encodings[fold])
-            heads.append(head)
-            words += [] if lexical is None else [lexical]
-        right = np.concatenate([truth[fold] for fold in folds])
-        lexical = np.concatenate(words) if words else None
-        self.mixture_ = fit_binary_mixture(np.concatenate(heads), lexical, right)
+    def _fit_on_answers(self, answers: Answers) -> None:
+        """Set the mixture and the threshold by answers to held-out examples."""
+        self.mixture_ = fit_mixture(answers)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
         if self.threshold is None:
-            probabilities = several_probabilities(self.mixture_, np.concatenate(heads), lexical)
-            self.threshold_ = best_threshold(probabilities, right)
+            self.threshold_ = best_threshold(answers.probabilities(self.mixture_), answers.labels)
 
-    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """The probability of each of `classes_`, float32 `[texts, intents]`; rows have any sum.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        check_is_fitted(self, "parts_")
-        found = checked_texts(texts)
-        return several_probabilities(
-            self.mixture_, *log_odds_of(self.parts_, found, self.encode(found))
-        )
-
-    def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """The intents of each text, sorted: an array of tuples.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        return several_answers(self.predict_proba(texts), self.threshold_, self.classes_)
-
-    def score(
-        self,
-        texts: Iterable[str],
-        labels: Iterable[Collection[str]],
-        sample_weight: Any = None,
-    ) -> float:
-        """Return the share of texts with exactly the right intents."""
-        found, expected = self.predict(texts), label_sets(labels)
-        if len(found) != len(expected):
-            raise ValueError(
-                f"There are {len(found)} texts and {len(expected)} sets of labels. Pass a set for "
-                "each text."
-            )
-        is_right = [{*answer} == {*own} for answer, own in zip(found, expected, strict=True)]
-        return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
+    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
+        return [*label_sets(labels)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -235,7 +174,7 @@ def load_classifier(
 ) -> IntentClassifier | MultiIntentClassifier:
     """Read either kind of classifier; arguments and errors as in `read_classifier`."""
     try:
-        is_multi = has_several(json_file(Path(folder) / MODEL_FILE))
+        is_multi = "label_separator" in json_file(Path(folder) / MODEL_FILE)["params"]
     except UNREADABLE:  # `load` says what is wrong
         is_multi = False
     return (MultiIntentClassifier if is_multi else IntentClassifier).load(folder, encoder=encoder)
@@ -278,25 +217,8 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
     return truth
 
 
-def fit_binary_mixture(head: np.ndarray, lexical: np.ndarray | None, truth: np.ndarray) -> Mixture:
-    """The weight of words and the temperature of the least mean binary cross-entropy, of a grid.
-
-    Args:
-      head: log-odds by encodings, float `[n, intents]`.
-      lexical: by words; None where they do not count.
-      truth: bool `[n, intents]`.
-    """
-
-    def likelihood(mixture: Mixture) -> float:
-        probabilities = several_probabilities(mixture, head, lexical)
-        right = np.where(truth, probabilities, 1 - probabilities)
-        return float(np.log(np.maximum(right, _LEAST)).mean())
-
-    return max(mixtures(has_lexical=lexical is not None), key=likelihood)
-
-
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """The threshold of the highest micro F1, of a grid; the one nearest to 0.5 among equals.
+    """Return the threshold of a grid with the highest micro F1; of equals the nearest to 0.5.
 
     Args:
       probabilities: float `[n, intents]`.
@@ -304,8 +226,7 @@ def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """
 
     def f1(threshold: float) -> float:
-        is_there = probabilities >= threshold
-        both = is_there.sum() + truth.sum()
-        return 2 * float((is_there & truth).sum()) / float(both) if both else 0.0
+        answers = probabilities >= threshold
+        return float(f1_score(truth, answers, average="micro", zero_division=0))
 
     return float(max(_THRESHOLDS, key=lambda each: (round(f1(each), 9), -abs(each - 0.5))))

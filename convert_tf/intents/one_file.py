@@ -17,18 +17,16 @@ import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.intents.data import checked_texts, listed_texts
+from convert_tf.intents.data import listed_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
-from convert_tf.intents.examples import OUTSIDE
-from convert_tf.intents.explain import explanation
-from convert_tf.intents.heldout import (
-    Answers,
-    answers_of,
-    log_odds_of,
-    several_answers,
-    several_probabilities,
+from convert_tf.intents.stored import (
+    UNREADABLE,
+    ClassifierParts,
+    Predictor,
+    reason_of,
+    restored,
+    stored,
 )
-from convert_tf.intents.stored import UNREADABLE, check_stored, has_several, restored, stored
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json
@@ -111,7 +109,7 @@ def _file_content(
     return with_checksum(model.SerializeToString())
 
 
-class IntentFile:
+class IntentFile(Predictor):
     """A classifier that `export_one_file` wrote. Several threads may use it at once.
 
     Args:
@@ -148,59 +146,24 @@ class IntentFile:
                 raise ValueError("an encoder alone")
             described = parsed_json(metadata[INTENT_KEY])
             arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY])))
-            check_stored(described, arrays)
+            self._stored = restored(described, arrays)
         except UNREADABLE as error:
             raise OnnxError(
-                f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote ({error}). "
-                "Name such a file, or export it again."
+                f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
+                f"({reason_of(error)}). Name such a file, or export it again."
             ) from error
-        self._stored = restored(described, arrays)
-        self.parts_ = self._stored.parts
-        kind = self._stored.params.get("kind", "sentence")
-        self._encodings = _encodings(backend, kind, max_texts=max_texts)
-        self.classes_ = self._stored.labels
-        self._has_several = has_several(described)
-        if self._has_several:
-            self.label_separator: str = self._stored.params["label_separator"]
-        else:
-            self.out_of_scope_label: Any = self._stored.params["out_of_scope_label"]
+        self.parts_, self.classes_ = self._stored.parts, self._stored.labels
         self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
+        params = self._stored.params
+        self._encodings = _encodings(backend, params.get("kind", "sentence"), max_texts=max_texts)
+        if "label_separator" in params:
+            self.label_separator: str = params["label_separator"]
+        else:
+            self.out_of_scope_label: Any = params["out_of_scope_label"]
 
-    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Probabilities of `classes_`: float32 `[texts, intents]`.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        found = checked_texts(texts)
-        if self._has_several:
-            log_odds = log_odds_of(self.parts_, found, self.encode(found))
-            return several_probabilities(self.mixture_, *log_odds)
-        answers = self.raw_answers(found)
-        return self.mixture_.probabilities(answers.head, answers.lexical)
-
-    def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """The intent of each text, or `out_of_scope_label`; with several intents, tuples.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        if self._has_several:
-            return several_answers(self.predict_proba(texts), self.threshold_, self.classes_)
-        return self._stored.answered(self.raw_answers(checked_texts(texts)))
-
-    def explain(self, text: str) -> dict[str, Any]:
-        """Explain the answer to a text, without examples; see `explanation`."""
-        return explanation(self, text)
-
-    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
-        """Return no example: a file does not hold them."""
-        return []
-
-    def raw_answers(self, texts: list[str]) -> Answers:
-        """Return what the head and the words say, before they are combined."""
-        labels = np.full(len(texts), OUTSIDE)
-        return answers_of(self.parts_, texts, self.encode(texts), labels)
+    def stored_parts(self) -> ClassifierParts:
+        """Return everything that the file holds."""
+        return self._stored
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`."""

@@ -40,9 +40,14 @@ class ScopeScores(NamedTuple):
 
 
 def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the mean encoding of each intent, scaled to length 1: float32 `[labels, dim]`."""
-    means = np.stack([encodings[labels == k].mean(axis=0) for k in range(int(labels.max()) + 1)])
-    return unit_rows(means)
+    """Return the mean encoding of each intent, scaled to length 1: float32 `[labels, dim]`.
+
+    Args:
+      encodings: float32 `[n, dim]`.
+      labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
+    """
+    truth = labels if labels.ndim > 1 else labels[:, None] == np.arange(labels.max() + 1)
+    return unit_rows(truth.T.astype(np.float32) @ encodings)
 
 
 def nearest_cosines(encodings: np.ndarray, centroids: np.ndarray) -> np.ndarray:

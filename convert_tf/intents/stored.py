@@ -1,41 +1,45 @@
-"""A trained classifier as JSON values and arrays by name, and back.
+"""A trained classifier: its answers, its explanations, and its JSON values and arrays.
 
-A folder holds them (`convert_tf.intents.folder`), or one file (`convert_tf.intents.one_file`).
+`convert_tf.intents.folder` writes the values and arrays to a folder, and
+`convert_tf.intents.one_file` to one file.
 """
 
-import itertools
+import abc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.encodings import KINDS_OF_ENCODING
+from convert_tf.intents.data import LabelledTexts, checked_texts
+from convert_tf.intents.encodings import KINDS_OF_ENCODING, PROBES
+from convert_tf.intents.examples import OUTSIDE
+from convert_tf.intents.explain import explanation
 from convert_tf.intents.head import head_arrays, head_of_arrays
-from convert_tf.intents.heldout import Answers, Mixture, Parts, sureness
+from convert_tf.intents.heldout import Answers, Mixture, Parts, answers_of, sureness
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
 from convert_tf.intents.scope import answered, margins, with_upper_levels
 
 _VERSION = 2
-_WITHOUT_WORDS = 1  # a version that knew heads alone
-_READ_PARAMS = {"out_of_scope", "out_of_scope_label"}  # where the classifier itself is not made
+_WITHOUT_WORDS = 1  # version of classifiers that had a head alone
 # What reading damaged files of JSON and arrays raises.
-UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError)
+UNREADABLE = (
+    OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
+)  # fmt: skip
 
 
 class ClassifierParts(NamedTuple):
     """A trained classifier without its encoder, as it is stored.
 
     Attributes:
-      params: of `IntentClassifier`, without `encoder`.
+      params: parameters of `IntentClassifier` or `MultiIntentClassifier` without `encoder`.
       labels: the intents, sorted.
-      threshold: None, or that of out of scope.
-      best_params: what a grid chose.
+      threshold: the threshold of out of scope, or of each of several intents; None without one.
+      best_params: the options that a grid search chose.
       parts: head, words and mean encodings.
-      mixture: of head and words.
-      thresholds: None, or that of each intent, float64 `[intents]`.
-      examples: the texts and labels that it was trained on; None if they are not kept.
+      mixture: the combination of head and words.
+      thresholds: a threshold for each intent, float64 `[intents]`; None without.
+      examples: the texts and labels of `fit`; None if they are not kept.
     """
 
     params: dict[str, Any]
@@ -47,17 +51,28 @@ class ClassifierParts(NamedTuple):
     thresholds: np.ndarray | None
     examples: LabelledTexts | None = None
 
+    def answers(self, texts: list[str], encodings: np.ndarray) -> Answers:
+        """Return what the head and the words say about texts without known labels."""
+        labels = np.full(len(texts), OUTSIDE)
+        if "label_separator" in self.params:
+            labels = np.zeros((len(texts), len(self.labels)), bool)
+        return answers_of(self.parts, texts, encodings, labels)
+
     def scope_scores(self, answers: Answers) -> np.ndarray:
-        """How surely texts are in scope, float32 `[n]`: what thresholds are compared with."""
+        """Return how surely texts are in scope, float32 `[n]`. Thresholds compare with it."""
         return sureness(answers, self.mixture, self.params["out_of_scope"])
 
     def answered(self, answers: Answers) -> np.ndarray:
-        """The intent of each text, or `out_of_scope_label`: `[n]`."""
-        probabilities = self.mixture.probabilities(answers.head, answers.lexical)
+        """Return the intent of each text or `out_of_scope_label`, or tuples of intents: `[n]`."""
+        probabilities = answers.probabilities(self.mixture)
+        if "label_separator" in self.params:
+            found = np.empty(len(probabilities), object)
+            found[:] = [tuple(self.labels[own].tolist()) for own in probabilities >= self.threshold]
+            return found
         best = probabilities.argmax(axis=1)
         scores = None if self.threshold is None else self.scope_scores(answers)
         limits = self.threshold if self.thresholds is None else self.thresholds
-        # Files written before there were margins have none.
+        # Files of earlier versions have no margin.
         min_margin = self.params.get("min_margin", 0)
         is_close = margins(probabilities) < min_margin
         outside = self.params["out_of_scope_label"]
@@ -68,8 +83,65 @@ class ClassifierParts(NamedTuple):
         return with_upper_levels(found, probabilities, self.labels, outside, threshold, min_margin)
 
 
+class Predictor(abc.ABC):
+    """Answers to texts by a trained classifier, wherever it was trained or stored."""
+
+    @abc.abstractmethod
+    def stored_parts(self) -> ClassifierParts:
+        """Return everything that was learnt."""
+
+    @abc.abstractmethod
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the encodings that the head reads: float32 `[texts, dim]`.
+
+        Args:
+          texts: a list, an array or a table of one column.
+        """
+
+    def raw_answers(self, texts: Iterable[str]) -> Answers:
+        """Return what the head and the words say, before they are combined.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        parts, texts = self.stored_parts(), checked_texts(texts)
+        return parts.answers(texts, self.encode(texts))
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the probabilities of `classes_`: float32 `[texts, intents]`.
+
+        Rows sum to 1, except those of a classifier of several intents.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        return self.raw_answers(texts).probabilities(self.stored_parts().mixture)
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the intent of each text or `out_of_scope_label`: `[texts]`.
+
+        A classifier of several intents returns sorted tuples of intents.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        return self.stored_parts().answered(self.raw_answers(texts))
+
+    def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
+        """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
+        return self.stored_parts().scope_scores(self.raw_answers(texts))
+
+    def explain(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
+        """Explain the answer to a text; arguments and result as in `explanation`."""
+        return explanation(self, text, top_k=top_k)
+
+    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
+        """Return the training examples nearest to a text; none if they are not kept."""
+        return []
+
+
 def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """JSON values and arrays by name."""
+    """Return JSON values, and arrays by name."""
     described = {
         "version": _VERSION,
         "labels": parts.labels.tolist(),
@@ -89,130 +161,54 @@ def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray
 
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ClassifierParts:
-    """Return the parts that `stored` was given, from values that `check_stored` accepted."""
-    return ClassifierParts(
-        described["params"],
-        np.array(described["labels"]),
-        described["threshold"],
-        described["best_params"],
-        Parts(head_of_arrays({**arrays}), lexical_of_arrays(arrays), arrays["centroids"]),
-        Mixture(**described["mixture"]),
-        arrays.get("thresholds"),
-        LabelledTexts(**described["examples"]) if "examples" in described else None,
-    )
-
-
-def has_several(described: Mapping[str, Any]) -> bool:
-    """Return whether JSON values are those of a classifier of several intents."""
-    return "label_separator" in described["params"]
-
-
-def check_stored(described: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that values and arrays are complete and fit together.
+    """Return the parts that `stored` was given.
 
     Args:
-      described: JSON values; values that an earlier version did not write are added.
-      arrays: by name, with `probes`, float `[n, dim]`, encodings.
+      described: JSON values.
+      arrays: arrays by name, and `probes`, the encodings of `PROBES`. The parts answer these once,
+        so that arrays that do not fit together are found now.
 
     Raises:
-      ValueError: they do not; the message is the reason alone.
+      One of `UNREADABLE`: a value is missing, or values do not fit together.
     """
-    if not isinstance(described, dict) or "version" not in described:
-        raise ValueError("without 'version'")
-    version = described["version"]
-    if version == _WITHOUT_WORDS and isinstance(described.get("params"), dict):
-        described["mixture"] = Mixture()._asdict()
-        described["params"]["lexical"] = None
-    elif version not in (_VERSION, _WITHOUT_WORDS):
+    version, params = described["version"], described["params"]
+    if version == _WITHOUT_WORDS:
+        mixture, params = Mixture(), {**params, "lexical": None}
+    elif version == _VERSION:
+        mixture = Mixture(**described["mixture"])
+    else:
         raise ValueError(f"version {version} of its format, not {_VERSION}")
-    missing = {"labels", "threshold", "best_params", "params"} - set(described)
-    missing |= {"mixture"} - set(described) if version == _VERSION else set()
-    missing |= {"centroids", "probes", "kernel_0", "bias_0"} - set(arrays)
-    if not missing and isinstance(described["params"], dict) and not has_several(described):
-        missing = _READ_PARAMS - set(described["params"])
-    if missing:
-        raise ValueError(f"without {', '.join(sorted(missing))}")
-    _check_described(described)
-    _check_arrays(arrays, len(described["labels"]))
-
-
-def _check_described(described: Mapping[str, Any]) -> None:
-    kinds = {
-        "labels": list,
-        "best_params": dict,
-        "mixture": dict,
-        "params": dict,
-    }
-    wrong = [name for name, kind in kinds.items() if not isinstance(described[name], kind)]
+    if not (0 <= mixture.weight <= 1 and 0 < mixture.temperature <= sys.float_info.max):
+        raise ValueError(f"{mixture} is out of range")
+    if params.get("kind", "sentence") not in [*KINDS_OF_ENCODING]:
+        raise ValueError(f"kind {params['kind']!r}")
     threshold = described["threshold"]
-    if threshold is not None and not _is_number(threshold):
-        wrong.append("threshold")
-    mixture = described["mixture"]
-    if isinstance(mixture, dict) and not (
-        set(mixture) == {*Mixture._fields}
-        and all(map(_is_number, mixture.values()))
-        and 0 <= mixture["weight"] <= 1
-        and 0 < mixture["temperature"] < np.inf
-    ):
-        wrong.append("mixture")
-    params = described["params"]
-    if isinstance(params, dict) and params.get("kind", "sentence") not in [*KINDS_OF_ENCODING]:
-        wrong.append("kind")
-    if "examples" in described and not _are_examples(described["examples"]):
-        wrong.append("examples")
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} of another kind")
+    if threshold is not None and not np.isfinite(float(threshold)):
+        raise ValueError(f"threshold {threshold}")
     labels = described["labels"]
-    is_scalar = all(isinstance(label, str | int | float) for label in labels)
-    if not is_scalar or len({*map(type, labels)}) != 1 or labels != sorted({*labels}):
-        raise ValueError("whose labels are not the intents, sorted")
-
-
-def _are_examples(found: Any) -> bool:
-    """Whether a JSON value is what `LabelledTexts` has."""
-    return (
-        isinstance(found, dict)
-        and {*found} == {*LabelledTexts._fields}
-        and all(isinstance(column, list) for column in found.values())
-        and len(found["texts"]) == len(found["labels"])
-        and all(isinstance(text, str) for text in found["texts"])
-    )
-
-
-def _num_dims(name: str) -> int:
-    is_matrix = "kernel" in name or name in ("centroids", "probes")
-    return 2 if is_matrix else 1
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a JSON value is a number that a float holds."""
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-
-
-def _check_arrays(arrays: Mapping[str, np.ndarray], num_labels: int) -> None:
+    if not isinstance(labels, list) or labels != sorted({*labels}):
+        raise ValueError("the labels are not sorted intents")
+    examples = None
+    if "examples" in described:
+        examples = LabelledTexts(**described["examples"])
+        if len(checked_texts(examples.texts)) != len(examples.labels):
+            raise ValueError("the examples have more texts or more labels")
     for name, array in arrays.items():
-        is_text = name in ("words", "characters") and array.dtype == np.uint8
-        if not is_text and (array.dtype.kind != "f" or not np.isfinite(array).all()):
-            raise ValueError(f"whose {name} are not finite numbers")
-        if array.ndim != _num_dims(name):
-            raise ValueError(f"whose {name} have shape {array.shape}")
-    layers = head_of_arrays({**arrays}).layers
-    shapes = [kernel.shape for kernel, _ in layers]
-    dim = arrays["probes"].shape[-1]
-    widths = [dim, *(bias.shape[-1] for _, bias in layers)]
-    if arrays["centroids"].shape != (widths[-1], dim) or shapes != [*itertools.pairwise(widths)]:
-        raise ValueError(
-            f"whose arrays have shapes that do not fit: kernels {shapes}, encodings of {dim}, "
-            f"centroids {arrays['centroids'].shape}"
-        )
-    if widths[-1] != num_labels:
-        raise ValueError(f"a head of {widths[-1]} outputs for {num_labels} intents")
-    if "thresholds" in arrays and arrays["thresholds"].shape != (num_labels,):
-        raise ValueError(f"thresholds of shape {arrays['thresholds'].shape}")
-    lexical = lexical_of_arrays(arrays)
-    if lexical is not None:
-        terms = len(lexical.words) + len(lexical.characters)
-        ((kernel, bias),) = lexical.head.layers
-        shapes = [lexical.rarity.shape, kernel.shape, bias.shape]
-        if shapes != [(terms,), (terms, num_labels), (num_labels,)]:
-            raise ValueError(f"whose {terms} terms have arrays of shapes {shapes}")
+        is_text = name in ("words", "characters")
+        if array.dtype.kind != ("u" if is_text else "f") or not np.isfinite(array).all():
+            raise ValueError(f"{name} does not hold finite numbers")
+    parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])
+    thresholds, best_params = arrays.get("thresholds"), dict(described["best_params"])
+    found = ClassifierParts(
+        params, np.array(labels), threshold, best_params, parts, mixture, thresholds, examples
+    )
+    answers = found.answers([*PROBES], arrays["probes"])
+    if not answers.head.shape[1] == len(parts.centroids) == len(labels):
+        raise ValueError(f"the head and the mean encodings are not those of {len(labels)} intents")
+    found.answered(answers)
+    return found
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a classifier is unreadable, of one of the exceptions in `UNREADABLE`."""
+    return f"without {error}" if isinstance(error, KeyError) else str(error)

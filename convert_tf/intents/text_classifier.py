@@ -1,5 +1,6 @@
 """The base of both classifiers: one encoder for all clones, and a folder."""
 
+import abc
 import copy
 import os
 from collections.abc import Iterable, Mapping
@@ -9,16 +10,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intents.data import LabelledTexts, listed_texts
+from convert_tf.intents.data import LabelledTexts, checked_weights, listed_texts
 from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.heldout import LEXICAL, Mixture, Parts
-from convert_tf.intents.stored import ClassifierParts
+from convert_tf.intents.stored import ClassifierParts, Predictor
 
 _Self = TypeVar("_Self", bound="TextClassifier")
 
 
-class TextClassifier(ClassifierMixin, BaseEstimator):
+class TextClassifier(Predictor, ClassifierMixin, BaseEstimator):
     """A scikit-learn estimator on encodings of texts.
 
     Clones share the encoder and its encodings. A pickle holds the path of the encoder.
@@ -39,9 +40,32 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Return the encodings that the head reads: float32 `[texts, dim]`.
 
         Args:
-          texts: in a list, an array or a table of one column.
+          texts: a list, an array or a table of one column.
         """
         return self._encodings()(listed_texts(texts))
+
+    def score(
+        self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
+    ) -> float:
+        """Return the share of texts whose answer is the label, or has exactly the labels.
+
+        `out_of_scope_label` is right for texts that have it as their label.
+
+        Raises:
+          ValueError: there are more texts or more labels, or a text is empty.
+        """
+        found, expected = self.predict(texts).tolist(), self._listed_labels(labels)
+        if len(found) != len(expected):
+            raise ValueError(
+                f"There are {len(found)} texts and {len(expected)} labels. Pass one label, or one "
+                "set of labels, for each text."
+            )
+        is_right = [bool(a == b) for a, b in zip(found, expected, strict=True)]
+        return float(np.average(is_right, weights=checked_weights(sample_weight, len(found))))
+
+    @abc.abstractmethod
+    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
+        """Return labels as a list, in the form of the answers of `predict`."""
 
     def save(
         self,

@@ -145,7 +145,7 @@ def test_weights_go_to_arrays_and_back():
     for one, two in zip(head.layers, back.layers, strict=True):
         np.testing.assert_array_equal(one.kernel, two.kernel)
         np.testing.assert_array_equal(one.bias, two.bias)
-    with pytest.raises(ValueError):
+    with pytest.raises(KeyError, match="kernel_0"):
         head_of_arrays({})
 
 

@@ -126,6 +126,7 @@ def test_examples_out_of_scope_fit_no_weight():
         labels=np.concatenate([answers.labels, np.full(400, NONE)]),
         head=np.concatenate([answers.head, answers.lexical]),
         lexical=np.concatenate([answers.lexical, answers.head]),
+        nearest=np.zeros(800),
     )
     assert fit_mixture(more) == fit_mixture(answers)
     assert fit_mixture(answers._replace(labels=np.full(400, NONE))) == Mixture()
@@ -133,17 +134,18 @@ def test_examples_out_of_scope_fit_no_weight():
 
 def test_a_mixture_is_the_formula():
     answers = _answers(6)
-    found = Mixture(0.3, 2.0).probabilities(answers.head, answers.lexical)
+    found = answers.probabilities(Mixture(0.3, 2.0))
     naive = np.exp(0.7 * answers.head + 0.3 * answers.lexical) ** 0.5
     np.testing.assert_allclose(found, naive / naive.sum(axis=1, keepdims=True), rtol=1e-5)
-    np.testing.assert_allclose(Mixture().probabilities(answers.head, None), np.exp(answers.head))
+    alone = answers._replace(lexical=None)
+    np.testing.assert_allclose(alone.probabilities(Mixture()), np.exp(answers.head))
 
 
 def test_scores_of_scope_are_of_the_mixture():
     answers = _answers(8, nearest=np.arange(8) / 8)
     answers.labels[5:] = NONE
     mixture = Mixture(0.2, 1.5)
-    best = mixture.probabilities(answers.head, answers.lexical)
+    best = answers.probabilities(mixture)
     scores = scope_scores_of(answers, mixture, "confidence")
     np.testing.assert_allclose(scores.in_scope, best.max(axis=1)[:5])
     assert scores.predicted_outside.tolist() == best.argmax(axis=1)[5:].tolist()

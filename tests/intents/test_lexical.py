@@ -86,5 +86,5 @@ def test_a_model_becomes_arrays_and_comes_back():
     np.testing.assert_array_equal(again.probabilities(QUERIES), model.probabilities(QUERIES))
     assert lexical_of_arrays({"kernel_0": np.ones(1)}) is None
     del arrays["rarity"]
-    with pytest.raises(ValueError, match="without rarity"):
+    with pytest.raises(KeyError, match="rarity"):
         lexical_of_arrays(arrays)

@@ -14,9 +14,9 @@ from support.intent_examples import EXAMPLES, WordEncoder
 
 from convert_tf import MultiIntentClassifier
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.heldout import Answers, fit_mixture
 from convert_tf.intents.multi import (
     best_threshold,
-    fit_binary_mixture,
     label_sets,
     load_classifier,
     split_labels,
@@ -102,10 +102,14 @@ def test_the_mixture_is_the_most_likely_one():
     truth = rng.random((400, 3)) < 0.4
     sure = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
     noise = rng.normal(size=truth.shape)
-    assert fit_binary_mixture(sure, noise, truth).weight == 0
-    assert fit_binary_mixture(noise, sure, truth).weight == 0.6  # the largest of the grid
-    assert fit_binary_mixture(8 * sure, None, truth).temperature > 1.5
-    assert fit_binary_mixture(sure / 4, None, truth).temperature < 0.5
+
+    def fitted(head, lexical=None):
+        return fit_mixture(Answers(truth, head, lexical, np.zeros(400)))
+
+    assert fitted(sure, noise).weight == 0
+    assert fitted(noise, sure).weight == 0.6  # the largest of the grid
+    assert fitted(8 * sure).temperature > 1.5
+    assert fitted(sure / 4).temperature < 0.5
 
 
 def test_the_threshold_is_that_of_the_highest_f1():
@@ -204,7 +208,7 @@ def test_labels_that_are_none_are_refused(classifier):
         MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"], []])
     with pytest.raises(ValueError, match=r"between two labels\. Received: ''"):
         MultiIntentClassifier(WordEncoder(), label_separator="").fit(TEXTS, SETS)
-    with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 sets"):
+    with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 labels"):
         classifier.score(TEXTS, SETS[:1])
     with pytest.raises(ValueError, match=r"between 0 and 1\. Received: 2"):
         MultiIntentClassifier(WordEncoder(), threshold=2).fit(TEXTS, SETS)
