@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from absl import flags
 
@@ -72,14 +72,15 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
 
     Args:
       define: see `Define`.
-      *configs: configurations. A field that several of them have becomes one flag.
+      *configs: configurations, or other dataclasses, of which the fields made by `option` count. A
+        field that several of them have becomes one flag.
       leave_out: fields without a flag.
     """
     fields: dict[str, list[dataclasses.Field]] = {}
     headings: dict[str, str] = {}
     for config in configs:
         for field in dataclasses.fields(config):
-            if field.name not in leave_out:
+            if field.metadata and field.name not in leave_out:
                 fields.setdefault(field.name, []).append(field)
                 headings.setdefault(field.name, config.heading or FLAGS)
     for name, (field, *others) in fields.items():
@@ -95,7 +96,7 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
             name,
             None,
             text,
-            kind=int if field.default is None else type(field.default),
+            kind=get_args(field.type)[0] if field.default is None else type(field.default),
             choices=list(dict.fromkeys(c for f in (field, *others) for c in f.metadata["choices"])),
             group=field.metadata["group"] or headings[name],
             is_common=field.metadata["is_common"],
@@ -109,16 +110,20 @@ def _as_flag(value: Any) -> str:
 def given_fields(
     values: flags.FlagValues, config: Any, *, leave_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the fields of a configuration whose flags were given. Lists become tuples.
+    """Return the fields of a configuration whose flags were given.
+
+    Lists become tuples, and the choice `none` becomes None.
 
     Raises:
       ValueError: if an item of a list has the wrong type.
     """
     given = {}
     for field in dataclasses.fields(config):
-        value = None if field.name in leave_out else values[field.name].value
-        if value is None:
+        if not field.metadata or field.name in leave_out or values[field.name].value is None:
             continue
+        value = values[field.name].value
+        if value == "none" in field.metadata["choices"]:
+            value = None
         if isinstance(field.default, tuple):
             kind = type(field.default[0]) if field.default else str
             value = tuple(kind(item) for item in value)

@@ -75,7 +75,7 @@ def option(
       text: help text.
       group: heading in the help; that of the class if empty.
       is_common: whether the short help lists the field.
-      choices: allowed values.
+      choices: allowed values; `"none"` for None.
       at_least, above, at_most, below: bounds of a number.
       read_with: another field, and its values with which this field has an effect. None instead of
         the values stands for all but "" and 0.
@@ -103,9 +103,19 @@ _BOUNDS = {
 }
 
 
-def _check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+def check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    """Check the value of an `option`.
+
+    Args:
+      name: name of the field.
+      value: its value. With a choice `"none"` it may be None.
+      metadata: the metadata of the field.
+
+    Raises:
+      ValueError: if the value is no choice or out of bounds.
+    """
     if choices := metadata.get("choices"):
-        check(value in choices, f"{name} must be one of {', '.join(choices)}.", value)
+        check((value or "none") in choices, f"{name} must be one of {', '.join(choices)}.", value)
     bounds = {kind: metadata[kind] for kind in _BOUNDS if metadata.get(kind) is not None}
     range_text = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
     try:
@@ -132,7 +142,7 @@ class Config:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None or field.default is not None:
-                _check_field(field.name, value, field.metadata)
+                check_field(field.name, value, field.metadata)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """An intent classifier on encodings and words, as a scikit-learn estimator."""
 
+import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.config.base import OPTIMISATION, option
 from convert_tf.intents.data import (
     LabelledTexts,
     checked_labels,
@@ -22,14 +25,7 @@ from convert_tf.intents.encodings import (
 )
 from convert_tf.intents.examples import IntentExamples, Validated, examples_of, validated
 from convert_tf.intents.explain import nearest
-from convert_tf.intents.head import (
-    HEADS,
-    LOGISTIC_C,
-    Options,
-    best_options,
-    head_options,
-    quick_options,
-)
+from convert_tf.intents.head import HEADS, Options, best_options, quick_options
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -53,8 +49,10 @@ from convert_tf.intents.text_classifier import TextClassifier
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
 
 Validation = tuple[Iterable[str], Iterable[Any]]
+_of_network = functools.partial(option, group=OPTIMISATION)
 
 
+@dataclasses.dataclass(eq=False, repr=False)  # scikit-learn has its own
 class IntentClassifier(TextClassifier):
     """Classifies texts by intent, from their encodings and their words.
 
@@ -123,52 +121,61 @@ class IntentClassifier(TextClassifier):
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
     """
 
-    def __init__(
-        self,
-        encoder: Any,
-        head: str = "network",
-        *,
-        hidden_dim: int = 512,
-        dropout: float = 0.75,
-        learning_rate: float = 0.7,
-        epochs: int = 500,
-        batch_size: int = 32,
-        patience: int | None = None,
-        logistic_c: float = LOGISTIC_C,
-        lexical: str | None = "auto",
-        grid: Mapping[str, Sequence[Any]] | None = None,
-        validation_fraction: float = 0.1,
-        out_of_scope: str | None = None,
-        threshold: float | None = None,
-        min_margin: float = 0.0,
-        upper_levels: bool = False,
-        rejected_share: float = 0.05,
-        out_of_scope_label: Any = "oos",
-        random_state: int = 0,
-        kind: str = ANY_KIND,
-        names: str | None = NAMES[0],
-    ):
-        self.encoder = encoder
-        self.head = head
-        self.hidden_dim = hidden_dim
-        self.dropout = dropout
-        self.learning_rate = learning_rate
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.patience = patience
-        self.logistic_c = logistic_c
-        self.lexical = lexical
-        self.grid = grid
-        self.validation_fraction = validation_fraction
-        self.out_of_scope = out_of_scope
-        self.threshold = threshold
-        self.min_margin = min_margin
-        self.upper_levels = upper_levels
-        self.rejected_share = rejected_share
-        self.out_of_scope_label = out_of_scope_label
-        self.random_state = random_state
-        self.kind = kind
-        self.names = names
+    encoder: Any
+    head: str = option("network", "Kind of classifier to train on the encodings.", choices=[*HEADS])
+    _: dataclasses.KW_ONLY
+    hidden_dim: int = _of_network(512, "Network: units of the hidden layer.", at_least=1)
+    dropout: float = _of_network(
+        0.75, "Network: share of the encoding that is set to 0 in training.", at_least=0, below=1
+    )
+    learning_rate: float = _of_network(
+        0.7, "Network: rate of the first epoch; it falls linearly to 0.", above=0, below=np.inf
+    )
+    epochs: int = _of_network(500, "Network: epochs of training, at most.", at_least=1)
+    batch_size: int = _of_network(
+        32, "Network: examples of a step, drawn with replacement.", at_least=1
+    )
+    patience: int | None = _of_network(
+        None, "Network: stop after this many epochs without better validation accuracy.", at_least=1
+    )
+    grid: Mapping[str, Sequence[Any]] | None = None
+    validation_fraction: float = option(
+        0.1, "Share of the examples to validate on without --validation.", above=0, below=1
+    )
+    out_of_scope: str | None = option(
+        None,
+        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine to the "
+        "nearest intent (distance) is below a threshold.",
+        choices=[*KINDS, "none"],
+    )
+    min_margin: float = option(
+        0.0,
+        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
+        at_least=0,
+        below=1,
+    )
+    upper_levels: bool = option(
+        False,
+        "For labels with levels such as faq/opening_hours: if no intent is sure enough but its "
+        "upper level is, answer the upper level.",
+    )
+    rejected_share: float = option(
+        0.05, "Share of validation examples in scope below a fitted threshold.", at_least=0, below=1
+    )
+    out_of_scope_label: str | int | float | None = option(
+        "oos", "Label of texts that are out of scope."
+    )
+    kind: str = option(
+        ANY_KIND,
+        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one "
+        "with the better held-out accuracy.",
+        choices=[ANY_KIND, *KINDS_OF_ENCODING],
+    )
+    names: str | None = option(
+        NAMES[0],
+        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
+        choices=[*NAMES, "none"],
+    )
 
     def fit(
         self,
@@ -411,28 +418,18 @@ class IntentClassifier(TextClassifier):
         return parts._replace(params={**parts.params, "names": names})
 
     def _head_options(self) -> dict[str, Any]:
-        """What `train_head` is given."""
-        own = {name: getattr(self, name) for name in HEADS[self.head].defaults()}
+        """Return the options of `train_head`."""
+        own = {name: getattr(self, name) for name in HEADS[self.head]}
         return {"head": self.head, "seed": self.random_state, **own}
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
+        names = HEADS.get(self.head, ())
+        if self.grid and not (self.grid.keys() <= {*names} and all(map(len, self.grid.values()))):
+            raise ValueError(
+                f"grid must have values of {', '.join(names)}. Received: {self.grid!r}."
+            )
         super().check_options()
-        if self.names not in (None, *NAMES):
-            raise ValueError(
-                f"names must be None, {' or '.join(map(repr, NAMES))}. Received: {self.names!r}."
-            )
-        if self.kind not in (ANY_KIND, *KINDS_OF_ENCODING):
-            raise ValueError(
-                f"kind must be one of {', '.join((ANY_KIND, *KINDS_OF_ENCODING))}. Received: "
-                f"{self.kind!r}."
-            )
-        if self.head not in HEADS:
-            raise ValueError(f"head must be one of {', '.join(HEADS)}. Received: {self.head!r}.")
-        if self.out_of_scope not in (None, *KINDS):
-            raise ValueError(
-                f"out_of_scope must be None, {' or '.join(KINDS)}. Received: {self.out_of_scope!r}."
-            )
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise ValueError(
                 f"threshold must be a finite number, or None to fit it. Received: {self.threshold}."
@@ -446,22 +443,4 @@ class IntentClassifier(TextClassifier):
             raise ValueError(
                 "upper_levels needs probabilities that reject texts. Set out_of_scope='confidence' "
                 "or min_margin."
-            )
-        names = HEADS[self.head].defaults()
-        unknown = set(self.grid or ()) - set(names)
-        if unknown or (self.grid is not None and not all(map(len, self.grid.values()))):
-            raise ValueError(
-                f"grid must have values of {', '.join(names)}. Received: {self.grid!r}."
-            )
-        tried = {name: list(values) for name, values in (self.grid or {}).items()}
-        options = self._head_options() | {name: values[0] for name, values in tried.items()}
-        each = [{name: value} for name, values in tried.items() for value in values]
-        for changed in each or [{}]:
-            head_options(options | changed)
-        shares = (self.rejected_share, self.min_margin)
-        if not 0 < self.validation_fraction < 1 or not all(0 <= share < 1 for share in shares):
-            raise ValueError(
-                "validation_fraction, rejected_share and min_margin must be between 0 and 1. "
-                f"Received: {self.validation_fraction}, {self.rejected_share} and "
-                f"{self.min_margin}."
             )

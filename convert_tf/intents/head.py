@@ -4,15 +4,13 @@ A step of the network is two small matrix products, which cost less than a frame
 """
 
 import contextlib
-import dataclasses
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.config.base import OPTIMISATION, Config, option
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
@@ -23,49 +21,11 @@ _SHARE_OF_EPOCHS = 0.3  # of a network that only compares what it is trained on
 Options = Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkOptions(Config):
-    """Options of the network: dropout, one hidden layer with ReLU, softmax.
-
-    Its defaults are those of PolyAI's benchmark.
-
-    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has a patience of 5.
-    """
-
-    heading: ClassVar[str] = OPTIMISATION
-
-    hidden_dim: int = option(512, "Network: units of the hidden layer.", at_least=1)
-    dropout: float = option(
-        0.75, "Network: share of the encoding that is set to 0 in training.", at_least=0, below=1
-    )
-    learning_rate: float = option(
-        0.7, "Network: rate of the first epoch; it falls linearly to 0.", above=0, below=np.inf
-    )
-    epochs: int = option(500, "Network: epochs of training, at most.", at_least=1)
-    batch_size: int = option(32, "Network: examples of a step, drawn with replacement.", at_least=1)
-    patience: int | None = option(
-        None,
-        "Network: stop after this many epochs without better validation accuracy.",
-        at_least=1,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class LogisticOptions(Config):
-    """Options of logistic regression."""
-
-    heading: ClassVar[str] = OPTIMISATION
-
-    logistic_c: float = option(
-        LOGISTIC_C,
-        "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
-        above=0,
-        below=np.inf,
-    )
-
-
-# Each head's options. A field here is a parameter of `IntentClassifier` and a flag.
-HEADS: dict[str, type[Config]] = {"network": NetworkOptions, "logistic": LogisticOptions}
+# Options of each head, which are fields of `IntentClassifier`.
+HEADS: dict[str, tuple[str, ...]] = {
+    "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
+    "logistic": ("logistic_c",),
+}
 # What `convert-tf intent train --tune` tries. The ConveRT paper names the three, not their values.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "network": {"hidden_dim": (256, 512), "dropout": (0.5, 0.75), "learning_rate": (0.2, 0.7)},
@@ -161,16 +121,6 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
     return loss
 
 
-def head_options(options: Options) -> Any:
-    """Return the `NetworkOptions` or `LogisticOptions` among options.
-
-    Raises:
-      ValueError: a value is out of range.
-    """
-    kind = HEADS[options["head"]]
-    return kind(**{name: options[name] for name in kind.defaults()})
-
-
 def quick_options(options: Options) -> dict[str, Any]:
     """Return options of a head that trains faster, to compare encodings or examples."""
     found = dict(options)
@@ -196,13 +146,13 @@ def train_head(
       weights: float `[n]`, positive: how much an example counts; 1 by default.
 
     Raises:
-      ValueError: an option is out of range, or training ended in weights that are no numbers.
+      ValueError: training ended in weights that are no numbers.
     """
-    own = head_options(options)
-    if isinstance(own, LogisticOptions):
-        return train_logistic(encodings, labels, c=own.logistic_c, weights=weights)
+    if options["head"] == "logistic":
+        return train_logistic(encodings, labels, c=options["logistic_c"], weights=weights)
+    own = {name: options[name] for name in HEADS["network"]}
     return train_network(
-        encodings, labels, own, seed=options["seed"], validation=validation, weights=weights
+        encodings, labels, **own, seed=options["seed"], validation=validation, weights=weights
     )
 
 
@@ -240,32 +190,38 @@ def best_options(
 def train_network(
     encodings: np.ndarray,
     labels: np.ndarray,
-    options: NetworkOptions,
     *,
+    hidden_dim: int = 512,
+    dropout: float = 0.75,
+    learning_rate: float = 0.7,
+    epochs: int = 500,
+    batch_size: int = 32,
+    patience: int | None = None,
     seed: int,
     validation: tuple[np.ndarray, np.ndarray] | None = None,
     weights: np.ndarray | None = None,
 ) -> Head:
-    """Train a network with one hidden layer.
+    """Train a network: dropout, one hidden layer with ReLU, softmax.
 
-    An epoch has `ceil(n / batch_size)` steps. The learning rate falls by the same amount after each
-    epoch, to 0 at the end. Training that takes minutes shows its progress on standard error.
+    The defaults are those of PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
+    learning rate falls by the same amount after each epoch, to 0 at the end. Training that takes
+    minutes shows its progress on standard error.
 
     Args:
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps.
-      options: of the network and its training.
-      seed: of weights, batches and dropout; the same seed gives the same weights.
+      hidden_dim, dropout, learning_rate, epochs, batch_size, patience: as in `IntentClassifier`.
+      seed: seed of weights, batches and dropout. The same seed gives the same weights.
       validation: encodings and labels for `patience`.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
 
     Raises:
       ValueError: training ended in weights that are no numbers.
+
+    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has a patience of 5.
     """
-    dropout, learning_rate = options.dropout, options.learning_rate
-    epochs, batch_size, patience = options.epochs, options.batch_size, options.patience
     rng = np.random.default_rng(seed)
-    head = initial_network(encodings.shape[1], options.hidden_dim, int(labels.max()) + 1, rng)
+    head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept, best, best_accuracy, waited = np.float32(1 - dropout), head, -1.0, 0
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)

@@ -3,6 +3,7 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
+import dataclasses
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 
+from convert_tf.config.base import option
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
 from convert_tf.intents.examples import IntentExamples
 from convert_tf.intents.folder import MODEL_FILE
-from convert_tf.intents.head import LOGISTIC_C, LogisticOptions
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
@@ -35,6 +36,7 @@ _THRESHOLDS = np.arange(5, 100, 5) / 100
 LabelSet = tuple[str, ...]
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # scikit-learn has its own
 class MultiIntentClassifier(TextClassifier):
     """Classifies texts that may have several intents, or none.
 
@@ -64,24 +66,10 @@ class MultiIntentClassifier(TextClassifier):
       classifier.predict(["hi there"])  # [("greet",)]
     """
 
-    def __init__(
-        self,
-        encoder: Any,
-        *,
-        logistic_c: float = LOGISTIC_C,
-        lexical: str | None = "auto",
-        threshold: float | None = None,
-        label_separator: str = SEPARATORS[0],
-        random_state: int = 0,
-        kind: str = "sentence",
-    ):
-        self.encoder = encoder
-        self.logistic_c = logistic_c
-        self.lexical = lexical
-        self.threshold = threshold
-        self.label_separator = label_separator
-        self.random_state = random_state
-        self.kind = kind
+    threshold: float | None = option(
+        None, "Threshold to use instead of a fitted one.", above=0, below=1
+    )
+    label_separator: str = SEPARATORS[0]
 
     def fit(
         self,
@@ -157,15 +145,10 @@ class MultiIntentClassifier(TextClassifier):
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
         super().check_options()
-        LogisticOptions(self.logistic_c)
         if not isinstance(self.label_separator, str) or not self.label_separator:
             raise ValueError(
                 "label_separator must be the character between two labels. Received: "
                 f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
-            )
-        if self.threshold is not None and not 0 < self.threshold < 1:
-            raise ValueError(
-                f"threshold must be between 0 and 1. Received: {self.threshold}. None fits it."
             )
 
 

@@ -84,7 +84,19 @@ class ClassifierParts(NamedTuple):
 
 
 class Predictor(abc.ABC):
-    """Answers to texts by a trained classifier, wherever it was trained or stored."""
+    """A trained classifier: what it learnt, and its answers to texts.
+
+    Attributes:
+      classes_: the intents, sorted.
+      parts_: head, words and mean encodings.
+      mixture_: the combination of head and words.
+      threshold_: see `ClassifierParts`.
+    """
+
+    classes_: np.ndarray
+    parts_: Parts
+    mixture_: Mixture
+    threshold_: float | None
 
     @abc.abstractmethod
     def stored_parts(self) -> ClassifierParts:

@@ -16,7 +16,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
 from convert_tf.cli.flags import (
@@ -31,23 +31,19 @@ from convert_tf.cli.flags import (
     one_or_list,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
-from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
-from convert_tf.intents.folder import MODULE_FOLDER
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.data import LabelledTexts, read_files
+from convert_tf.intents.encodings import ANY_KIND
+from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder
 from convert_tf.intents.head import GRIDS, HEADS
-from convert_tf.intents.heldout import LEXICAL
-from convert_tf.intents.names import NAMES
-from convert_tf.intents.scope import KINDS
+from convert_tf.intents.multi import MultiIntentClassifier, load_classifier, split_labels
 from convert_tf.storage.files import only_writer
 
-if TYPE_CHECKING:
-    from convert_tf.intents.classifier import IntentClassifier
-    from convert_tf.intents.data import LabelledTexts
-
+_WITHOUT_FLAGS = ("validation_fraction", "rejected_share")
 # Flags without effect for classifiers of several intents per text.
 _OF_ONE_INTENT = (
-    "head", *HEADS["network"].defaults(), "tune", "validation", "out_of_scope", "min_margin",
-    "upper_levels", "out_of_scope_label",
-    "finetune", "precision", "names", "model", "forget_examples",
+    *({*IntentClassifier._get_param_names()} - {*MultiIntentClassifier._get_param_names()}),
+    "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 
 
@@ -94,66 +90,12 @@ def define_flags(define: Define) -> None:
         group=OUTPUT,
     )
     define(
-        "head",
-        "network",
-        "Kind of classifier to train on the encodings.",
-        choices=[*HEADS],
-        group=MODEL,
-    )
-    define(
-        "kind",
-        ANY_KIND,
-        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one "
-        "with the better held-out accuracy.",
-        choices=[ANY_KIND, *KINDS_OF_ENCODING],
-        group=MODEL,
-    )
-    define(
-        "lexical",
-        LEXICAL[0],
-        "auto combines the head with a model of words, weighted by cross-validation.",
-        choices=(*LEXICAL, "none"),
-        group=MODEL,
-    )
-    define(
-        "names",
-        NAMES[0],
-        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
-        choices=(*NAMES, "none"),
-        group=MODEL,
-    )
-    define(
         "finetune",
         False,
         "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
         group=MODEL,
     )
-    define(
-        "out_of_scope",
-        None,
-        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine to the "
-        "nearest intent (distance) is below a threshold.",
-        choices=KINDS,
-        group=MODEL,
-    )
-    define("threshold", None, "Threshold to use instead of a fitted one.", kind=float, group=MODEL)
-    define(
-        "min_margin",
-        0.0,
-        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
-        lower_bound=0.0,
-        upper_bound=0.99,
-        group=MODEL,
-    )
-    define(
-        "upper_levels",
-        False,
-        "For labels with levels such as faq/opening_hours: if no intent is sure enough but its "
-        "upper level is, answer the upper level.",
-        group=MODEL,
-    )
-    define("out_of_scope_label", "oos", "Label of texts that are out of scope.", group=MODEL)
-    define_fields(define, *HEADS.values())
+    define_fields(define, IntentClassifier, leave_out=_WITHOUT_FLAGS)
     define(
         "tune",
         False,
@@ -179,17 +121,18 @@ def run(values: Any) -> None:
     if not values.data and values.model is None:
         raise UsageError("--data or --model is required")
     model = None if values.model is None else _read_model(values)
+    head = values.head or (IntentClassifier.head if model is None else model.head)
     if model is None and not values.encoder:
         values["encoder"].value = [model_path(DEFAULT_ENCODER)]
     check_read(
         values,
         {
             "with --label_separator": _OF_ONE_INTENT if has_several else (),
-            f"with --head={values.head}": [
+            f"with --head={head}": [
                 name
-                for head in HEADS
-                if head != values.head and not has_several
-                for name in HEADS[head].defaults()
+                for other, names in HEADS.items()
+                if other != head and not has_several
+                for name in names
             ],
             "without --finetune": () if values.finetune else ("precision",),
             "without --model": () if values.model else ("remove", "rename"),
@@ -201,35 +144,24 @@ def run(values: Any) -> None:
         with only_writer(values.output):
             _train_several(values)
         return
-    params = {
-        **given_fields(values, HEADS[values.head]),
-        "head": values.head,
-        "lexical": None if values.lexical == "none" else values.lexical,
-        "grid": GRIDS[values.head] if values.tune else None,
-        "out_of_scope": values.out_of_scope,
-        "threshold": values.threshold,
-        "min_margin": values.min_margin,
-        "upper_levels": values.upper_levels,
-        "out_of_scope_label": values.out_of_scope_label,
-        "random_state": values.seed,
-        "kind": values.kind,
-        "names": None if values.names == "none" else values.names,
-    }
-    if model is not None:
-        flag_of = {"random_state": "seed", "grid": "tune"}
-        for name, value in model.get_params(deep=False).items():
-            flag = flag_of.get(name, name)
-            is_given = flag in values and values[flag].present
-            if name not in ("encoder", "kind", "names") and not is_given:
-                params[name] = value
+    params = {} if model is None else model.get_params(deep=False)
+    for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
+        del params[name]
+    params |= given_fields(values, IntentClassifier, leave_out=_WITHOUT_FLAGS)
+    if values["seed"].present:
+        params["random_state"] = values.seed
+    if values["tune"].present:
+        params["grid"] = GRIDS[head] if values.tune else None
     with only_writer(values.output):
         _train(values, params, model)
 
 
-def _read_model(values: Any) -> "IntentClassifier":
-    """Read --model, whose head is that of the new model unless --head is given."""
-    from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
+def _read_model(values: Any) -> IntentClassifier:
+    """Read --model.
 
+    Raises:
+      ValueError: no examples can be added to it.
+    """
     encoder = one_or_list(values.encoder) if values.encoder else None
     model = load_classifier(values.model, encoder=encoder)
     if isinstance(model, MultiIntentClassifier):
@@ -240,15 +172,11 @@ def _read_model(values: Any) -> "IntentClassifier":
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."
         )
-    if not values["head"].present:
-        values["head"].value = model.head
     return model
 
 
-def _examples(values: Any, model: "IntentClassifier | None") -> "LabelledTexts":
+def _examples(values: Any, model: IntentClassifier | None) -> LabelledTexts:
     """The examples of --data, and of --model without --remove and with --rename."""
-    from convert_tf.intents.data import LabelledTexts, read_files
-
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
         return added
@@ -268,18 +196,12 @@ def _examples(values: Any, model: "IntentClassifier | None") -> "LabelledTexts":
 
 
 def _train_several(values: Any) -> None:
-    from convert_tf.intents.data import read_files
-    from convert_tf.intents.multi import MultiIntentClassifier, split_labels
-
     examples = read_files(values.data, needs_labels=False)
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
-        **given_fields(values, HEADS["logistic"]),
-        lexical=None if values.lexical == "none" else values.lexical,
-        threshold=values.threshold,
+        **given_fields(values, MultiIntentClassifier),
         label_separator=values.label_separator,
         random_state=values.seed,
-        kind="sentence" if values.kind == ANY_KIND else values.kind,
     )
     classifier.check_options()
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
@@ -292,10 +214,7 @@ def _train_several(values: Any) -> None:
     )
 
 
-def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None") -> None:
-    from convert_tf.intents.classifier import IntentClassifier
-    from convert_tf.intents.data import read_files
-
+def _train(values: Any, params: dict[str, Any], model: IntentClassifier | None) -> None:
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     if values.finetune:
@@ -327,7 +246,7 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
         f"wrote {values.output}: {len(classifier.classes_)} intents, {len(examples.texts):,} "
         "examples"
         + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
-        + (f", {classifier.kind_} encodings" if values.kind == ANY_KIND else "")
+        + (f", {classifier.kind_} encodings" if values.kind in (None, ANY_KIND) else "")
         + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
         + (", names of intents are examples" if classifier.names_ else "")
         + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
@@ -359,8 +278,6 @@ def _check_paths(values: Any) -> None:
             "--finetune trains one encoder, a run or a module. Received: --encoder "
             f"{', '.join(encoders)}."
         )
-    from convert_tf.intents.folder import classifier_folder
-
     classifier_folder(values.output, overwrite=values.overwrite)
     if serving and os.path.exists(serving):
         from convert_tf.intents.serving import serving_folder
