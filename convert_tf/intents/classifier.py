@@ -36,6 +36,7 @@ from convert_tf.intents.heldout import (
     fit_mixture,
     frozen_folds,
     held_out_answers,
+    judged_answers,
     scope_scores_of,
     train_parts,
     with_helpful_names,
@@ -317,35 +318,31 @@ class IntentClassifier(TextClassifier):
         checked: Validated | None,
         options: Options,
     ) -> tuple[IntentExamples, Validated | None, Answers | None]:
-        """Sets `kind_` to that of the most right answers, the first among equals.
+        """Set `kind_` to the kind with the most right answers, the first one of equals.
 
         Returns:
-          Examples and validation data in it; and the answers to what was held out, None for none.
+          The examples and the validation data in this kind, and the answers to held-out examples;
+          None if nothing was held out.
         """
-        found: list[tuple[str, IntentExamples, Validated | None, Answers]] = []
-        options, has_lexical = quick_options(options), self.lexical is not None
+        found: list[tuple[IntentExamples, Validated | None, Answers]] = []
+        options = quick_options(options)
         for kind in kinds:
             if found:
                 encode = self._encodings(kind)
                 examples = examples.encoded(encode)
                 checked = checked and checked._replace(encodings=encode(checked.texts))
-            # Words are what they are.
-            has_lexical = has_lexical and not found
-            answers: Answers | None
-            if checked is None:
-                folds = frozen_folds(examples, seed=self.random_state, folds=_FOLDS)
-                answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
-                if answers is None:  # a description and a text are two texts of one kind
-                    self.kind_ = kinds[-1]
-                    return examples.encoded(self._encodings(self.kind_)), None, None
-            else:
-                parts = train_parts(options, examples, has_lexical=has_lexical)
-                answers = answers_of(parts, *checked)
+            # Words do not depend on the kind.
+            has_lexical = self.lexical is not None and not found
+            folds = frozen_folds(examples, seed=self.random_state, folds=_FOLDS)
+            answers = judged_answers(options, examples, checked, folds, has_lexical=has_lexical)
+            if answers is None:  # a description and a text are two texts of one kind
+                self.kind_ = kinds[-1]
+                return examples.encoded(self._encodings(self.kind_)), None, None
             if found:
                 answers = answers._replace(lexical=found[0][-1].lexical)
-            found.append((kind, examples, checked, answers))
-        accuracies = [accuracy_of_answers(answers) for *_, answers in found]
-        self.kind_, examples, checked, answers = found[int(np.argmax(accuracies))]
+            found.append((examples, checked, answers))
+        best = int(np.argmax([accuracy_of_answers(answers) for *_, answers in found]))
+        self.kind_, (examples, checked, answers) = kinds[best], found[best]
         return examples, checked, answers if checked is None else None
 
     def _fit_on_answers(

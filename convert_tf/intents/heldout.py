@@ -223,6 +223,26 @@ def held_out_answers(
     )
 
 
+def judged_answers(
+    options: Mapping[str, Any],
+    examples: IntentExamples,
+    checked: Validated | None,
+    folds: Iterable[Fold],
+    *,
+    has_lexical: bool,
+) -> Answers | None:
+    """Return answers that show how good a classifier with these options and encodings is.
+
+    Args:
+      options, examples, has_lexical: see `held_out_answers`.
+      checked: validation data to answer. Without it the folds are answered.
+      folds: see `held_out_answers`.
+    """
+    if checked is None:
+        return held_out_answers(options, examples, folds, has_lexical=has_lexical)
+    return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked)
+
+
 def with_helpful_names(
     examples: IntentExamples,
     classes: Iterable[Any],
@@ -253,12 +273,8 @@ def with_helpful_names(
         return named
     accuracies = []
     for own in (examples, named):
-        answers: Answers | None
-        if checked is None:
-            folds = frozen_folds(own, seed=seed, folds=_FEW_FOLDS)
-            answers = held_out_answers(_LOGISTIC, own, folds, has_lexical=False)
-        else:
-            answers = answers_of(train_parts(_LOGISTIC, own, has_lexical=False), *checked)
+        folds = frozen_folds(own, seed=seed, folds=_FEW_FOLDS)
+        answers = judged_answers(_LOGISTIC, own, checked, folds, has_lexical=False)
         if answers is None:
             return examples
         accuracies.append(accuracy_of_answers(answers))

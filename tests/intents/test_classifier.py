@@ -148,6 +148,7 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"rejected_share": -0.1}, "rejected_share must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
         ({"learning_rate": float("inf")}, "learning_rate must be .* less than inf"),
+        ({"patience": 0}, "patience must be at least 1"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
         ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
     ],

@@ -18,12 +18,10 @@ from convert_tf.intents.head import quick_options
 from convert_tf.intents.heldout import (
     Answers,
     Fold,
-    answers_of,
     are_clearly_more,
-    held_out_answers,
     held_parts,
+    judged_answers,
     right_answers,
-    train_parts,
     with_helpful_names,
 )
 from convert_tf.intents.names import name_in_words
@@ -212,10 +210,7 @@ class _Judged:
         self.facts["is_finetuned"] = are_clearly_more(of_tuned, of_frozen)
         self.facts["judged_examples"] = int((frozen[0].labels != OUTSIDE).sum())
         if self.folds is not None:
-            self.folds = [
-                Fold(fold.is_held, *(self._in(kind, own) for own in fold[1:]))
-                for fold in self.folds
-            ]
+            self.folds = [self._fold_in(kind, fold) for fold in self.folds]
 
     def train(self, is_trained: np.ndarray) -> dict[str, Any]:
         """Trains the encoder on some of the examples, bool `[n]`; facts about that."""
@@ -239,50 +234,44 @@ class _Judged:
         if not parts:
             raise ValueError(
                 "Each intent has one example, so none can be held out to judge the fine-tuned "
-                "encoder. Add examples, or give validation data."
+                "encoder. Add examples, or pass validation data."
             )
+        frozen = [Fold(part, examples.encodings, examples.outside) for part in parts]
         self.folds, self.facts = [], {}
         for part in parts:
             self.facts = self.train(~(part | examples.is_name))
             tuned = self._encoded(examples)
             self.folds.append(Fold(part, tuned.encodings, tuned.outside))
-        frozen = [Fold(part, examples.encodings, examples.outside) for part in parts]
-        frozen_answers = self._held_out(frozen, None)
-        return frozen_answers, self._held_out(self.folds, frozen_answers[0].lexical)
-
-    def _held_out(self, folds: list[Fold], lexical: np.ndarray | None) -> list[Answers]:
-        """Answers of each variant; words, which know of no encoder, answer once."""
-        answers: list[Answers] = []
-        for kind, head in self._variants:
-            options = {**self._options, "head": head}
-            own = [
-                Fold(part, *(self._in(kind, each) for each in others)) for part, *others in folds
-            ]
-            has_lexical = self._has_lexical and lexical is None
-            found = held_out_answers(options, self.examples, own, has_lexical=has_lexical)
-            assert found is not None  # there is a fold
-            lexical = found.lexical if has_lexical else lexical
-            answers.append(found._replace(lexical=lexical))
-        return answers
+        return self._answers(examples, None, frozen), self._answers(examples, None, self.folds)
 
     def _by_validation(self, checked: Validated) -> tuple[list[Answers], list[Answers]]:
-        frozen = [self._answers(self.examples, checked, *variant) for variant in self._variants]
+        frozen = self._answers(self.examples, checked, [])
         self.facts = self.train(~self.examples.is_name)
         vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
-        encoded, checked = self._encoded(self.examples), checked._replace(encodings=vectors)
-        return frozen, [self._answers(encoded, checked, *variant) for variant in self._variants]
+        checked = checked._replace(encodings=vectors)
+        return frozen, self._answers(self._encoded(self.examples), checked, [])
 
     def _answers(
-        self, examples: IntentExamples, checked: Validated, kind: str, head: str
-    ) -> Answers:
-        options = {**self._options, "head": head}
-        examples = examples._replace(encodings=self._in(kind, examples.encodings))
-        checked = checked._replace(encodings=self._in(kind, checked.encodings))
-        parts = train_parts(options, examples, has_lexical=self._has_lexical)
-        return answers_of(parts, *checked)
+        self, examples: IntentExamples, checked: Validated | None, folds: list[Fold]
+    ) -> list[Answers]:
+        """Return the answers of each variant to the validation data or the folds."""
+        answers: list[Answers] = []
+        for kind, head in self._variants:
+            found = judged_answers(
+                {**self._options, "head": head},
+                examples._replace(encodings=self._in(kind, examples.encodings)),
+                checked and checked._replace(encodings=self._in(kind, checked.encodings)),
+                [self._fold_in(kind, fold) for fold in folds],
+                # Words do not depend on the encoder.
+                has_lexical=self._has_lexical and not answers,
+            )
+            assert found is not None  # there is a fold
+            answers.append(found._replace(lexical=answers[0].lexical) if answers else found)
+        return answers
+
+    def _fold_in(self, kind: str, fold: Fold) -> Fold:
+        return Fold(fold.is_held, self._in(kind, fold.encodings), self._in(kind, fold.outside))
 
     def _encoded(self, examples: IntentExamples) -> IntentExamples:
         vectors = self._tuner.encodings()
-        inside = vectors[[self._places[text] for text in examples.texts]]
-        outside = vectors[[self._places[text] for text in examples.outside_texts]]
-        return examples._replace(encodings=inside, outside=outside)
+        return examples.encoded(lambda texts: vectors[[self._places[text] for text in texts]])
