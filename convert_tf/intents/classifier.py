@@ -1,7 +1,5 @@
 """An intent classifier on encodings and words, as a scikit-learn estimator."""
 
-import dataclasses
-import functools
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.config.base import OPTIMISATION, option
 from convert_tf.intents.data import (
     LabelledTexts,
     checked_labels,
@@ -41,7 +38,7 @@ from convert_tf.intents.heldout import (
     train_parts,
     with_helpful_names,
 )
-from convert_tf.intents.names import NAMES
+from convert_tf.intents.options import IntentOptions
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
 from convert_tf.intents.stored import ClassifierParts
 from convert_tf.intents.text_classifier import TextClassifier
@@ -50,11 +47,9 @@ from convert_tf.intents.text_classifier import TextClassifier
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
 
 Validation = tuple[Iterable[str], Iterable[Any]]
-_of_network = functools.partial(option, group=OPTIMISATION)
 
 
-@dataclasses.dataclass(eq=False, repr=False)  # scikit-learn has its own
-class IntentClassifier(TextClassifier):
+class IntentClassifier(IntentOptions, TextClassifier):
     """Classifies texts by intent, from their encodings and their words.
 
     A scikit-learn estimator of texts: it works in cross-validation, grid search and pipelines. Each
@@ -121,62 +116,6 @@ class IntentClassifier(TextClassifier):
 
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
     """
-
-    encoder: Any
-    head: str = option("network", "Kind of classifier to train on the encodings.", choices=[*HEADS])
-    _: dataclasses.KW_ONLY
-    hidden_dim: int = _of_network(512, "Network: units of the hidden layer.", at_least=1)
-    dropout: float = _of_network(
-        0.75, "Network: share of the encoding that is set to 0 in training.", at_least=0, below=1
-    )
-    learning_rate: float = _of_network(
-        0.7, "Network: rate of the first epoch; it falls linearly to 0.", above=0, below=np.inf
-    )
-    epochs: int = _of_network(500, "Network: epochs of training, at most.", at_least=1)
-    batch_size: int = _of_network(
-        32, "Network: examples of a step, drawn with replacement.", at_least=1
-    )
-    patience: int | None = _of_network(
-        None, "Network: stop after this many epochs without better validation accuracy.", at_least=1
-    )
-    grid: Mapping[str, Sequence[Any]] | None = None
-    validation_fraction: float = option(
-        0.1, "Share of the examples to validate on without --validation.", above=0, below=1
-    )
-    out_of_scope: str | None = option(
-        None,
-        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine to the "
-        "nearest intent (distance) is below a threshold.",
-        choices=[*KINDS, "none"],
-    )
-    min_margin: float = option(
-        0.0,
-        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
-        at_least=0,
-        below=1,
-    )
-    upper_levels: bool = option(
-        False,
-        "For labels with levels such as faq/opening_hours: if no intent is sure enough but its "
-        "upper level is, answer the upper level.",
-    )
-    rejected_share: float = option(
-        0.05, "Share of validation examples in scope below a fitted threshold.", at_least=0, below=1
-    )
-    out_of_scope_label: str | int | float | None = option(
-        "oos", "Label of texts that are out of scope."
-    )
-    kind: str = option(
-        ANY_KIND,
-        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one "
-        "with the better held-out accuracy.",
-        choices=[ANY_KIND, *KINDS_OF_ENCODING],
-    )
-    names: str | None = option(
-        NAMES[0],
-        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
-        choices=[*NAMES, "none"],
-    )
 
     def fit(
         self,

@@ -3,7 +3,6 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
-import dataclasses
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 
-from convert_tf.config.base import option
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
 from convert_tf.intents.examples import IntentExamples
@@ -25,19 +23,18 @@ from convert_tf.intents.heldout import (
     held_out_answers,
     train_parts,
 )
+from convert_tf.intents.options import SEPARATORS, SeveralOptions
 from convert_tf.intents.stored import UNREADABLE
 from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.storage.json_text import json_file
 
-SEPARATORS = ("+", "|")
 _FOLDS = 3
 _THRESHOLDS = np.arange(5, 100, 5) / 100
 
 LabelSet = tuple[str, ...]
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # scikit-learn has its own
-class MultiIntentClassifier(TextClassifier):
+class MultiIntentClassifier(SeveralOptions, TextClassifier):
     """Classifies texts that may have several intents, or none.
 
     A scikit-learn estimator of texts. Each intent has two logistic regressions, on the encoding of
@@ -65,11 +62,6 @@ class MultiIntentClassifier(TextClassifier):
       classifier.fit(["hi, block my card", "hello"], [["greet", "block"], ["greet"]])
       classifier.predict(["hi there"])  # [("greet",)]
     """
-
-    threshold: float | None = option(
-        None, "Threshold to use instead of a fitted one.", above=0, below=1
-    )
-    label_separator: str = SEPARATORS[0]
 
     def fit(
         self,

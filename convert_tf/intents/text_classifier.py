@@ -5,49 +5,31 @@ import copy
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.config.base import MODEL, OPTIMISATION, check_field, option
-from convert_tf.intents.data import checked_weights, listed_texts
-from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING, PROBES, IntentEncodings
+from convert_tf.config.base import check_field
+from convert_tf.intents.data import LabelledTexts, checked_weights, listed_texts
+from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
-from convert_tf.intents.head import LOGISTIC_C
-from convert_tf.intents.heldout import LEXICAL
+from convert_tf.intents.options import ClassifierOptions
 from convert_tf.intents.stored import ClassifierParts, Predictor
 
 _Self = TypeVar("_Self", bound="TextClassifier")
 
 
-@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # scikit-learn has its own
-class TextClassifier(Predictor, ClassifierMixin, BaseEstimator):
+class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
     """A scikit-learn estimator on encodings of texts.
 
-    Its fields are the parameters of scikit-learn. Clones share the encoder and its encodings. A
-    pickle holds the path of the encoder.
+    Clones share the encoder and its encodings. A pickle holds the path of the encoder.
     """
 
-    heading: ClassVar[str] = MODEL
-
-    encoder: Any = dataclasses.field(kw_only=False)
-    logistic_c: float = option(
-        LOGISTIC_C,
-        "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
-        group=OPTIMISATION,
-        above=0,
-        below=np.inf,
-    )
-    lexical: str | None = option(
-        LEXICAL[0],
-        "auto combines the head with a model of words, weighted by cross-validation.",
-        choices=[*LEXICAL, "none"],
-    )
-    threshold: float | None = option(None, "Threshold to use instead of a fitted one.")
-    random_state: int = 0
-    kind: str = option("sentence", "Encodings to use.", choices=[*KINDS_OF_ENCODING])
+    kind_: str
+    examples_: LabelledTexts | None
+    _encoded: tuple[Any, dict[str, IntentEncodings]]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
@@ -144,7 +126,7 @@ class TextClassifier(Predictor, ClassifierMixin, BaseEstimator):
         except (TypeError, OverflowError) as error:  # of values of other kinds
             raise unusable(error) from error
         classifier.kind_ = classifier.kind
-        classifier._remember({classifier.kind: encodings})
+        classifier._encoded = (encoder, {classifier.kind: encodings})
         classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
         classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
         classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
@@ -174,22 +156,17 @@ class TextClassifier(Predictor, ClassifierMixin, BaseEstimator):
         return by_kind[kind]
 
     def _encoded_by_kind(self) -> dict[str, IntentEncodings]:
-        encoder, by_kind = self.__dict__.get("_encoded", (None, None))
-        if by_kind is None or encoder is not self.encoder:  # set_params may have changed it
-            by_kind = {}
-            self._remember(by_kind)
-        return by_kind
-
-    def _remember(self, by_kind: dict[str, IntentEncodings]) -> None:
-        # Not an annotated attribute, which would be a parameter of scikit-learn.
-        self.__dict__["_encoded"] = (self.encoder, by_kind)
+        known = self.__dict__.get("_encoded")
+        if known is None or known[0] is not self.encoder:  # set_params may have changed it
+            known = self._encoded = (self.encoder, {})
+        return known[1]
 
     def __sklearn_clone__(self: _Self) -> _Self:
         # The encoder is shared, not copied, and so is what it has encoded.
         params = self.get_params(deep=False)
         encoder = params.pop("encoder")
         clone = type(self)(encoder, **copy.deepcopy(params))
-        clone._remember(self._encoded_by_kind())
+        clone._encoded = (encoder, self._encoded_by_kind())
         return clone
 
     def __getstate__(self) -> dict[str, Any]:

@@ -210,7 +210,5 @@ def test_labels_that_are_none_are_refused(classifier):
         MultiIntentClassifier(WordEncoder(), label_separator="").fit(TEXTS, SETS)
     with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 labels"):
         classifier.score(TEXTS, SETS[:1])
-    with pytest.raises(
-        ValueError, match="threshold must be greater than 0 and less than 1. Received: 2"
-    ):
+    with pytest.raises(ValueError, match=r"threshold must be .* less than 1\. Received: 2"):
         MultiIntentClassifier(WordEncoder(), threshold=2).fit(TEXTS, SETS)

@@ -16,7 +16,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
 from convert_tf.cli.flags import (
@@ -31,18 +31,20 @@ from convert_tf.cli.flags import (
     one_or_list,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
-from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts, read_files
 from convert_tf.intents.encodings import ANY_KIND
 from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder
 from convert_tf.intents.head import GRIDS, HEADS
-from convert_tf.intents.multi import MultiIntentClassifier, load_classifier, split_labels
+from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
+
+if TYPE_CHECKING:
+    from convert_tf.intents.classifier import IntentClassifier
 
 _WITHOUT_FLAGS = ("validation_fraction", "rejected_share")
 # Flags without effect for classifiers of several intents per text.
 _OF_ONE_INTENT = (
-    *({*IntentClassifier._get_param_names()} - {*MultiIntentClassifier._get_param_names()}),
+    *({*IntentOptions.__dataclass_fields__} - {*SeveralOptions.__dataclass_fields__}),
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 
@@ -95,7 +97,7 @@ def define_flags(define: Define) -> None:
         "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
         group=MODEL,
     )
-    define_fields(define, IntentClassifier, leave_out=_WITHOUT_FLAGS)
+    define_fields(define, IntentOptions, leave_out=_WITHOUT_FLAGS)
     define(
         "tune",
         False,
@@ -121,7 +123,7 @@ def run(values: Any) -> None:
     if not values.data and values.model is None:
         raise UsageError("--data or --model is required")
     model = None if values.model is None else _read_model(values)
-    head = values.head or (IntentClassifier.head if model is None else model.head)
+    head = values.head or (IntentOptions.head if model is None else model.head)
     if model is None and not values.encoder:
         values["encoder"].value = [model_path(DEFAULT_ENCODER)]
     check_read(
@@ -147,7 +149,7 @@ def run(values: Any) -> None:
     params = {} if model is None else model.get_params(deep=False)
     for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
         del params[name]
-    params |= given_fields(values, IntentClassifier, leave_out=_WITHOUT_FLAGS)
+    params |= given_fields(values, IntentOptions, leave_out=_WITHOUT_FLAGS)
     if values["seed"].present:
         params["random_state"] = values.seed
     if values["tune"].present:
@@ -156,12 +158,14 @@ def run(values: Any) -> None:
         _train(values, params, model)
 
 
-def _read_model(values: Any) -> IntentClassifier:
+def _read_model(values: Any) -> "IntentClassifier":
     """Read --model.
 
     Raises:
       ValueError: no examples can be added to it.
     """
+    from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
+
     encoder = one_or_list(values.encoder) if values.encoder else None
     model = load_classifier(values.model, encoder=encoder)
     if isinstance(model, MultiIntentClassifier):
@@ -175,7 +179,7 @@ def _read_model(values: Any) -> IntentClassifier:
     return model
 
 
-def _examples(values: Any, model: IntentClassifier | None) -> LabelledTexts:
+def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     """The examples of --data, and of --model without --remove and with --rename."""
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
@@ -196,10 +200,12 @@ def _examples(values: Any, model: IntentClassifier | None) -> LabelledTexts:
 
 
 def _train_several(values: Any) -> None:
+    from convert_tf.intents.multi import MultiIntentClassifier, split_labels
+
     examples = read_files(values.data, needs_labels=False)
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
-        **given_fields(values, MultiIntentClassifier),
+        **given_fields(values, SeveralOptions),
         label_separator=values.label_separator,
         random_state=values.seed,
     )
@@ -214,7 +220,9 @@ def _train_several(values: Any) -> None:
     )
 
 
-def _train(values: Any, params: dict[str, Any], model: IntentClassifier | None) -> None:
+def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None") -> None:
+    from convert_tf.intents.classifier import IntentClassifier
+
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     if values.finetune:
