@@ -13,13 +13,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import Define, define_encoder
+from convert_tf.cli.flags import Define, define_encoder, define_fields, given_fields
 from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
 from convert_tf.extras import needs
+from convert_tf.service.limits import Limits
 
 # Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
 # OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
 _KEEP_ALIVE = 75
+_WITHOUT_FLAGS = ("max_results", "max_result_characters")
 
 
 def define_flags(define: Define) -> None:
@@ -39,16 +41,7 @@ def define_flags(define: Define) -> None:
     define(
         "port", 8000, "Port to listen on. 0 chooses a free one.", lower_bound=0, upper_bound=65_535
     )
-    define("max_texts", 2048, "Largest number of texts in a request.", lower_bound=1)
-    define("max_characters", 20_000, "Longest text of a request, in characters.", lower_bound=1)
-    define("max_bytes", 8 * 2**20, "Longest request, in bytes.", lower_bound=1)
-    define(
-        "max_queue",
-        20_000,
-        "Largest number of waiting texts. Further requests are refused with status 503.",
-        lower_bound=1,
-    )
-    define("batch_size", 256, "Largest number of texts to compute in one batch.", lower_bound=1)
+    define_fields(define, Limits, leave_out=_WITHOUT_FLAGS)
     define("compute_dtype", "auto", "Number format of the network.", choices=COMPUTE_DTYPES)
 
 
@@ -57,16 +50,9 @@ def run(values: Any) -> None:
         import uvicorn
 
         from convert_tf.service.application import Model, make_application, served_classifier
-        from convert_tf.service.requests import Limits
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
-    limits = Limits(
-        texts=values.max_texts,
-        characters=values.max_characters,
-        body_bytes=values.max_bytes,
-        queued=values.max_queue,
-        batch=values.batch_size,
-    )
+    limits = Limits(**given_fields(values, Limits, leave_out=_WITHOUT_FLAGS))
     encoder = SentenceEncoder(values.encoder, compute_dtype=values.compute_dtype)
     classifier = None
     if values.intents is not None:
@@ -74,7 +60,7 @@ def run(values: Any) -> None:
             values.intents,
             module=values.encoder,
             encoder=encoder,
-            max_texts=max(limits.texts, limits.batch),
+            max_texts=max(limits.max_texts, limits.batch_size),
         )
     model = Model(encoder, values.name or _name(values.encoder), classifier)
     encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights

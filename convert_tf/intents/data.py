@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.labelled_files import LABEL, TEXT, labelled_rows, nlu_files
-from convert_tf.storage.messages import shortened
+from convert_tf.storage.messages import listed, shortened
 
-_SHOWN = 5
 _MAX_TEXT = 70  # characters of one in a message
 
 
@@ -51,10 +50,9 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     if needs_labels:
         empty += [(place, LABEL) for place, _, label in rows if not label]
     if empty:
-        listed = ", ".join(f"{place} without {name}" for place, name in empty[:_SHOWN])
+        rows_without = listed([f"{place} without {name}" for place, name in empty])
         raise ValueError(
-            f"Some rows of {path!r} are incomplete: {listed}{_more(len(empty))}. Complete them, or "
-            "remove them."
+            f"Some rows of {path!r} are incomplete: {rows_without}. Complete them, or remove them."
         )
     return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
 
@@ -70,14 +68,6 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
         [text for one in found for text in one.texts],
         [label for one in found for label in one.labels],
     )
-
-
-def _quoted(text: str) -> str:
-    return repr(shortened(text, _MAX_TEXT))
-
-
-def _more(number: int) -> str:
-    return f" and {number - _SHOWN} more" if number > _SHOWN else ""
 
 
 def checked_texts(texts: Any) -> list[str]:
@@ -266,20 +256,21 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     single = [str(label) for label, number in counts.items() if number == 1]
     if single:
         warnings.append(
-            f"Intents with one example: {', '.join(single[:_SHOWN])}{_more(len(single))}. They are "
-            "trained on and never held out; give them more examples."
+            f"Intents with one example: {listed(single)}. They are trained on and never held out; "
+            "give them more examples."
         )
     by_text: dict[str, dict[Any, None]] = {}
     for text, label in zip(texts, labels, strict=True):
         by_text.setdefault(" ".join(text.lower().split()), {})[label] = None
     several = [(text, found) for text, found in by_text.items() if len(found) > 1]
     if several:
-        listed = "; ".join(
-            f"{_quoted(text)}: {', '.join(map(str, found))}" for text, found in several[:_SHOWN]
-        )
+        texts_labels = [
+            f"{shortened(text, _MAX_TEXT)!r}: {', '.join(map(str, labels))}"
+            for text, labels in several
+        ]
         warnings.append(
-            f"Texts with different labels: {listed}{_more(len(several))}. No classifier can learn "
-            "both; decide on one."
+            f"Texts with different labels: {listed(texts_labels, separator='; ')}. No classifier "
+            "can learn both; decide on one."
         )
     return warnings
 

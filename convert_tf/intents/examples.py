@@ -14,6 +14,7 @@ from convert_tf.intents.data import (
     labels_of_one_kind,
 )
 from convert_tf.intents.names import names_of
+from convert_tf.storage.messages import listed
 
 OUTSIDE = -1  # number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
@@ -172,9 +173,9 @@ def validated(
     unseen = sorted({*intents.tolist()} - {*classes.tolist()})
     if unseen:
         raise ValueError(
-            f"There are validation examples but no training examples of "
-            f"{', '.join(map(repr, unseen[:5]))}. Train on examples of them, leave them out, or "
-            "set out_of_scope and give them its label."
+            "There are validation examples but no training examples of "
+            f"{listed([*map(repr, unseen)])}. Train on examples of them, leave them out, or set "
+            "out_of_scope and give them its label."
         )
     if not is_in.any():
         raise ValueError(

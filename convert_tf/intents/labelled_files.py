@@ -21,7 +21,7 @@ from convert_tf.storage.content import (
     text_format,
 )
 from convert_tf.storage.json_text import holds_one_value, json_of_texts
-from convert_tf.storage.messages import shortened
+from convert_tf.storage.messages import listed, shortened
 from convert_tf.storage.streams import (
     COMPRESSED_SUFFIXES,
     InputFile,
@@ -58,7 +58,6 @@ LABEL_KEYS = (
 _LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 _YAML = (".yml", ".yaml")
 _DELIMITERS = (",", ";", "\t", "|")
-_SHOWN = 5
 _MAX_NAME = 70  # characters of a column or key in a message
 
 
@@ -197,7 +196,7 @@ def _check_keys(value: Any, place: str, path: str) -> None:
     if _has_keys(value):
         return
     if isinstance(value, dict):
-        shown = f"the keys {_listed([*value])}"
+        shown = f"the keys {listed([*map(_quoted, value)])}"
     else:
         shown = f"a value that is no object ({shortened(repr(value), _MAX_NAME)})"
     raise ContentError(
@@ -313,16 +312,12 @@ def _check_columns(names: Sequence[str], content: str, path: str) -> None:
     if not _names_texts_and_labels(names):
         shown = ""
         with contextlib.suppress(csv.Error):  # a field may be too long
-            shown = _listed(next(csv.reader(io.StringIO(content, newline="")), []))
+            names = next(csv.reader(io.StringIO(content, newline="")), [])
+            shown = listed([*map(_quoted, names)])
         raise ValueError(
             f"{path!r} has no columns of texts and labels; its first line has {shown or 'none'}. "
             f"Name them {TEXT!r} and {LABEL!r} there."
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(_quoted, names[:_SHOWN])) + more
 
 
 def _quoted(name: str) -> str:

@@ -16,7 +16,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner, ScannerError
 
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.messages import shortened
+from convert_tf.storage.messages import listed, shortened
 
 # What a block may hold, by the key that says what it is.
 _BLOCKS = {
@@ -27,7 +27,6 @@ _BLOCKS = {
 }
 _EXAMPLE = {"text", "metadata"}
 _LAST_VERSION = "3.1"
-_SHOWN = 5
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
 _TYPES = {
@@ -120,10 +119,9 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
         document.read_block(block)
     if document.faults:
         faults = sorted(document.faults)
-        listed = "; ".join(f"line {line}: {reason}" for line, reason in faults[:_SHOWN])
-        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        reasons = listed([f"line {line}: {why}" for line, why in faults], separator="; ")
         raise ValueError(
-            f"{path!r} has lines that Rasa would ignore: {listed}{more}. Repair or remove them."
+            f"{path!r} has lines that Rasa would ignore: {reasons}. Repair or remove them."
         )
     return document.rows
 
@@ -250,8 +248,8 @@ class _Document:
         kind = next((name for name in _BLOCKS if name in fields), None)
         unknown = sorted(set(fields) - _BLOCKS[kind] if kind else fields)
         if unknown or kind is None:
-            listed = ", ".join(map(repr, unknown)) or "nothing"
-            self._fault(block, f"{listed} where {', '.join(_BLOCKS)} and examples are known")
+            keys = ", ".join(map(repr, unknown)) or "nothing"
+            self._fault(block, f"{keys} where {', '.join(_BLOCKS)} and examples are known")
         elif kind == "intent":
             self._read_intent(fields["intent"], fields.get("examples"), block)
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import calibration_error
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.scope import LEVELS, upper_level
-from convert_tf.storage.messages import shortened
+from convert_tf.storage.messages import listed, shortened
 
 NONE = "(out of scope)"
 _EXAMPLES = 3
@@ -62,11 +63,8 @@ def evaluate_classifier(
     answers = map(str, classifier.predict(data.texts))
     predicted = [NONE if answer == outside else answer for answer in answers]
     labels = [*known, *sorted({*predicted} - {*known, NONE}), NONE]  # upper levels are answers too
-    place = {label: index for index, label in enumerate(labels)}
-    matrix = np.zeros((len(labels), len(labels)), int)
-    np.add.at(matrix, ([place[t] for t in true], [place[p] for p in predicted]), 1)
-    there, said = (matrix.sum(axis=axis)[:-1] for axis in (1, 0))
-    intents = intent_rows(labels[:-1], np.diag(matrix)[:-1], there, said)
+    matrix = confusion_matrix(true, predicted, labels=labels)
+    intents = intent_rows(true, predicted, labels[:-1])
     in_scope = matrix[:-1].sum()
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
@@ -106,10 +104,10 @@ def _check_labels(labels: Sequence[str], known: set[str], remedy: str) -> None:
         raise ValueError("There is no text to evaluate.")
     unseen = {label: labels.count(label) for label in sorted({*labels} - known)}
     if unseen:
-        listed = ", ".join(f"{label!r} ({number})" for label, number in [*unseen.items()][:5])
+        names = listed([f"{label!r} ({number})" for label, number in unseen.items()])
         raise ValueError(
-            f"The classifier was not trained on {len(unseen)} of these intents: {listed}"
-            f"{', …' if len(unseen) > 5 else ''}. Train on examples of them{remedy}."
+            f"The classifier was not trained on {len(unseen)} of these intents: {names}. Train on "
+            f"examples of them{remedy}."
         )
 
 
@@ -174,8 +172,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     truth = truth_of(sets, classifier.classes_)
     answers = [tuple(own) for own in classifier.predict(data.texts)]
     found = truth_of(answers, classifier.classes_)
-    right, there, said = (each.sum(axis=0) for each in (truth & found, truth, found))
-    rows = intent_rows(names, right, there, said)
+    rows = intent_rows(truth, found, names)
     errors = [
         {"text": text, "missed": sorted({*own} - {*answer}), "wrong": sorted({*answer} - {*own})}
         for text, own, answer in zip(data.texts, sets, answers, strict=True)
@@ -183,7 +180,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     ]
     return {
         "examples": len(data.texts),
-        "micro_f1": float(f1_of(right.sum(), there.sum(), said.sum())),
+        "micro_f1": float(f1_score(truth, found, average="micro", zero_division=0)),
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
         "exact_match": 1 - len(errors) / len(data.texts),
         "threshold": classifier.threshold_,
@@ -192,33 +189,21 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     }
 
 
-def intent_rows(
-    names: Sequence[str], right: np.ndarray, there: np.ndarray, said: np.ndarray
-) -> list[dict[str, Any]]:
-    """How each intent that has examples is answered, the worst F1 first.
+def intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return how each intent that has examples is answered, the worst F1 first.
 
     Args:
-      names: of the intents.
-      right, there, said: int `[intents]`: right answers, examples and answers.
+      true, predicted: labels `[n]`; or bool `[n, intents]`, in the order of `names`.
+      names: names of the intents.
     """
-    scores = f1_of(right, there, said)
+    labels = names if isinstance(true, list) else None
+    scores = precision_recall_fscore_support(true, predicted, labels=labels, zero_division=0)
     rows = [
-        {
-            "intent": name,
-            "examples": int(there[i]),
-            "precision": float(right[i] / max(said[i], 1)),
-            "recall": float(right[i] / there[i]),
-            "f1": float(scores[i]),
-        }
-        for i, name in enumerate(names)
-        if there[i]
+        {"intent": name, "examples": int(number), "precision": p, "recall": r, "f1": f1}
+        for name, p, r, f1, number in zip(names, *map(np.ndarray.tolist, scores), strict=True)
+        if number
     ]
     return sorted(rows, key=lambda row: row["f1"])
-
-
-def f1_of(right: Any, there: Any, said: Any) -> Any:
-    """2 · right / (there + said); 0 where both are 0."""
-    return 2 * right / np.maximum(there + said, 1)
 
 
 def _confusions(

@@ -165,13 +165,15 @@ class IntentModule(tf.Module):
         for kernel, bias in self.layers[:-1]:
             values = tf.nn.relu(values @ kernel + bias)
         kernel, bias = self.layers[-1]
-        if self.several:
-            return self._several(texts, values @ kernel + bias)
-        logits = _logs(values @ kernel + bias)
+        of_logits = tf.identity if self.several else _logs
+        logits = of_logits(values @ kernel + bias)
         if self.words is not None:
             weight = self.mixture.weight
-            logits = (1 - weight) * logits + weight * _logs(self.words(texts))
-        probabilities = tf.nn.softmax(logits / self.mixture.temperature)
+            logits = (1 - weight) * logits + weight * of_logits(self.words(texts))
+        logits /= self.mixture.temperature
+        if self.several:
+            return self._several(tf.sigmoid(logits))
+        probabilities = tf.nn.softmax(logits)
         confidence = tf.reduce_max(probabilities, axis=1)
         best = tf.argmax(probabilities, axis=1)
         intent = tf.gather(self.labels, best)
@@ -187,13 +189,9 @@ class IntentModule(tf.Module):
             intent = tf.where(is_far, intent, self.out_of_scope_label)
         return self._answers(intent, confidence, probabilities)
 
-    def _several(self, texts: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        if self.words is not None:
-            weight = self.mixture.weight
-            logits = (1 - weight) * logits + weight * self.words(texts)
-        probabilities = tf.sigmoid(logits / self.mixture.temperature)
+    def _several(self, probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
         is_there = probabilities >= self.threshold
-        labels = tf.tile(self.labels[None], [tf.shape(texts)[0], 1])
+        labels = tf.tile(self.labels[None], [tf.shape(probabilities)[0], 1])
         intents = tf.strings.reduce_join(
             tf.ragged.boolean_mask(labels, is_there), axis=1, separator=self.separator
         )

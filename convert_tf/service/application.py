@@ -17,13 +17,13 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Answer, answers
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher
+from convert_tf.service.limits import Limits
 from convert_tf.service.middleware import BodyLimit, Counted, Counters, LeftWithClient
 from convert_tf.service.refusals import REFUSALS, RefusedError, add_refusals
 from convert_tf.service.requests import (
     ClassifyRequest,
     EmbeddingsRequest,
     EncodeRequest,
-    Limits,
     RankRequest,
 )
 
@@ -110,8 +110,8 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     counters = Counters(lambda: batcher.queued)
     batcher = Batcher(
         model.functions(),
-        max_batch=limits.batch,
-        max_queued=limits.queued,
+        max_batch=limits.batch_size,
+        max_queued=limits.max_queue,
         on_batch=counters.batch,
     )
 
@@ -121,7 +121,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
             yield
 
     application = FastAPI(title="convert_tf", lifespan=running, responses=REFUSALS)
-    application.add_middleware(BodyLimit, max_bytes=limits.body_bytes)
+    application.add_middleware(BodyLimit, max_bytes=limits.max_bytes)
     application.add_middleware(LeftWithClient)
     application.add_middleware(Counted, counters=counters)  # added last, it is outermost
     add_refusals(application)
@@ -199,7 +199,9 @@ class _Service:
         top_k = min(request.top_k, len(self._model.classifier.classes_))
         self._check_results(len(request.texts), top_k)
         if request.explain:
-            self._check_explained(request.texts)
+            # For each word a shorter text is encoded.
+            words = sum(len(text.split()) for text in request.texts)
+            _check_limit(words, MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
         name = "explain" if request.explain else "classify"
         found = await self._batcher(name, request.texts)
         return await _answer(_classified, found, top_k)
@@ -277,51 +279,30 @@ class _Service:
         )
 
     def _check(self, texts: Sequence[str]) -> None:
-        if len(texts) > self._limits.texts:
-            raise RefusedError(
-                413,
-                f"The request has {len(texts):,} texts, and the most are {self._limits.texts:,}. "
-                "Split it.",
-            )
+        limits = self._limits
+        _check_limit(len(texts), limits.max_texts, "texts in a request", "Split the request.")
         longest = max(map(len, texts), default=0)
-        if longest > self._limits.characters:
-            raise RefusedError(
-                413,
-                f"A text has {longest:,} characters, and the most are {self._limits.characters:,}. "
-                "Shorten it.",
-            )
-
-    def _check_explained(self, texts: Sequence[str]) -> None:
-        """Refuse texts with too many words: for each word a shorter text is encoded."""
-        words = sum(len(text.split()) for text in texts)
-        if words > MAX_EXPLAINED_WORDS:
-            raise RefusedError(
-                413,
-                f"The texts to explain have {words:,} words together, and {MAX_EXPLAINED_WORDS:,} "
-                "are allowed in a request. Divide it.",
-            )
+        _check_limit(longest, limits.max_characters, "characters in a text", "Shorten it.")
 
     def _check_results(self, asked: int, top_k: int, lengths: Sequence[int] = ()) -> None:
-        """Refuses what is answered with more than a process should hold.
+        """Refuse a request whose answer is larger than a process should hold.
 
         Args:
-          asked: contexts or texts.
+          asked: number of contexts or texts.
           top_k: results of each.
-          lengths: characters of what results repeat.
+          lengths: characters of the texts that results repeat.
         """
-        if asked * top_k > self._limits.results:
-            raise RefusedError(
-                413,
-                f"The request asks for {asked:,} × {top_k:,} results, and the most are "
-                f"{self._limits.results:,}. Lower top_k, or split the request.",
-            )
+        limits, remedy = self._limits, "Lower top_k, or split the request."
+        _check_limit(asked * top_k, limits.max_results, "results", remedy)
         characters = asked * sum(sorted(lengths)[-top_k:])
-        if characters > self._limits.result_characters:
-            raise RefusedError(
-                413,
-                f"The results have {characters:,} characters, and the most are "
-                f"{self._limits.result_characters:,}. Lower top_k, or split the request.",
-            )
+        _check_limit(characters, limits.max_result_characters, "characters in results", remedy)
+
+
+def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:
+    if number > limit:
+        raise RefusedError(
+            413, f"There are {number:,} {what}, and at most {limit:,} are allowed. {remedy}"
+        )
 
 
 # Answers are written row by row, by other threads: one call for a whole answer would keep the

@@ -175,4 +175,4 @@ class BodyLimit:
         await self._application(scope, counted, send)
 
     def _message(self, received: str) -> str:
-        return f"The request has {received} bytes, and the most are {self._max_bytes:,}. Split it."
+        return f"The request has {received} bytes, and at most {self._max_bytes:,} are allowed. Split it."

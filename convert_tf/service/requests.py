@@ -1,6 +1,5 @@
-"""What a service is asked, and how much of it."""
+"""The requests of the service."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -41,33 +40,6 @@ def _no_other_kind(value: Any) -> Any:
 
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_no_other_kind)]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much is taken.
-
-    Attributes:
-      texts: of a request.
-      characters: of a text.
-      body_bytes: of a request.
-      queued: texts that wait, of all requests.
-      batch: texts that are computed together.
-      results: of a request: contexts or texts × those of each that are told.
-      result_characters: of the responses in the results of a request, with repetitions.
-    """
-
-    texts: int = 2048
-    characters: int = 20_000
-    body_bytes: int = 8 * 2**20
-    queued: int = 20_000
-    batch: int = 256
-    results: int = 100_000
-    result_characters: int = 16 * 2**20
-
-    def __post_init__(self) -> None:
-        if wrong := {name: n for name, n in vars(self).items() if n < 1}:
-            raise ValueError(f"Limits must be at least 1. Received: {wrong}.")
 
 
 class _Request(BaseModel):
