@@ -175,4 +175,5 @@ class BodyLimit:
         await self._application(scope, counted, send)
 
     def _message(self, received: str) -> str:
-        return f"The request has {received} bytes, and at most {self._max_bytes:,} are allowed. Split it."
+        allowed = f"{self._max_bytes:,}"
+        return f"The request has {received} bytes, and at most {allowed} are allowed. Split it."

@@ -267,19 +267,18 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     checkpoint, quick, tmp_path, monkeypatch
 ):
     trained, judged = [], []
-    train_encoder, answer = FewShotTuner.train, finetuned.held_out_answers
+    train_encoder, answer = FewShotTuner.train, finetuned.judged_answers
 
     def spied_training(self, labels, places):
         trained.append(set(places.tolist()))
         return train_encoder(self, labels, places)
 
-    def spied_answers(options, examples, folds, **arguments):
-        folds = list(folds)
+    def spied_answers(options, examples, checked, folds, **arguments):
         judged.append([set(np.flatnonzero(fold.is_held).tolist()) for fold in folds])
-        return answer(options, examples, folds, **arguments)
+        return answer(options, examples, checked, folds, **arguments)
 
     monkeypatch.setattr(FewShotTuner, "train", spied_training)
-    monkeypatch.setattr(finetuned, "held_out_answers", spied_answers)
+    monkeypatch.setattr(finetuned, "judged_answers", spied_answers)
     classifier, facts = train(checkpoint, tmp_path, "--names=always")
     assert classifier.names_
     assert facts["judged_examples"] == len(TEXTS)

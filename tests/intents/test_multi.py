@@ -125,14 +125,14 @@ def test_the_threshold_is_that_of_the_highest_f1():
     assert best_threshold(np.array([[0.99], [0.01]]), np.array([[True], [False]])) == 0.5
 
 
-def test_the_report_is_that_of_scikit_learn(classifier):
+def test_the_report(classifier):
     texts = [*TEXTS[::3], "hello, where is my wool"]
     sets = [*SETS[::3], ("greet", "reset")]
     report = evaluate_classifier(classifier, LabelledTexts(texts, ["+".join(s) for s in sets]))
-    truth = truth_of(sets, classifier.classes_)
-    answers = truth_of(classifier.predict(texts), classifier.classes_)
+    truth, answers = (
+        truth_of(own, classifier.classes_) for own in (sets, classifier.predict(texts))
+    )
     assert report["micro_f1"] == pytest.approx(f1_score(truth, answers, average="micro"))
-    assert report["macro_f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
     assert report["exact_match"] == pytest.approx((truth == answers).all(axis=1).mean())
     assert report["errors"][-1]["text"] == texts[-1]
     assert "reset" in report["errors"][-1]["missed"]

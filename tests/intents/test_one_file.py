@@ -11,7 +11,7 @@ from support.commands import call_command, own_environment
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf import MultiIntentClassifier
+from convert_tf import MultiIntentClassifier, SentenceEncoder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.intents.answers import answers
@@ -60,7 +60,7 @@ def test_it_answers_as_the_classifier(made):
 def test_several_intents_in_a_text(made, tmp_path, capsys):
     folder, _ = made
     sets = [["greet", label] if label != "greet" else [label] for label in LABELS]
-    classifier = MultiIntentClassifier(str(folder / "module")).fit(TEXTS, sets)
+    classifier = MultiIntentClassifier(SentenceEncoder(folder / "module")).fit(TEXTS, sets)
     output = export_one_file(classifier, tmp_path / "several.onnx", network_bits=32)
     file = IntentFile(output)
     expected = classifier.predict_proba(TEXTS)
@@ -119,8 +119,6 @@ def test_the_commands_write_and_read_it(made, tmp_path, capsys):
 
 
 def test_its_encoder_is_read_as_one(made):
-    from convert_tf import SentenceEncoder
-
     folder, classifier = made
     found = SentenceEncoder(folder / "32.onnx").encode(TEXTS)
     found /= np.linalg.norm(found, axis=1, keepdims=True)
