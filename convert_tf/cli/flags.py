@@ -207,6 +207,22 @@ def define_model(define: Define, default: Any = NEEDED) -> None:
     define("encoder", [], text, repeats=True)
 
 
+def define_groups(define: Define) -> None:
+    """Define the flags of commands that group the unsure messages of a log."""
+    from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
+
+    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
+    define(
+        "min_confidence",
+        MIN_CONFIDENCE,
+        "Messages that --model answers with a lower probability are unsure, and grouped.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    define("top_k", 10, "Number of intents or groups to print.", lower_bound=1)
+    define("seed", 0, "Seed of the samples of messages.", lower_bound=0)
+
+
 def define_log(define: Define, model: Any) -> None:
     """Define `--input` and `--mask` of commands that read a log, and the flags of `define_model`.
 

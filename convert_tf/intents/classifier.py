@@ -1,6 +1,5 @@
 """An intent classifier on encodings and words, as a scikit-learn estimator."""
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -40,7 +39,6 @@ from convert_tf.intents.heldout import (
 )
 from convert_tf.intents.options import IntentOptions
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
-from convert_tf.intents.stored import ClassifierParts
 from convert_tf.intents.text_classifier import TextClassifier
 
 # Thresholds need scores as they will be; to judge weights, fewer folds are enough.
@@ -57,8 +55,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     Args:
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
-        `encode(texts)`, a callable texts → vectors, or a list of these, whose encodings, each of
-        length 1, are concatenated.
+        `encode(texts)`, or a callable texts → vectors. The encodings of a list of encoders are
+        scaled to length 1 and concatenated.
       head: `"network"`: dropout, one hidden ReLU layer, softmax; `"logistic"`: logistic regression.
       hidden_dim: units of the network's hidden layer.
       dropout: share of the encoding that is set to 0 in training.
@@ -74,35 +72,36 @@ class IntentClassifier(IntentOptions, TextClassifier):
         data are used. None tries nothing.
       validation_fraction: share of the examples that `grid` and `patience` validate on if `fit`
         gets no validation data.
-      out_of_scope: None answers every text with a label that was trained, of which
-        `out_of_scope_label` may be one; `"confidence"` and `"distance"` answer `out_of_scope_label`
-        below a threshold of the highest probability, or of the cosine to the nearest mean encoding
-        of an intent.
-      threshold: the threshold of all intents; None fits it, and another one for each intent that
-        has examples enough, on validation data, or by cross-validation where `fit` is given none.
+      out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
+        probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
+        None answers every text with a trained label; `out_of_scope_label` may be one of them.
+      threshold: the threshold of all intents. None fits it, and a threshold for each intent with
+        enough examples, on validation data or by cross-validation.
       min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
-        the second by less. 0 does not look at it.
-      upper_levels: labels have levels, as `"faq/opening_hours"`; a text that would be rejected is
-        answered with the upper level, `"faq"`, if its intents together reach the threshold.
-      rejected_share: in-scope validation examples below the threshold where there is no example out
-        of scope to fit it with.
+        the second one by less. 0 answers all texts.
+      upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
+        rejected is answered with the upper level, `"faq"`, if the probabilities of its intents
+        together reach the threshold.
+      rejected_share: share of the in-scope validation examples below the threshold, if there are no
+        out-of-scope examples to fit it with.
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
         the thresholds and train nothing else.
       random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings: `"sentence"`, those of `encode`; `"similarity"`, the encoder's vectors
-        for similarity, which are shorter; or `"auto"`: of an encoder that has both, those from
-        which more held-out examples are answered right, and those for similarity where none can be
-        held out.
-      names: `"auto"`: the names of the intents in plain words (`"card_arrival"`: card arrival) are
-        examples, too, where logistic regression on encodings answers more held-out examples right
-        with them; `"always"`: they are; None: they are not. That of `out_of_scope_label` never is.
+      kind: which encodings to use. `"sentence"` uses those of `encode`, and `"similarity"` the
+        encoder's vectors for similarity, which are shorter. If the encoder has both, `"auto"` uses
+        the kind that answers more held-out examples right, or similarity if nothing can be held
+        out.
+      names: whether the names of the intents in plain words (`"card_arrival"`: card arrival) are
+        examples too. `"auto"` uses them if logistic regression on encodings then answers more
+        held-out examples right, `"always"` uses them, and None does not. The name of
+        `out_of_scope_label` is never an example.
 
     Attributes:
       classes_: the intents, sorted.
       parts_: the head, the words (`lexical`, or None where they do not count) and `centroids`,
         float32 `[intents, dim]`, mean encodings of length 1.
-      mixture_: the `weight` of words and the `temperature`, both from cross-validation or from
-        validation data; 1 where neither words nor a threshold need these.
+      mixture_: the `weight` of words and the `temperature`, from cross-validation or validation
+        data. They are 0 and 1 if neither words nor a threshold need them.
       threshold_: None, or the threshold.
       thresholds_: None, or that of each intent, float64 `[intents]`.
       best_params_: what `grid` chose; empty without.
@@ -130,8 +129,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
-          labels: the intent of each, or `out_of_scope_label`; likewise.
-          sample_weight: how much each counts in training; None for equally much. Those of 0 are
+              sample_weight: how much each counts in training; None for equally much. Those of 0 are
             left out. Thresholds count the others alike.
           validation: texts and labels that choose what `grid`, `patience`, `kind`, `names`, words
             and thresholds need; nothing else is learnt from them.
@@ -339,19 +337,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return listed_labels(labels)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, encoder: Any = None) -> "IntentClassifier":
-        """Read a folder of `save`; arguments and errors as in `read_classifier`."""
-        classifier = super().load(folder, encoder=encoder)
-        classifier.names_ = classifier.names == "always"
-        return classifier
-
-    def stored_parts(self) -> ClassifierParts:
-        """Return all that was learnt, for a file."""
-        parts = super().stored_parts()
-        names = "always" if self.names_ else None
-        return parts._replace(params={**parts.params, "names": names})
 
     def _head_options(self) -> dict[str, Any]:
         """Return the options of `train_head`."""

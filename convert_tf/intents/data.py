@@ -15,30 +15,29 @@ _MAX_TEXT = 70  # characters of one in a message
 
 
 class LabelledTexts(NamedTuple):
-    """Texts and the intent of each."""
+    """Texts and the intent of each text."""
 
     texts: list[str]
     labels: list[str]
 
 
 def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) -> LabelledTexts:
-    """Reads labelled texts.
+    """Read labelled texts.
 
     Args:
-      path: a file, compressed or not: CSV in UTF-8 with columns `text` and `label`, in any order
-        and among others, with commas, semicolons or tabs between them; JSON lines or JSON with such
-        keys (`convert_tf.intents.labelled_files`); or Rasa's training data (`nlu.yml`), whose
-        entity annotations are replaced by the texts they mark. Of a folder, its `nlu*.yml`.
-      needs_labels: whether a row without a label is refused.
+      path: a file, which may be compressed, or a folder with `nlu*.yml`. The file is a CSV in UTF-8
+        with the columns `text` and `label`, JSON or JSON lines with such keys
+        (`convert_tf.intents.labelled_files`), or Rasa's training data (`nlu.yml`). Entity
+        annotations of Rasa are replaced by the texts that they mark.
+      needs_labels: whether a row without a label is an error.
 
     Returns:
       Rows in the order of the file.
 
     Raises:
-      ValueError: it is another file or not UTF-8, lacks a column or has one twice, holds no row, or
-        a row has no text, no label or too many fields; of Rasa's data also where a line would be
-        left out.
-      OSError: it cannot be read.
+      ValueError: the file has another format, is not UTF-8, has no rows, lacks a column or has a
+        column twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
+      OSError: the file cannot be read.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -58,7 +57,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
 
 
 def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
-    """The rows of several files, one after another; arguments as in `read_labelled`.
+    """Read several files, one after another; arguments as in `read_labelled`.
 
     Raises:
       ValueError: one of them is unusable; see `read_labelled`.
@@ -71,14 +70,13 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
 
 
 def checked_texts(texts: Any) -> list[str]:
-    """Texts of any container as a list.
+    """Return texts as a list.
 
     Args:
-      texts: a list, an array or a table (as pandas has it) of one column.
+      texts: a list, an array or a table of one column, such as a pandas series.
 
     Raises:
-      ValueError: it is one text or several columns, or a text is none or an empty one; the message
-        says which.
+      ValueError: it is a single text or has several columns, or a text is empty or no string.
     """
     found = listed_texts(texts)
     for index, text in enumerate(found):
@@ -90,16 +88,16 @@ def checked_texts(texts: Any) -> list[str]:
 
 
 def listed_texts(texts: Any) -> list[Any]:
-    """Texts of any container as a list, of which any may be empty.
+    """Return texts, which may be empty, as a list.
 
     Args:
-      texts: a list, an array or a table (as pandas has it) of one column.
+      texts: a list, an array or a table of one column, such as a pandas series.
 
     Raises:
-      ValueError: it is one text, none, or several columns.
+      ValueError: it is a single text or None, or has several columns.
     """
     if not isinstance(texts, str | bytes):
-        with contextlib.suppress(TypeError):  # of what holds nothing
+        with contextlib.suppress(TypeError):  # what cannot be iterated over
             return column(texts, "Texts")
     raise ValueError(
         f"texts must be a list of strings. Received: {texts!r}. Pass [text] for a single text."
@@ -107,10 +105,10 @@ def listed_texts(texts: Any) -> list[Any]:
 
 
 def column(values: Any, what: str) -> list[Any]:
-    """A list, an array or a table of one column as a list.
+    """Return a list, an array or a table of one column as a list.
 
     Raises:
-      ValueError: the table has several; `what` names what it holds.
+      ValueError: the table has several columns. The message calls the values `what`.
     """
     if not hasattr(values, "__iter__"):
         values = np.asarray(values)
@@ -126,14 +124,15 @@ def column(values: Any, what: str) -> list[Any]:
 
 
 def checked_weights(weights: Any, number: int) -> np.ndarray:
-    """How much each example counts, float64 `[number]`.
+    """Return how much each example counts: float64 `[number]`.
 
     Args:
-      weights: of any container; None for 1 each.
-      number: of examples.
+      weights: a list, an array or a table of one column; None for weights of 1.
+      number: the number of examples.
 
     Raises:
-      ValueError: there are more or fewer, one is negative or no finite number, or all are zero.
+      ValueError: there is not one weight for each example, a weight is negative or not finite, or
+        all weights are zero.
     """
     if weights is None:
         return np.ones(number)
@@ -155,10 +154,10 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
 
 
 def listed_labels(labels: Any) -> list[Any]:
-    """Labels of any container, or of a table of one column, as a list.
+    """Return the labels of a list, an array or a table of one column as a list.
 
     Raises:
-      ValueError: there are none, one of them is several, or there are several columns.
+      ValueError: labels are None or have several columns, or a text has several labels.
     """
     if labels is None:
         raise ValueError("labels must be a list, an array or a column. Received: None.")
@@ -177,14 +176,14 @@ def listed_labels(labels: Any) -> list[Any]:
 
 
 def checked_labels(labels: Iterable[Any]) -> np.ndarray:
-    """Labels of any container, or of a table of one column, as an array.
+    """Return the labels of a list, an array or a table of one column as an array.
 
     Returns:
-      `[labels]`; of objects where some are texts and others are not.
+      `[labels]`, with dtype object if only some labels are strings.
 
     Raises:
-      ValueError: one of them is several or missing (None, or NaN, NA or NaT as tables have it), or
-        there are several columns.
+      ValueError: a label is missing (None, NaN, NA or NaT), a text has several labels, or there are
+        several columns.
     """
     found = listed_labels(labels)
     missing = [index for index, label in enumerate(found) if _is_missing(label)]
@@ -195,7 +194,7 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
         )
     if len({isinstance(label, str) for label in found}) < 2:
         return np.asarray(found)
-    mixed = np.empty(len(found), object)  # an array of its own kind has numbers as texts
+    mixed = np.empty(len(found), object)  # np.asarray would make strings of the numbers
     mixed[:] = found
     return mixed
 
@@ -210,10 +209,10 @@ def _is_missing(label: Any) -> bool:
 
 
 def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
-    """What `checked_labels` returned, or a part of it, as labels that can be sorted.
+    """Return labels from `checked_labels` as an array that can be sorted.
 
     Raises:
-      ValueError: some are texts and others are not, or they are fractions.
+      ValueError: only some labels are strings, or labels are fractions.
     """
     if labels.dtype.kind == "f" and np.any(labels % 1):
         raise ValueError(
@@ -233,11 +232,11 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
 
 
 def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
-    """What training should know of the in-scope examples.
+    """Check the in-scope examples.
 
     Args:
       texts: the examples.
-      labels: of each its intent.
+      labels: the intent of each example.
 
     Returns:
       Warnings: intents with one example, and texts with several labels.
@@ -276,15 +275,15 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
 
 
 def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
-    """So many examples of each intent, drawn without replacement.
+    """Draw `shots` examples of each intent without replacement.
 
     Args:
-      data: what is drawn from.
-      shots: examples of each intent.
-      seed: of the draw.
+      data: the examples to draw from.
+      shots: the number of examples of each intent.
+      seed: seed of the draw.
 
     Raises:
-      ValueError: an intent has fewer.
+      ValueError: an intent has fewer examples.
     """
     rng = np.random.default_rng(seed)
     chosen: list[int] = []
@@ -298,15 +297,15 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
 
 
 def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
-    """A fold for each example, its intent's examples spread evenly over them.
+    """Assign a fold to each example. The examples of an intent are spread evenly over the folds.
 
     Args:
-      labels: of each example its intent.
-      folds: how many.
-      seed: of the order.
+      labels: the intent of each example.
+      folds: the number of folds.
+      seed: seed of the order.
 
     Returns:
-      int `[len(labels)]`; -1 for the only example of an intent, which no fold holds out.
+      int `[len(labels)]`; -1 for the only example of an intent, which is never held out.
     """
     rng = np.random.default_rng(seed)
     numbers = np.full(len(labels), -1)
@@ -314,17 +313,19 @@ def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
     for places in _places(labels).values():
         if len(places) > 1:
             numbers[rng.permutation(places)] = (first + np.arange(len(places))) % folds
-            first += len(places)  # or the first folds would get all small intents
+            first += len(places)  # else the first folds would get all small intents
     return numbers
 
 
 def held_out(labels: Sequence[Any], fraction: float, *, seed: int) -> np.ndarray:
-    """Which examples are validated on: of each intent with two or more a share, but one at least.
+    """Choose a share of the examples of each intent for validation, at least one example.
+
+    The only example of an intent is not chosen.
 
     Args:
-      labels: of each example its intent.
+      labels: the intent of each example.
       fraction: the share.
-      seed: of the draw.
+      seed: seed of the draw.
 
     Returns:
       bool `[len(labels)]`.

@@ -14,14 +14,13 @@ from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage import checksums
 
-MAX_TEXTS = 50_000  # whose encodings are kept
+MAX_TEXTS = 50_000  # the number of texts whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
 PROBE_TOLERANCE = 0.02  # per value of vectors of length 1; bfloat16 differs by less
 
 
 KINDS_OF_ENCODING = {"sentence": "encode", "similarity": "encode_similarity"}
-# What is chosen from, by how often each is right.
-ANY_KIND = "auto"
+ANY_KIND = "auto"  # the kind with more right answers
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
@@ -123,7 +122,7 @@ class IntentEncodings:
         self._kept = EncodingCache(self._encode, size=MAX_TEXTS if max_texts is None else max_texts)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Encodes texts.
+        """Encode texts.
 
         Returns:
           float32 `[len(texts), dim]`.
@@ -131,7 +130,7 @@ class IntentEncodings:
         Raises:
           ValueError: an encoder did not return a finite vector for each text.
         """
-        # A call without texts still says how wide an encoding is.
+        # An empty result still has the width of an encoding.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
 
     def _encode(self, texts: list[str]) -> np.ndarray:

@@ -72,12 +72,12 @@ def write_classifier(
     Args:
       folder: made with its parents.
       parts: what is written.
-      encoder: stays where it is, unless it is in `folder` or is `module`; of one that has no path
-        the name is written.
-      probes: its encodings of `PROBES`.
+      encoder: the encoder. Its path is written, or its name if it has no path. It is copied only if
+        it is in `folder` or is `module`.
+      probes: the encodings of `PROBES`.
       overwrite: whether a folder of that name is replaced.
-      module: the encoder's folder, of which a copy goes to `module/`.
-      facts: JSON values to keep with it, as what fine-tuning did.
+      module: the encoder's folder, to copy to `module/`.
+      facts: JSON values to keep with the classifier, such as the results of fine-tuning.
 
     Raises:
       ValueError: the folder exists, or holds something else.

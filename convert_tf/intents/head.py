@@ -17,7 +17,7 @@ LOGISTIC_C = 10.0
 _ROWS_AT_ONCE = 4096
 _SHARE_OF_EPOCHS = 0.3  # of a network that only compares what it is trained on
 
-# `head`, `seed` and the options of the head.
+# Options: `head`, `seed` and those of the head.
 Options = Mapping[str, Any]
 
 
@@ -50,14 +50,14 @@ class Head(NamedTuple):
     layers: list[DenseLayer]
 
     def probabilities(self, encodings: np.ndarray) -> np.ndarray:
-        """float32 `[n, dim]` → float32 `[n, labels]`, rows sum to 1.
+        """Return the probabilities of the labels: float32 `[n, labels]`; rows sum to 1.
 
         Raises:
           ValueError: the weights are so large that a sum is infinite.
         """
         num_labels = len(self.layers[-1].bias)
         parts = [np.zeros((0, num_labels), np.float32)]
-        with np.errstate(over="ignore", invalid="ignore"):  # told below
+        with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
             for start in range(0, len(encodings), _ROWS_AT_ONCE):
                 values = encodings[start : start + _ROWS_AT_ONCE]
                 for layer in self.layers[:-1]:
@@ -74,7 +74,7 @@ class Head(NamedTuple):
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Along the last axis."""
+    """Return the softmax along the last axis."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -82,7 +82,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def initial_network(
     num_inputs: int, hidden_dim: int, num_labels: int, rng: np.random.Generator
 ) -> Head:
-    """Glorot-uniform kernels and biases of zero, as a Keras `Dense` begins."""
+    """Return Glorot-uniform kernels and zero biases, the initial weights of a Keras `Dense`."""
     layers = []
     for rows, columns in ((num_inputs, hidden_dim), (hidden_dim, num_labels)):
         limit = np.sqrt(6 / (rows + columns))
@@ -92,16 +92,16 @@ def initial_network(
 
 
 def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate: float) -> float:
-    """One step of gradient descent on the mean cross-entropy of a batch, in place.
+    """Update two layers in place by gradient descent on the mean cross-entropy of a batch.
 
     Args:
       head: two layers.
       inputs: float32 `[batch, inputs]`, after dropout.
       labels: int `[batch]`.
-      learning_rate: of the step.
+      learning_rate: the learning rate of this step.
 
     Returns:
-      The loss before it.
+      The loss before the step.
     """
     (kernel, bias), (output_kernel, output_bias) = head.layers
     rate = np.float32(learning_rate / len(inputs))
@@ -234,7 +234,7 @@ def train_network(
                 if dropout:
                     inputs *= rng.random(shape, dtype=np.float32) < kept
                     inputs /= kept
-                # What overflows is told below, and once.
+                # check_step reports an overflow, once.
                 with np.errstate(over="ignore", invalid="ignore"):
                     loss = train_step(head, inputs, labels[chosen], rate)
                 check_step(epoch * steps + step + 1, loss, learning_rate)
@@ -262,11 +262,7 @@ def _drawn(
 
 
 def check_step(step: int, loss: float, learning_rate: float) -> None:
-    """Ends a training whose loss is no number.
-
-    Raises:
-      ValueError: the loss is infinite or NaN.
-    """
+    """Raise `ValueError` if the loss is infinite or NaN."""
     if not np.isfinite(loss):
         raise ValueError(
             f"Training diverged at step {step:,}, with a learning rate of {learning_rate:g}. "
@@ -324,12 +320,12 @@ def _train_binary(encodings: Any, truth: np.ndarray, c: float, weights: np.ndarr
 
 
 def accuracy_of(head: Head, encodings: np.ndarray, labels: np.ndarray) -> float:
-    """The share of examples whose label is the most probable."""
+    """Return the share of examples whose label is the most probable one."""
     return float(np.mean(head.probabilities(encodings).argmax(axis=1) == labels))
 
 
 def head_arrays(head: Head) -> dict[str, np.ndarray]:
-    """The weights by name, for a file."""
+    """Return the weights by name, for a file."""
     return {
         f"{name}_{index}": getattr(layer, name)
         for index, layer in enumerate(head.layers)
@@ -354,7 +350,7 @@ def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
 
 @contextlib.contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Threads cost more than they save on products so small, and the sums stay the same."""
+    """Use one thread: products this small gain nothing from more, and sums stay the same."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1, user_api="blas"):

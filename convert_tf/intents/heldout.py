@@ -22,8 +22,8 @@ from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
 
 LEXICAL = ("auto",)
 _FOLDS = 5
-_FEW_FOLDS = 3  # to compare what is trained on
-_MANY = 3_000  # examples, of which one fold is enough
+_FEW_FOLDS = 3  # to compare examples with and without names
+_MANY = 3_000  # with more examples, one fold is enough
 _LOGISTIC = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
@@ -101,9 +101,9 @@ class Fold(NamedTuple):
     """A part that is held out.
 
     Attributes:
-      is_held: bool `[n]`.
-      encodings: float32 `[n, dim]`, by an encoder that was not trained on that part.
-      outside: the same of examples without an intent, `[m, dim]`.
+      is_held: bool `[n]`, the examples of the part.
+      encodings: float32 `[n, dim]`, by an encoder that was not trained on the part.
+      outside: encodings of the examples without an intent, float32 `[m, dim]`.
     """
 
     is_held: np.ndarray
@@ -193,7 +193,7 @@ def held_out_answers(
     Returns:
       None if nothing can be held out, because each intent has one example.
     """
-    # An early end would need data beside the fold; the learning rate falls to 0 without it too.
+    # Early stopping would need data besides the fold. The learning rate falls to 0 anyway.
     options = {**options, "patience": None}
     found = []
     folds = list(folds)
@@ -343,7 +343,7 @@ def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScore
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:
-    """Expected calibration error: how far confidence is from accuracy, in bins of confidence.
+    """Return the expected calibration error: how far confidence is from accuracy, in bins.
 
     Args:
       confidence: float `[n]`, from 0 to 1.

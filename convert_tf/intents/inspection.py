@@ -100,7 +100,7 @@ def inspect_examples(
 
 
 def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """How near each example is to each intent, itself left out.
+    """Return how near each example is to each intent, without the example itself.
 
     Args:
       vectors: float `[n, dim]`, of length 1.
@@ -164,7 +164,7 @@ def _overlaps(
 def _near_pairs(
     vectors: np.ndarray, truth: np.ndarray, least: float
 ) -> Iterator[tuple[int, int, float]]:
-    """Pairs of different intents, the earlier first."""
+    """Yield pairs of near texts with different intents, and their cosines."""
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
         for row, second in zip(*np.nonzero(cosines >= least), strict=True):
@@ -174,7 +174,7 @@ def _near_pairs(
 
 
 def inspection_text(report: Inspection, *, shown: int = 10) -> str:
-    """The report for a terminal, the first of each kind."""
+    """Return the first findings of each kind for a terminal."""
     lines = [f"{report['examples']:,} examples of {len(report['intents'])} intents"]
     lines.append(f"\nintents that overlap ({len(report['overlaps'])} pairs):")
     for row in report["overlaps"][:shown]:

@@ -1,4 +1,4 @@
-"""Files of labelled texts as rows: CSV, JSON lines, JSON, Rasa's YAML; others are named."""
+"""Read labelled texts from CSV, JSON, JSON lines and Rasa's YAML; name files of other formats."""
 
 import contextlib
 import csv
@@ -29,8 +29,7 @@ from convert_tf.storage.streams import (
 )
 
 TEXT, LABEL = "text", "label"
-# Keys of JSON and columns, in the order in which they are looked for. A label that is a number is
-# often there beside its name.
+# JSON keys and CSV columns, in the order of preference.
 TEXT_KEYS = (
     TEXT,
     "utterance",
@@ -55,6 +54,7 @@ LABEL_KEYS = (
     "tag",
     "topic",
 )
+# Names of labels, which files often hold next to numbers of labels.
 _LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 _YAML = (".yml", ".yaml")
 _DELIMITERS = (",", ";", "\t", "|")
@@ -62,7 +62,7 @@ _MAX_NAME = 70  # characters of a column or key in a message
 
 
 class LabelledRow(NamedTuple):
-    """A text and its label, either of which may be empty, and where in the file they are."""
+    """A text and its label, both possibly empty, and their place in the file."""
 
     place: str
     text: str
@@ -70,11 +70,11 @@ class LabelledRow(NamedTuple):
 
 
 def labelled_rows(path: str) -> list[LabelledRow]:
-    """The rows of a file of labelled texts, compressed or not, told by its content.
+    """Return the rows of a file, which may be compressed. The content determines the format.
 
     Raises:
-      ValueError: it is another file, or a row is unusable; the message says which.
-      OSError: it cannot be read.
+      ValueError: the file has another format, or a row is unusable.
+      OSError: the file cannot be read.
     """
     content = _content(path)
     kind = text_format(content[:HEAD_BYTES].encode())
@@ -101,15 +101,15 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def nlu_files(folder: str) -> list[str]:
-    """The files of a Rasa project's folder that hold intents.
+    """Return the files of a Rasa project that hold intents.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is no such file.
     """
     found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     inside = [path for path in found if "nlu" in (path.name[:3].lower(), path.parent.name.lower())]
     files = [str(path) for path in inside if _suffix(path.name) in _YAML]
-    # Files of older formats are refused by name, with the remedy.
+    # Reading a file of an older format tells the user how to convert it.
     files = files or [str(path) for path in inside if _suffix(path.name) in (".md", ".json")]
     if not files:
         raise ContentError(
@@ -162,7 +162,7 @@ def _json_rows(content: str, path: str) -> Iterator[LabelledRow]:
 
 
 def _objects(values: Iterator[tuple[str, Any]], path: str) -> Iterator[tuple[str, Any]]:
-    """Objects of labelled texts in JSON values: a value itself, or those of a list in it."""
+    """Yield the objects of labelled texts: each JSON value itself, or the items of its list."""
     for place, value in values:
         inner = value
         if isinstance(value, dict) and "rasa_nlu_data" in value:
@@ -226,7 +226,7 @@ def _fields(value: Any, place: str, path: str) -> tuple[str, str]:
 
 
 def _csv_rows(content: str, path: str) -> Iterator[LabelledRow]:
-    # All of Python's readers have one limit, of 131,072 characters by default.
+    # Python has one limit for all readers, by default 131,072 characters.
     limit = csv.field_size_limit()
     csv.field_size_limit(max(limit, len(content)))
     rows: list[tuple[int, list[str]]] = []
@@ -267,7 +267,7 @@ def _reader(content: str, delimiter: str, **options: Any) -> Any:
 
 
 def _delimiter(content: str) -> str:
-    """That with which the first line names texts and labels, or all rows have two columns."""
+    """Return the delimiter that gives a header with known names, or two columns in all rows."""
     for delimiter in _DELIMITERS:
         rows = islice(_reader(content, delimiter), 2)
         with contextlib.suppress(csv.Error):
@@ -285,9 +285,9 @@ def _names_texts_and_labels(names: Sequence[str]) -> bool:
 
 
 def _names_of_labelled(rows: Sequence[Sequence[str]]) -> list[str]:
-    """What two columns without a header hold; nothing where there is one, or it is not clear.
+    """Return the names of two columns without a header; none if there is a header or it is unclear.
 
-    A label is there in several rows. So where the first row's is, that row is no header.
+    Labels are repeated. So if the label of the first row occurs again, that row is not a header.
     """
     if (
         not rows
@@ -321,5 +321,5 @@ def _check_columns(names: Sequence[str], content: str, path: str) -> None:
 
 
 def _quoted(name: str) -> str:
-    """A name as it stands, its white space included, cut where it is long."""
+    """Return a name in quotes with its white space, cut if it is long."""
     return repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")

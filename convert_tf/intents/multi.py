@@ -38,18 +38,18 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
     """Classifies texts that may have several intents, or none.
 
     A scikit-learn estimator of texts. Each intent has two logistic regressions, on the encoding of
-    the text and on its words. Cross-validation sets how much words count, how sure the answers are,
-    and from which probability on an intent is answered.
+    the text and on its words. Cross-validation sets the weight of words, the temperature and the
+    threshold.
 
     Args:
       encoder: see `IntentClassifier`.
       logistic_c: scikit-learn's `C`.
-      lexical: `"auto"`, or None where words do not count.
-      threshold: probability from which on an intent is answered; None fits it, for the highest
-        micro F1.
+      lexical: `"auto"` combines encodings and words; None uses encodings alone.
+      threshold: intents with this probability or more are answered. None fits the threshold with
+        the highest micro F1.
       label_separator: the character between the intents of a text in files.
       random_state: seed of the folds.
-      kind: which encodings: `"sentence"` or `"similarity"`.
+      kind: the kind of encodings, `"sentence"` or `"similarity"`.
 
     Attributes:
       classes_: the intents, sorted.
@@ -73,8 +73,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
-          labels: the intents of each, in a list, a tuple or a set, which may be empty.
-          sample_weight: how much each counts; None for equally much.
+          labels: the intents of each example, in a list, a tuple or a set, which may be empty.
+          sample_weight: how much each example counts; None for equal weights.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, or an option is out of
@@ -130,7 +130,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # A classifier's folds are of one label a text, or of a matrix, and refuse lists of labels.
+        # scikit-learn's folds for classifiers refuse lists of labels.
         tags.estimator_type = None
         return tags
 
@@ -156,7 +156,7 @@ def load_classifier(
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
-    """Split labels of files, as `"greet+block"`; an empty label has no intent."""
+    """Split labels of files such as `"greet+block"`. An empty label has no intents."""
     return [
         tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
     ]
@@ -166,7 +166,7 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     """Return sets of labels as sorted tuples.
 
     Raises:
-      ValueError: one is no collection, or holds something that is no text.
+      ValueError: labels of a text are no collection, or hold something that is no string.
     """
     if labels is None:
         raise ValueError("labels must have a list for each text. Received: None.")

@@ -45,9 +45,9 @@ def names_of(
 
     Args:
       classes: the intents, in the order of their numbers.
-      left_out: an intent without a name, as that of texts out of scope.
-      known: examples. A name that is also an example is left out, or it would be trained on while
-        the example is held out.
+      left_out: an intent whose name is not used, such as the label of texts out of scope.
+      known: examples. A name that is also an example is left out. It would otherwise be trained on
+        while the example is held out.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     number, left_out_words = Counter(words), {"", *known}
@@ -60,5 +60,5 @@ def names_of(
 
 
 def _is_of_words(character: str) -> bool:
-    is_mark = unicodedata.category(character).startswith("M")  # as the vowels of Hindi
+    is_mark = unicodedata.category(character).startswith("M")  # such as vowels of Hindi
     return character.isalnum() or is_mark or character in "'\u2019"

@@ -1,7 +1,7 @@
 """A classifier and its encoder as one `.onnx` file, which needs `onnxruntime` and `numpy` to read.
 
-The file is that of the encoder (`convert_tf.export.onnx.writing`), so `SentenceEncoder` reads it.
-Its metadata hold the classifier.
+The file is an exported encoder (`convert_tf.export.onnx.writing`), so `SentenceEncoder` reads it
+too. Its metadata hold the classifier.
 """
 
 import base64
@@ -114,19 +114,20 @@ class IntentFile(Predictor):
 
     Args:
       path: the `.onnx` file.
-      num_threads: threads that compute at once; None for as many as there are cores.
-      max_texts: how many encodings are kept; None for as many as `IntentEncodings` does.
+      num_threads: number of threads; None for one per core.
+      max_texts: how many encodings are kept; see `IntentEncodings`.
 
     Attributes:
       classes_: the intents, sorted.
       out_of_scope_label: the answer to texts without an intent.
-      label_separator: what joins the labels of a text that may have several; others have none.
-      threshold_: None where every text gets an intent.
+      label_separator: the character between the intents of a text; only of a classifier of several
+        intents.
+      threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
 
     Raises:
-      OnnxError: `onnxruntime` is not installed, or the file is none of `intent export`.
+      OnnxError: `onnxruntime` is not installed, or `intent export` did not write the file.
 
     Example:
       IntentFile("intents.onnx").predict(["where is my card?"])

@@ -1,4 +1,4 @@
-"""How good an intent classifier is: accuracy, F1, its worst intents, confusions and coverage."""
+"""Evaluate an intent classifier: accuracy, F1, worst intents, confusions and coverage."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,7 +69,7 @@ def evaluate_classifier(
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
     best = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
-    # Where texts out of scope were trained on, their label is an answer like "I do not know".
+    # If the label of texts out of scope was trained, it is not an answer.
     is_answered = np.array([label != outside for label in best])
     is_right = np.array([one == other for one, other in zip(true, best, strict=True)])
     is_in = np.array([label != NONE for label in true])
@@ -246,7 +246,7 @@ def report_text(report: Report) -> str:
     elif wanted is not None:
         lines.append(f"no threshold has a precision of {wanted['precision']:.0%}")
     lines += ["", *_worst_lines(report["intents"])]
-    # Rejections, which a threshold trades for recall, would hide what looks alike.
+    # Rejections depend on the threshold, and would hide which intents look alike.
     confused = [
         row for row in report["confusions"] if NONE not in (row["intent"], row["predicted"])
     ]
@@ -288,9 +288,10 @@ def _worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @picture
 def confusion_chart(report: Report) -> Any:
-    """The confusion matrix, confused intents side by side.
+    """Draw the confusion matrix, with intents that are confused next to each other.
 
-    Right answers are blue, wrong ones red with their number, both by their share of the row.
+    Right answers are blue. Wrong answers are red, with their number. The shade is their share of
+    the row.
     """
     from matplotlib.figure import Figure
 
@@ -340,7 +341,7 @@ def confusion_chart(report: Report) -> Any:
 
 
 def _side_by_side(matrix: np.ndarray) -> np.ndarray:
-    """An order of the labels in which those that are confused are neighbours."""
+    """Return an order of the labels in which confused labels are neighbours."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
     size = len(matrix)

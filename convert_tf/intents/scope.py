@@ -9,7 +9,7 @@ from convert_tf.numerics.vectors import unit_rows
 KINDS = ("confidence", "distance")
 LEVELS = "/"  # between the levels of a label
 _ENOUGH = 20  # examples of an intent with a threshold of its own
-_SHARED = 20  # examples of all intents that each of these is fitted on beside its own
+_SHARED = 20  # weight of all examples in the threshold of an intent, in examples
 
 
 class ScopeScores(NamedTuple):
@@ -33,7 +33,7 @@ class ScopeScores(NamedTuple):
     def of(
         cls, scores: np.ndarray, predicted: np.ndarray, is_right: np.ndarray, is_in: np.ndarray
     ) -> "ScopeScores":
-        """Of examples, `[n + m]` each, of which `is_in` are in scope."""
+        """Split the scores of n + m examples into those in scope (`is_in`) and the others."""
         return cls(
             scores[is_in], is_right[is_in], scores[~is_in], predicted[is_in], predicted[~is_in]
         )
@@ -51,7 +51,7 @@ def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def nearest_cosines(encodings: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Cosines to the nearest centroid: float32 `[n, dim]`, `[labels, dim]` → float32 `[n]`."""
+    """Return the cosine of each encoding to the nearest centroid: float32 `[n]`."""
     return (encodings @ centroids.T).max(axis=1, initial=-1)
 
 
@@ -157,7 +157,7 @@ def answered(
     Args:
       best: int `[n]`, the most probable intents.
       scores: float `[n]`, how surely the texts are in scope; None where all are.
-      limits: the threshold, or float `[intents]` that of each.
+      limits: the threshold, or float `[intents]`, the threshold of each intent.
       labels: the intents.
       outside: the answer to texts whose score is lower.
       is_close: bool `[n]`, texts that are answered with `outside` too.

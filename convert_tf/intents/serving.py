@@ -29,7 +29,7 @@ _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 
 
 class LexicalModule(tf.Module):
-    """The model of words, as a graph.
+    """The model of words as a TensorFlow graph.
 
     Masking: none; rows do not depend on each other.
 
@@ -56,7 +56,7 @@ class LexicalModule(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         plain = tf.strings.lower(texts, encoding="utf-8")
-        # Of `re` this is \W+, which RE2 would take for ASCII alone.
+        # \W+ of Python's `re`; RE2 would match ASCII only.
         plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
         plain = tf.strings.strip(plain)
         words = tf.strings.split(plain)
@@ -73,7 +73,7 @@ class LexicalModule(tf.Module):
 def _table(terms: Sequence[str]) -> Any:
     places = np.arange(len(terms), dtype=np.int64)
     initial = tf.lookup.KeyValueTensorInitializer(tf.constant(terms, tf.string), places)
-    return tf.lookup.StaticHashTable(initial, len(terms))  # unknown terms come behind the known
+    return tf.lookup.StaticHashTable(initial, len(terms))  # unknown terms get the last number
 
 
 def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
@@ -89,12 +89,12 @@ def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
 
 
 def _logs(logits: tf.Tensor) -> tf.Tensor:
-    """Log-probabilities, none lower than those of `convert_tf.intents.heldout.log_of`."""
+    """Return log-probabilities with the lower bound of `convert_tf.intents.heldout.log_of`."""
     return tf.maximum(tf.nn.log_softmax(logits), tf.math.log(1e-12))
 
 
 class IntentModule(tf.Module):
-    """A classifier as a graph, with the modules that it reads.
+    """A classifier as a TensorFlow graph, with the modules of its encoders.
 
     Masking: none; rows do not depend on each other.
 
@@ -148,17 +148,17 @@ class IntentModule(tf.Module):
 
     @tf.function(input_signature=[_TEXTS])
     def serve(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Classifies texts.
+        """Classify texts.
 
         Args:
           texts: string `[batch]`.
 
         Returns:
-          `intent` string `[batch]`, the classifier's `out_of_scope_label` where a text has none;
+          `intent` string `[batch]`, with `out_of_scope_label` for texts without an intent;
           `confidence` float32 `[batch]`, the highest probability; `probabilities` float32 `[batch,
-          intents]` and `labels` string `[batch, intents]`, the intent of each. Of a classifier of
-          several intents `intent` has those of a text, joined by its `label_separator`, and
-          `confidence` is the lowest probability of these, or 1 less the highest if there are none.
+          intents]`; and `labels` string `[batch, intents]`, the intents of the probabilities. With
+          several intents in a text, `intent` joins them with `label_separator`. `confidence` is
+          then their lowest probability, or 1 minus the highest probability if there are none.
         """
         encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
         values = encodings

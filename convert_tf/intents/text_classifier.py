@@ -28,6 +28,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     """
 
     kind_: str
+    names_: bool
     examples_: LabelledTexts | None
     _encoded: tuple[Any, dict[str, IntentEncodings]]
 
@@ -88,11 +89,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         )
 
     def stored_parts(self) -> ClassifierParts:
-        """Return all that was learnt, for a file."""
+        """Return everything that was learnt."""
         check_is_fitted(self, "parts_")
         params = self.get_params(deep=False)
         del params["encoder"]
         params["kind"] = self.kind_
+        if hasattr(self, "names_"):
+            params["names"] = "always" if self.names_ else None
         return ClassifierParts(
             params,
             self.classes_,
@@ -117,7 +120,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
         if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
             raise unusable(f"with {', '.join(unknown)}")
-        # The behaviour of versions that did not write these options.
+        # What versions did that do not write these options.
         before = {"kind": "sentence", "names": None}
         before = {name: value for name, value in before.items() if name in cls._get_param_names()}
         classifier = cls(encoder, **{**before, **parts.params})
@@ -126,6 +129,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         except (TypeError, OverflowError) as error:  # of values of other kinds
             raise unusable(error) from error
         classifier.kind_ = classifier.kind
+        classifier.names_ = parts.params.get("names") == "always"
         classifier._encoded = (encoder, {classifier.kind: encodings})
         classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
         classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture

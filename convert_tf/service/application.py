@@ -32,14 +32,15 @@ MAX_EXPLAINED_WORDS = 2_000  # of a request; the classifier answers a text for e
 
 
 def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
-    """Reads a classifier; its memory does not grow with what it is asked.
+    """Load a classifier that keeps a limited number of encodings.
 
     Args:
-      path: folder of `convert-tf intent train`, or `.onnx` file of `convert-tf intent export`.
-      module: path of the module that is served.
-      encoder: which is loaded already, for a classifier that was trained with it.
-      max_texts: whose encodings are kept: most that are asked for at once, as both the intent and
-        its confidence read them.
+      path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
+        export`.
+      module: path of the encoder that is served.
+      encoder: that encoder, which the classifier shares if it was trained with it.
+      max_texts: number of encodings to keep. The intent and its confidence read them one after
+        the other, so it should be the number of texts in a batch.
 
     Returns:
       An `IntentClassifier` or an `IntentFile`.
@@ -66,11 +67,11 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
 
 
 class Model:
-    """What the service computes with, as functions for a `Batcher`.
+    """The encoder and the classifier of a service, as functions for a `Batcher`.
 
     Args:
-      encoder: texts to vectors.
-      name: how requests to `/v1/embeddings` call it.
+      encoder: the encoder.
+      name: name of the encoder in requests to `/v1/embeddings`.
       classifier: an `IntentClassifier` or `IntentFile` for `/classify`; None for none.
     """
 
@@ -78,7 +79,7 @@ class Model:
         self.encoder, self.name, self.classifier = encoder, name, classifier
 
     def functions(self) -> dict[str, Any]:
-        """By what a batch is called."""
+        """Return the functions by their names in the batcher."""
         own: dict[str, Any] = {
             kind: functools.partial(self.encoder.encode, kind=kind) for kind in self.encoder.kinds
         }
@@ -96,11 +97,11 @@ class Model:
 
 
 def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
-    """A web application of a model.
+    """Return the web application of a model.
 
     Args:
-      model: see there.
-      limits: how much a request may ask for.
+      model: the encoder and the classifier.
+      limits: limits of requests; None for the defaults.
 
     Returns:
       An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
@@ -148,13 +149,13 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
 
 
 class _Service:
-    """The requests, each a method."""
+    """The requests of the service, each as a method."""
 
     def __init__(self, model: Model, limits: Limits, batcher: Batcher):
         self._model, self._limits, self._batcher = model, limits, batcher
 
     async def encode(self, request: EncodeRequest) -> Response:
-        """Vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
+        """Return vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
         if request.kind not in (kinds := self._model.encoder.kinds):
             raise RefusedError(
                 422,
@@ -174,7 +175,7 @@ class _Service:
         return await _answer(_encoded, vectors, request.format)
 
     async def rank(self, request: RankRequest) -> Response:
-        """For each context the responses, best first, with their cosines."""
+        """Return the responses for each context, the best first, with their cosines."""
         if not request.responses:
             raise RefusedError(422, "responses is empty. Add at least one.")
         self._check(request.contexts)
@@ -186,9 +187,9 @@ class _Service:
         return await _answer(_ranked, contexts, responses, request.responses, top_k)
 
     async def classify(self, request: ClassifyRequest) -> Response:
-        """The intent of each text with its confidence; null for an empty text.
+        """Return the intent of each text with its confidence; null for an empty text.
 
-        A text without any of the intents gets the classifier's label for that, `"oos"` by default.
+        A text that is out of scope gets the classifier's label for that, by default `"oos"`.
         """
         if self._model.classifier is None:
             raise RefusedError(
@@ -207,7 +208,7 @@ class _Service:
         return await _answer(_classified, found, top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
-        """Vectors of length 1, as clients of OpenAI's interface ask for them."""
+        """Return vectors of length 1 for clients of OpenAI's interface."""
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors = await self._vectors("sentence", texts)
@@ -224,11 +225,11 @@ class _Service:
         return await _answer(_embedded, vectors, request.encoding_format, self._model.name)
 
     async def models(self) -> dict[str, Any]:
-        """The name for `/v1/embeddings`."""
+        """Return the name of the model for `/v1/embeddings`."""
         return {"object": "list", "data": [self._described()]}
 
     async def model(self, name: str) -> dict[str, Any]:
-        """The model of a name; there is one."""
+        """Describe the model with this name."""
         self._check_name(name)
         return self._described()
 
@@ -245,7 +246,7 @@ class _Service:
             )
 
     async def health(self) -> Response:
-        """Whether requests are answered."""
+        """Return whether the service answers requests."""
         if not self._batcher.is_running:
             raise RefusedError(
                 503,
@@ -305,8 +306,8 @@ def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:
         )
 
 
-# Answers are written row by row, by other threads: one call for a whole answer would keep the
-# interpreter, and FastAPI's own encoder looks at each number of each vector.
+# Other threads write answers row by row. A single call for a whole answer would block the
+# interpreter, and FastAPI's own encoder is slow: it visits each number of each vector.
 
 
 async def _answer(write: Callable[..., str], *values: Any) -> Response:
@@ -344,13 +345,13 @@ def _embedded(vectors: np.ndarray, form: str, name: str) -> str:
         {"object": "embedding", "index": i, "embedding": _written(vector, form)}
         for i, vector in enumerate(unit_rows(vectors))
     )
-    usage = {"prompt_tokens": 0, "total_tokens": 0}  # nothing is charged for, or counted
+    usage = {"prompt_tokens": 0, "total_tokens": 0}  # tokens are not counted
     rest = json.dumps({"object": "list", "model": name, "usage": usage})
     return f'{{"data": {data}, {rest[1:]}'
 
 
 def _written(vector: np.ndarray, form: str) -> Any:
-    """A vector as JSON holds it: numbers, or the base64 of little-endian float32."""
+    """Return a vector as JSON numbers, or as the base64 of little-endian float32."""
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
     return vector.astype(float).round(7).tolist()

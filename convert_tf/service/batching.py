@@ -1,4 +1,4 @@
-"""Requests that come at the same time, computed together."""
+"""Compute requests that arrive at the same time in one batch."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ Compute = Callable[[list[Any]], Sequence[Any]]
 
 
 class QueueFullError(Exception):
-    """More is waiting than the queue takes; the caller should come back later."""
+    """The queue is full. The caller should try again later."""
 
 
 class NotRunningError(Exception):
-    """Nothing is computed any more, or not yet."""
+    """The batcher is not running yet, or was stopped."""
 
 
 class _Job(NamedTuple):
@@ -36,18 +36,21 @@ class _Job(NamedTuple):
 
 
 class Batcher:
-    """Computes the items of several callers in one call, and gives each its own results.
+    """Computes the items of several callers in one call, and returns each caller its results.
 
-    Nothing waits for company: while a batch is computed the next one gathers, so one caller alone
-    is served at once and a thousand share few calls. There is one thread, since what computes uses
-    all cores. Callers whose tasks were cancelled are left out. A batch that fails is computed once
-    more for each caller alone, so that they alone fail whose items cannot be computed.
+    Items do not wait to fill a batch: the next batch collects the items that arrive while one is
+    computed. So a single caller is served at once, and many callers share few calls. One thread
+    computes, because a function uses all cores. Callers whose tasks were cancelled are left out. If
+    a batch fails, the items of each caller are computed again on their own, so that only callers
+    with bad items get an error.
 
     Args:
-      functions: what computes, by name: items to as many results.
-      max_batch: most items of a call of one; a caller's own items are never divided.
-      max_queued: most items that wait, all callers together.
-      on_batch: called after each batch with its name, items and seconds.
+      functions: functions by name, from items to one result for each item.
+      max_batch: largest number of items of several callers in a batch. The items of one caller are
+        never split.
+      max_queued: largest number of waiting items of all callers.
+      on_batch: called after each batch with the name of the function, the number of items and the
+        seconds.
 
     Example:
       async with Batcher({"sentence": encoder.encode}) as batcher:
@@ -116,7 +119,7 @@ class Batcher:
         try:
             return await job.answer
         except asyncio.CancelledError:
-            if job in self._waiting:  # others have its place at once
+            if job in self._waiting:  # make room for others at once
                 self._waiting.remove(job)
                 self.queued -= len(job.items)
             raise
@@ -136,7 +139,7 @@ class Batcher:
                 raise
 
     async def _answer(self, jobs: Sequence[_Job]) -> None:
-        """Computes jobs of one name."""
+        """Compute jobs of one function."""
         items = [item for job in jobs for item in job.items]
         started = time.perf_counter()
         try:
@@ -157,7 +160,7 @@ class Batcher:
             start += len(job.items)
         try:
             self._on_batch(jobs[0].what, len(items), time.perf_counter() - started)
-        except Exception:  # nobody would be answered any more
+        except Exception:  # an error here would stop the worker
             _LOGGER.exception("A batch was not counted.")
 
     def _computed(self, what: str, items: list[Any]) -> list[Any]:
@@ -167,7 +170,7 @@ class Batcher:
         return results
 
     def _next_jobs(self) -> list[_Job]:
-        """The oldest job, and others of its name as long as they fit; they leave the queue."""
+        """Take the oldest job from the queue, and jobs of the same function that fit."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
         size = 0

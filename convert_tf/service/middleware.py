@@ -1,4 +1,4 @@
-"""What happens around every request: it is counted, bounded, and left when its client leaves."""
+"""Middleware: count requests, limit their size, and cancel them when the client leaves."""
 
 import asyncio
 import threading
@@ -17,10 +17,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Counters:
-    """Counts of requests, batches and texts since the service started; for several threads.
+    """Thread-safe counts of requests, batches and texts since the service started.
 
     Args:
-      queued: tells how many texts are waiting.
+      queued: returns the number of waiting texts.
 
     Reference: Prometheus, "Exposition formats", text format 0.0.4.
     """
@@ -36,7 +36,7 @@ class Counters:
         self._busy_seconds = 0.0
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Counts an answer."""
+        """Count an answered request."""
         with self._lock:
             self._requests[path, status] += 1
             self._seconds[path] = self._seconds.get(path, 0.0) + seconds
@@ -44,14 +44,14 @@ class Counters:
             buckets.update(bound for bound in _SECONDS if seconds <= bound)
 
     def batch(self, what: str, texts: int, seconds: float) -> None:
-        """Counts a call of the model."""
+        """Count a batch of the model."""
         with self._lock:
             self._batches[what] += 1
             self._texts[what] += texts
             self._busy_seconds += seconds
 
     def text(self) -> str:
-        """All counts, a line each."""
+        """Return all counts, one per line."""
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines())
 
@@ -98,14 +98,14 @@ class Counted:
         try:
             await self._application(scope, receive, noted)
         finally:
-            # Only paths that exist, or whoever asks for others would fill the memory.
+            # Paths that do not exist count as one, or they could fill the memory.
             route = scope.get("route")
             path = getattr(route, "path", "other")
             self._counters.request(path, status, time.perf_counter() - started)
 
 
 class LeftWithClient:
-    """Cancels the work for a client that closed its connection: servers of ASGI do not."""
+    """Cancels the work for a client that closed its connection. ASGI servers do not do this."""
 
     def __init__(self, application: Any):
         self._application = application
@@ -128,7 +128,7 @@ class LeftWithClient:
             await send(message)
 
         async def leave() -> None:
-            await is_read.wait()  # two that read at once would take each other's messages
+            await is_read.wait()  # two readers would take each other's messages
             while (await receive())["type"] != "http.disconnect":
                 pass
 
@@ -148,7 +148,7 @@ class LeftWithClient:
 
 
 class BodyLimit:
-    """Refuses bodies that are too long before they are read whole."""
+    """Refuses bodies that are too long before they are read completely."""
 
     def __init__(self, application: Any, *, max_bytes: int):
         self._application, self._max_bytes = application, max_bytes

@@ -1,4 +1,4 @@
-"""The page that runs a model in the browser, served as the static files that it is."""
+"""Serve the static files of the page that runs a model in the browser."""
 
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +8,8 @@ from convert_tf.checkpoints.released import URL_VARIABLE, release_file
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
 
 BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
-PAGE_ARCHIVE = f"page-2{ARCHIVE_SUFFIX}"  # of a release, whose files never change: count it up
+# Files of a release never change, so a new page needs a new number.
+PAGE_ARCHIVE = f"page-2{ARCHIVE_SUFFIX}"
 _FILES = (
     "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
     "model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz",
@@ -16,15 +17,15 @@ _FILES = (
 
 
 def missing_files(folder: Path) -> list[str]:
-    """What a folder has not of a page."""
+    """Return the files of the page that a folder lacks."""
     return [name for name in _FILES if not (folder / name).is_file()]
 
 
 def page_folder() -> Path:
-    """The page of the clone that this is, where it is built; else that of the release.
+    """Return the folder of the page: that of this clone if it was built, else of the release.
 
     Raises:
-      ValueError: it is not here and could not be downloaded.
+      ValueError: the page was not built and could not be downloaded.
     """
     if not missing_files(BUILT_PAGE):
         return BUILT_PAGE
@@ -48,7 +49,7 @@ class _Handler(SimpleHTTPRequestHandler):
     }
 
     def end_headers(self) -> None:
-        # The page asks for large files with the checksum of what it wants.
+        # The page requests large files with the checksum of their content.
         is_dated = ".gz?v=" in self.path
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()
@@ -58,16 +59,16 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
-    """A server of the page; `serve_forever` runs it.
+    """Return a server of the page. `serve_forever` runs it.
 
     Args:
-      folder: what `make web` wrote, or `page_folder` gives.
-      host: address to listen at.
-      port: 0 for one that is free.
+      folder: a folder that `make web` wrote, or the result of `page_folder`.
+      host: address to listen on.
+      port: port to listen on; 0 for a free one.
 
     Raises:
-      ValueError: the folder is not such a page.
-      OSError: another program listens there.
+      ValueError: the folder lacks files of the page.
+      OSError: another program uses the port.
     """
     if missing := missing_files(folder):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What is not answered, as a line of JSON in the form that OpenAI's clients show."""
+"""Errors of the service as JSON, in the form that OpenAI's clients show."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from convert_tf.numerics.forks import ForkedError
 from convert_tf.service.batching import NotRunningError, QueueFullError
 
 _LOGGER = logging.getLogger(__name__)
-_SECONDS_TO_WAIT = "1"  # for a place in the queue
+_SECONDS_TO_WAIT = "1"  # until a client should try again
 
 
 class _Error(BaseModel):
@@ -24,7 +24,7 @@ class _Error(BaseModel):
 
 
 class Refusal(BaseModel):
-    """What is answered in place of an answer."""
+    """The body of an error."""
 
     error: _Error
 
@@ -44,7 +44,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class RefusedError(Exception):
-    """A request that is not answered, with the status of HTTP that says why."""
+    """A request that is refused, with an HTTP status."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -61,7 +61,7 @@ def refusal(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def add_refusals(application: FastAPI) -> None:
-    """Makes every error of an application such an answer."""
+    """Answer all errors of an application with a `Refusal`."""
 
     @application.exception_handler(RefusedError)
     async def refused(_: Request, error: RefusedError) -> Response:
@@ -98,7 +98,7 @@ def add_refusals(application: FastAPI) -> None:
 
     @application.exception_handler(Exception)
     async def failed(_: Request, error: Exception) -> Response:
-        # The server logs what this is; texts of others may be in it.
+        # The server logs the error. Its message may contain texts of other requests.
         return refusal(
             500,
             f"Internal error while answering this request ({type(error).__name__}). The log of the "

@@ -33,7 +33,7 @@ def _with_null(schema: dict[str, Any]) -> None:
 
 
 def _no_other_kind(value: Any) -> Any:
-    """Refuse what Python takes for a whole number and JSON does not."""
+    """Refuse booleans and strings, which pydantic would convert to integers."""
     if isinstance(value, bool | str):
         raise ValueError(f"Input should be a valid integer, not {value!r}")
     return value
@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=1), BeforeValidator(_no_other_kind)]
 
 
 class _Request(BaseModel):
-    """A field that is null and has a default is left out, as clients with optional fields mean."""
+    """A request. A field with a default that is null has its default."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_with_null)
 
@@ -87,7 +87,7 @@ class ClassifyRequest(_Request):
 
 
 class EmbeddingsRequest(_Request):
-    """For `/v1/embeddings`; fields of other services' requests are left alone."""
+    """For `/v1/embeddings`. Unknown fields, which other services have, are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

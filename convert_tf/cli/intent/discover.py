@@ -18,9 +18,11 @@ from convert_tf.cli.flags import (
     NEEDED,
     Define,
     check_read,
+    define_groups,
     define_log,
     loaded_classifier,
     one_or_list,
+    same,
 )
 from convert_tf.storage.files import write_file
 
@@ -28,8 +30,6 @@ GROUPS_FILE, PAGE_FILE = "groups.csv", "groups.html"
 
 
 def define_flags(define: Define) -> None:
-    from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
-
     define_log(define, None)
     define("output", NEEDED, "Folder for the results.")
     define(
@@ -39,16 +39,7 @@ def define_flags(define: Define) -> None:
         kind=int,
         lower_bound=2,
     )
-    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
-    define(
-        "min_confidence",
-        MIN_CONFIDENCE,
-        "Also group messages that --model answers with a lower probability.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
-    define("top_k", 10, "Number of groups to print.", lower_bound=1)
-    define("seed", 0, "Seed of the sample of messages.", lower_bound=0)
+    define_groups(define)
 
 
 def run(values: Any) -> None:
@@ -63,10 +54,8 @@ def run(values: Any) -> None:
         one_or_list(values.encoder or [DEFAULT_ENCODER]),
         classifier=classifier,
         num_groups=values.groups,
-        min_size=values.min_size,
-        min_confidence=values.min_confidence,
         masks=values.mask,
-        seed=values.seed,
+        **same(values, "min_size min_confidence seed"),
     )
     print(discovery_text(found, shown=values.top_k))
     output = Path(values.output)

@@ -11,24 +11,23 @@ with unsure answers are grouped. With `--since` the report also shows which shar
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_log, loaded_classifier
+from convert_tf.cli.flags import (
+    NEEDED,
+    Define,
+    define_groups,
+    define_log,
+    loaded_classifier,
+    same,
+)
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file, written_json
 
 
 def define_flags(define: Define) -> None:
-    from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
-
     define_log(define, NEEDED)
     define("output", NEEDED, "JSON file to write, for --since of a later period.")
     define("since", None, "JSON file of an earlier period.")
-    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
-    define(
-        "min_confidence", MIN_CONFIDENCE, "Answers with a lower probability are unsure.",
-        lower_bound=0.0, upper_bound=1.0,
-    )  # fmt: skip
-    define("top_k", 10, "Number of intents and groups to print.", lower_bound=1)
-    define("seed", 0, "Seed of the samples of messages.", lower_bound=0)
+    define_groups(define)
 
 
 def run(values: Any) -> None:
@@ -40,10 +39,8 @@ def run(values: Any) -> None:
         TextLines(values.input),
         loaded_classifier(values),
         since=since,
-        min_size=values.min_size,
-        min_confidence=values.min_confidence,
         masks=values.mask,
-        seed=values.seed,
+        **same(values, "min_size min_confidence seed"),
     )
     print(monitoring_text(found, shown=values.top_k))
     write_file(values.output, written_json(found, ensure_ascii=False))

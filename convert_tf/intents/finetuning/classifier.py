@@ -27,7 +27,7 @@ from convert_tf.intents.heldout import (
 from convert_tf.intents.names import name_in_words
 from convert_tf.numerics.vectors import unit_rows
 
-# Examples up to which each of the folds is held out; of more, all but one.
+# Up to this number of examples each fold is held out; with more, all but one.
 _FEW, _FOLDS = 500, 3
 
 
@@ -42,22 +42,22 @@ def finetuned_classifier(
     overwrite: bool,
     keep_examples: bool = True,
 ) -> IntentClassifier:
-    """Trains a classifier and its encoder, whose module is written beside its head.
+    """Train a classifier and its encoder, and write both to a folder.
 
-    The fine-tuned encoder is kept where it is right more often than the frozen one, on `validation`
-    or on parts of the examples that neither was trained on, and by more than a standard error of
-    that difference; else the frozen one is. Of both the better head and kind of encodings count;
-    names of intents are examples of their heads as in `IntentClassifier`, judged on the frozen one.
+    The fine-tuned encoder is kept if it is right more often than the frozen one by more than a
+    standard error of the difference. Otherwise the frozen one is used. Both are judged on
+    `validation` or on held-out examples, each with its better head and kind of encodings. The
+    frozen encoder decides whether the names of intents are examples.
 
     Args:
-      checkpoint: model directory or module to fine-tune.
+      checkpoint: the folder of a run or the module to fine-tune.
       examples: texts and their intents.
-      validation: texts to judge on; None trains again without parts of the examples: three thirds,
-        two of more than 500 examples, one of more than 3,000.
-      output: folder of the classifier.
-      params: of `IntentClassifier`.
-      precision: policy of the encoder's computations.
-      overwrite: whether a folder of that name is replaced.
+      validation: texts to judge on. None holds out each third of the examples in turn; with more
+        than 500 examples two thirds, with more than 3,000 one.
+      output: the folder to write.
+      params: parameters of `IntentClassifier`.
+      precision: precision policy of the encoder.
+      overwrite: whether to replace an existing folder.
       keep_examples: whether the folder holds the texts of the examples.
 
     Raises:
@@ -126,16 +126,16 @@ def finetuned_classifier(
 
 
 class _Judged:
-    """Frozen and fine-tuned encodings, and how often answers from them are right.
+    """Compares answers from frozen and from fine-tuned encodings.
 
-    Names of intents train heads alone: the encoder was not better with them.
+    Names of intents only train heads: they did not make the encoder better.
 
     Attributes:
-      examples: with frozen encodings; names of intents among them where they help.
-      folds: with fine-tuned ones; None where there is validation data.
-      facts: `accuracy_frozen`, the `kind_frozen` of encodings and the `head_frozen` that it is
-        of, `accuracy`, `kind` and `head` likewise, `is_finetuned` (which one is better),
-        `has_names`, `judged_examples`, and those of training.
+      examples: examples with frozen encodings, and names of intents if these help.
+      folds: folds with fine-tuned encodings; None if there is validation data.
+      facts: `accuracy_frozen` with its `kind_frozen` of encodings and `head_frozen`; `accuracy`,
+        `kind` and `head` of the fine-tuned encoder; `is_finetuned`, whether that one is better;
+        `has_names`, `judged_examples`, and the facts of training.
 
     Raises:
       ValueError: the data are unusable, or the model has no encodings of that kind.
@@ -156,7 +156,7 @@ class _Judged:
             "patience": None,
         }
         self._options = quick_options(options)
-        # Tuned encodings are apart in straight lines, which needs no hidden layer.
+        # Fine-tuned encodings are linearly separable, so no hidden layer is needed.
         heads = [params["head"], *(["logistic"] if params["grid"] is None else [])]
         self._map = tuner.similarity_map
         kinds = [params["kind"]]
@@ -213,15 +213,15 @@ class _Judged:
             self.folds = [self._fold_in(kind, fold) for fold in self.folds]
 
     def train(self, is_trained: np.ndarray) -> dict[str, Any]:
-        """Trains the encoder on some of the examples, bool `[n]`; facts about that."""
+        """Train the encoder on some of the examples, bool `[n]`, and return facts."""
         labels = self.examples.labels[is_trained]
         places = np.array([self._places[text] for text in self.examples.texts])[is_trained]
-        # Of an intent that is not among them there is no output.
+        # There are outputs only for intents with examples.
         facts: dict[str, Any] = self._tuner.train(np.unique(labels, return_inverse=True)[1], places)
         return facts
 
     def _in(self, kind: str, encodings: np.ndarray) -> np.ndarray:
-        """Encodings of a kind, of r of length 1."""
+        """Return encodings of a kind from r of length 1."""
         if kind == "sentence":
             return self._tuner.sentences(encodings)
         return unit_rows(encodings @ self._map)

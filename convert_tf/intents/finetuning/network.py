@@ -1,4 +1,4 @@
-"""The part of an encoder that learns intents: its upper blocks, with a linear head."""
+"""The trained part of an encoder, its upper blocks, with a linear head for intents."""
 
 from typing import Any
 
@@ -28,16 +28,16 @@ class IntentNetwork(keras.Model):
     Masking: padding is never read.
 
     Args:
-      encoder: whose last `_TRAINED_BLOCKS` blocks and reduction are trained, and nothing else.
+      encoder: the encoder. Only its last `_TRAINED_BLOCKS` blocks and its reduction are trained.
       head: initial weights, one layer.
-      similarity_map: float32 `[reduced_dim, n]`, the encoder's; None where it has none.
+      similarity_map: the map of the encoder, float32 `[reduced_dim, n]`; None if it has none.
 
     Call arguments:
-      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, what the lower blocks give for
-        packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
+      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower blocks
+        for packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
 
     Returns:
-      dict of `encodings`, those of sentences, float32 `[batch, reduced_dim]` of length 1, and
+      dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]` of length 1, and
       `logits`, float32 `[batch, intents]`.
 
     Example:
@@ -63,7 +63,7 @@ class IntentNetwork(keras.Model):
         if self._similarity_map is not None:
             reduced = sentence_encodings(reduced, self._similarity_map)
         encodings = l2_normalize(reduced)
-        # Adam moves each weight as far; multiplied, those of the head go further.
+        # Adam moves all weights by the same step. The factor lets the head move further.
         logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
         return {"encodings": encodings, "logits": logits}
 
@@ -75,7 +75,7 @@ class IntentNetwork(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """The loss of a batch; `y` int32 `[batch]`, `y_pred` as `call` returns it."""
+        """Return the loss of a batch: `y` int32 `[batch]`, `y_pred` from `call`."""
         y = ops.reshape(y, (-1,))
         entropy = keras.losses.sparse_categorical_crossentropy(
             y, y_pred["logits"], from_logits=True
@@ -85,7 +85,13 @@ class IntentNetwork(keras.Model):
 
 
 def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
-    """r of what the lower blocks give: inputs as of `IntentNetwork` → float32 `[batch, dim]`."""
+    """Return r, the output of the upper blocks and the reduction: float32 `[batch, dim]`.
+
+    Args:
+      encoder: the encoder.
+      inputs: see `IntentNetwork`.
+      training: whether dropout is active.
+    """
     lengths, x = inputs["segment_lengths"], inputs["activations"]
     segment_ids, _, mask = segments_of(lengths, ops.shape(x)[1])
     x = ops.cast(x, encoder.trunk.compute_dtype)
@@ -97,5 +103,5 @@ def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: boo
 
 
 def first_trained_block(encoder: DualEncoder) -> int:
-    """How many of the lower blocks stay as they are."""
+    """Return the number of lower blocks, which are not trained."""
     return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)

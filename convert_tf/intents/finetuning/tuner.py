@@ -1,10 +1,10 @@
-"""Trains the upper blocks of an encoder to tell intents apart, from a few examples of each.
+"""Train the upper blocks of an encoder to tell intents apart, from a few examples of each intent.
 
-What a text is below the trained blocks is computed once. Batches hold as many examples of each
-intent, so that each has others of its own to be close to: no pairs are made beforehand.
+The outputs of the lower blocks are computed once. Batches hold equally many examples of each of
+their intents, so that each example has others of its intent to be close to.
 
-The weights are then a mean of those before and after, from which logistic regression was mostly
-right about as often as from those after or more often.
+The result is a weighted mean of the weights before and after training. Logistic regression was
+mostly right about as often with the mean as with the trained weights, or more often.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -35,29 +35,29 @@ from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
-# The recipe; docs/decisions.md says what it was compared with.
+# The recipe; docs/decisions.md has the comparisons.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
-_SHARE = 0.75  # of its way that each weight keeps
+_SHARE = 0.75  # of the change of each weight that is kept
 _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
 
 
 class FewShotTuner:
-    """An encoder that is trained on parts of some texts, each time from the same beginning.
+    """An encoder that can be trained on different parts of some texts, always from its checkpoint.
 
     Args:
-      checkpoint: a model directory or module.
-      texts: all that are trained on or encoded; for each token `4 · embedding_dim` bytes are kept.
-      precision: policy of the encoder's computations.
-      seed: of batches and dropout.
+      checkpoint: the folder of a run or a module.
+      texts: all texts to train on or encode. `4 · embedding_dim` bytes are kept for each token.
+      precision: precision policy of the encoder.
+      seed: seed of batches and dropout.
 
     Attributes:
-      texts: these.
-      similarity_map: float32 `[reduced_dim, n]`, which makes vectors for similarity of r; None for
-        a model without.
+      texts: the texts.
+      similarity_map: float32 `[reduced_dim, n]`, the map from r to vectors for similarity; None if
+        the encoder has none.
 
     Raises:
       CheckpointError: the checkpoint is damaged.
@@ -91,12 +91,12 @@ class FewShotTuner:
         ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
         self._lengths = np.diff(self._splits)
         self._activations = self._below(ids)
-        # With what dropout draws from, so that each training is the same.
+        # This includes the random state of dropout, so that equal trainings have equal results.
         self._start = [np.array(variable) for variable in self._network.variables]
         self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
-        """r of all texts, by the encoder as it is: float32 `[texts, reduced_dim]` of length 1."""
+        """Return r of all texts by the current encoder: unit float32 `[texts, reduced_dim]`."""
         found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
         order = np.argsort(self._lengths, kind="stable")
         for start in range(0, len(order), _ENCODED_AT_ONCE):
@@ -106,24 +106,24 @@ class FewShotTuner:
         return unit_rows(found)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Encodings of sentences, of length 1, of what `encodings` gives."""
+        """Return the sentence encodings, of length 1, of values from `encodings`."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
 
     def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
-        """Trains the encoder from its beginning on some of the texts.
+        """Train the encoder on some of the texts, from the weights of the checkpoint.
 
         Args:
-          labels: int `[places]`, from 0 without gaps.
-          places: int, which texts.
+          labels: int `[n]`, from 0 without gaps.
+          places: int `[n]`, the texts, as indices of `texts`.
 
         Returns:
-          Facts: `steps`, `examples`, `trained_weights`, and `relative_change`, the length of their
-          change by their own.
+          `steps`, `examples`, `trained_weights`, and `relative_change`, the norm of the change of
+          the weights divided by their norm.
 
         Raises:
-          ValueError: the loss is no finite number any more.
+          ValueError: the loss is not finite.
         """
         for variable, values in zip(self._network.variables, self._start, strict=True):
             variable.assign(values)
@@ -151,13 +151,13 @@ class FewShotTuner:
         }
 
     def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
-        """Writes the encoder as it is, as a checkpoint.
+        """Write the current encoder as a checkpoint, with `facts`.
 
         Raises:
-          CheckpointError: it cannot be written.
+          CheckpointError: the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
-        known.pop("similarity", None)  # measured of another r
+        known.pop("similarity", None)  # measured with the untrained encoder
         save_checkpoint(
             Path(folder),
             self._network,
@@ -167,7 +167,7 @@ class FewShotTuner:
         )
 
     def _below(self, ids: np.ndarray) -> np.ndarray:
-        """What the lower blocks give for each token: float32 `[tokens, dim]`."""
+        """Return the outputs of the lower blocks for each token: float32 `[tokens, dim]`."""
         trunk, config = self._network.trunk, self._network.config
         found = np.zeros((len(ids), config.embedding_dim), np.float32)
         order = np.argsort(self._lengths, kind="stable")
@@ -197,29 +197,28 @@ class FewShotTuner:
         }
 
     def _packed(self, own: np.ndarray) -> tuple[np.ndarray, Places]:
-        """Which of all tokens are those of some texts, int `[their tokens]`, and their places."""
+        """Return the indices of the tokens of some texts, int `[n]`, and their packed places."""
         lengths = self._lengths[own]
         places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
         return joined_ranges(self._splits[own], lengths), places
 
 
 def number_of_steps(examples: int) -> int:
-    """Of so many examples: twelve times each, but not too few steps nor hours of them."""
+    """Return the number of steps: each example twelve times, within limits."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
 
 def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Batches with equally many examples of each of their intents, without end.
+    """Yield batches with equally many examples of each of their intents, without end.
 
     Args:
       labels: int `[n]`.
-      rng: of the order.
+      rng: generator of the order.
 
     Yields:
-      int: places of 64 examples, two of each of 32 intents, or more of each of fewer. Intents, and
-      examples of an intent, come again when all others have come; the only example of an intent
-      comes twice.
+      int `[64]`: indices of two examples of each of 32 intents, or of more examples of fewer
+      intents. Intents, and examples of an intent, are repeated when all others were used.
     """
     places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     intents = min(_INTENTS, len(places))
