@@ -26,7 +26,6 @@ from convert_tf.intents.heldout import (
     Answers,
     Fold,
     Mixture,
-    Parts,
     accuracy_of_answers,
     answers_of,
     fit_mixture,
@@ -129,16 +128,18 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
-              sample_weight: how much each counts in training; None for equally much. Those of 0 are
-            left out. Thresholds count the others alike.
-          validation: texts and labels that choose what `grid`, `patience`, `kind`, `names`, words
-            and thresholds need; nothing else is learnt from them.
-          folds: of the examples of intents, where the encoder was trained on them: others judge.
-            With `names="always"` each also has a row for each name, behind those of examples.
+          labels: the intent of each example, or `out_of_scope_label`.
+          sample_weight: how much each example counts in training; None for equal weights. Examples
+            with weight 0 are left out. Thresholds count all other examples equally.
+          validation: texts and labels that choose `grid`, `patience`, `kind`, `names`, the weight
+            of words and the thresholds. Nothing else is learnt from them.
+          folds: held-out parts of the examples, if the encoder was trained on the examples. Each
+            fold then has encodings of an encoder that was not trained on its part. With
+            `names="always"` each fold also has a row for each name, after those of the examples.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
-            of range, or training ended in weights that are no numbers.
+            of range, or training diverged.
         """
         self.check_options()
         outside = None if self.out_of_scope is None else self.out_of_scope_label
@@ -150,8 +151,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if examples.outside_texts and self.threshold is not None:
             warnings.warn(
                 f"The {len(examples.outside_texts):,} examples of {self.out_of_scope_label!r} are "
-                f"ignored: they fit the threshold, and threshold={self.threshold:g} is given. "
-                "Leave one of them out.",
+                f"ignored: they only fit the threshold, and threshold={self.threshold:g} is set. "
+                "Omit the examples or the threshold.",
                 stacklevel=2,
             )
         checked = None
@@ -161,8 +162,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         self.kind_, known = kinds[0], None
         if folds is not None and (len(kinds) > 1 or self.names == "auto"):
             raise ValueError(
-                "Folds are of one kind of encodings, with names of intents or without. Received: "
-                f"folds, kind={self.kind!r} and names={self.names!r}. Set both to theirs."
+                "folds have one kind of encodings, with or without names of intents. Received: "
+                f"folds, kind={self.kind!r} and names={self.names!r}. Set both to those of folds."
             )
         examples = with_helpful_names(
             examples,
@@ -177,19 +178,19 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if len(kinds) > 1:
             examples, checked, known = self._choose_kind(kinds, examples, checked, options)
         self.best_params_: dict[str, Any] = {}
-        kept, own = examples, {}
+        training_examples, validation_options = examples, {}
         # Logistic regression has no patience.
         if self.grid is not None or options.get("patience") is not None:
-            checking = None if checked is None else checked.inside()
-            fitting = examples
-            if checking is None:
+            if checked is not None:
+                rest, validation_data = examples, checked.inside()
+            else:
                 labels_of = examples.labels[~examples.is_name].tolist()
                 chosen = examples.spread(
                     held_out(labels_of, self.validation_fraction, seed=self.random_state)
                 )
-                fitting = examples.kept(~chosen)
-                checking = examples.encodings[chosen], examples.labels[chosen]
-            if not len(checking[1]):
+                rest = examples.kept(~chosen)
+                validation_data = examples.encodings[chosen], examples.labels[chosen]
+            if not len(validation_data[1]):
                 raise ValueError(
                     "grid and patience need validation examples, but each intent has one example. "
                     "Add examples, or pass validation=(texts, labels)."
@@ -197,16 +198,18 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.best_params_ = best_options(
                 options,
                 self.grid or {},
-                fitting.encodings,
-                fitting.labels,
-                checking,
-                fitting.weights,
+                rest.encodings,
+                rest.labels,
+                validation_data,
+                rest.weights,
             )
             options |= self.best_params_
-            kept = examples if options.get("patience") is None else fitting
-            own = {"validation": checking}
-        has_lexical = self.lexical is not None
-        self.parts_: Parts = train_parts(options, kept, has_lexical=has_lexical, **own)
+            if options.get("patience") is not None:
+                training_examples = rest
+            validation_options = {"validation": validation_data}
+        self.parts_ = train_parts(
+            options, training_examples, has_lexical=self.lexical is not None, **validation_options
+        )
         self._fit_on_answers(examples, options, checked, folds, known)
         return self
 

@@ -70,17 +70,17 @@ class IntentExamples(NamedTuple):
           left_out: an intent whose name is no example.
         """
         names = names_of(classes, left_out=left_out, known=self.texts)
-        if not names.texts:
+        if not names:
             return self
-        weights = self.weights
+        texts, weights = [*names.values()], self.weights
         if weights is not None:
-            weights = np.append(weights, np.full(len(names.texts), weights.mean()))
+            weights = np.append(weights, np.full(len(texts), weights.mean()))
         return self._replace(
-            texts=[*self.texts, *names.texts],
-            encodings=np.concatenate([self.encodings, encode(names.texts)]),
-            labels=np.append(self.labels, names.labels),
+            texts=[*self.texts, *texts],
+            encodings=np.concatenate([self.encodings, encode(texts)]),
+            labels=np.append(self.labels, [*names]),
             weights=weights,
-            is_name=np.append(self.is_name, np.ones(len(names.texts), bool)),
+            is_name=np.append(self.is_name, np.ones(len(texts), bool)),
         )
 
     def spread(self, chosen: np.ndarray) -> np.ndarray:

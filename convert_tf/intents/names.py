@@ -6,21 +6,9 @@ Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 NAMES = ("auto", "always")
-
-
-class IntentNames(NamedTuple):
-    """Names of some intents.
-
-    Attributes:
-      labels: number of each intent.
-      texts: its name in plain words.
-    """
-
-    labels: list[int]
-    texts: list[str]
 
 
 def name_in_words(label: Any) -> str:
@@ -40,8 +28,8 @@ def name_in_words(label: Any) -> str:
 
 def names_of(
     classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
-) -> IntentNames:
-    """Return names of intents, without empty ones and names that several intents share.
+) -> dict[int, str]:
+    """Return names of intents by their numbers, without empty and repeated names.
 
     Args:
       classes: the intents, in the order of their numbers.
@@ -51,12 +39,11 @@ def names_of(
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     number, left_out_words = Counter(words), {"", *known}
-    labels = [
-        label
+    return {
+        label: name
         for label, name in enumerate(words)
         if number[name] == 1 and name not in left_out_words
-    ]
-    return IntentNames(labels, [words[label] for label in labels])
+    }
 
 
 def _is_of_words(character: str) -> bool:

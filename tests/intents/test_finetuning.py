@@ -16,7 +16,7 @@ from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encode_function
 from convert_tf.intents.finetuning import classifier as finetuned
-from convert_tf.intents.finetuning import network, tuner
+from convert_tf.intents.finetuning import tuner
 from convert_tf.intents.finetuning.tuner import FewShotTuner, balanced_batches, number_of_steps
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.models.losses import intent_losses
@@ -37,7 +37,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(network, "_TRAINED_BLOCKS", 1)
+    monkeypatch.setattr(tuner, "_TRAINED_BLOCKS", 1)
     monkeypatch.setattr(tuner, "_LEAST_STEPS", 30)
     monkeypatch.setattr(tuner, "_LEARNING_RATE", 3e-3)
 

@@ -7,14 +7,6 @@ from convert_tf.intents.classifier import IntentClassifier
 MODULES = ROOT / "hub_modules"
 
 
-def test_descriptions_are_compared_by_similarity():
-    descriptions = {"refund": "the customer wants money back", "delivery": "where the parcel is"}
-    module = MODULES / "convert_small" / "1"
-    classifier = IntentClassifier.from_descriptions(descriptions, module, head="logistic")
-    assert classifier.kind_ == "similarity"
-    assert classifier.predict(["give me my money back"]).tolist() == ["refund"]
-
-
 def test_a_dozen_sentences_make_a_classifier():
     (block,) = blocks(README, language="csv")
     lines = block.text.strip().splitlines()[1:]

@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
 from support.documents import blocks, run_block  # noqa: E402
-from support.services import letter_encoder, running  # noqa: E402
+from support.services import letter_encoder, running, wait_until  # noqa: E402
 
 from convert_tf import IntentClassifier  # noqa: E402
 from convert_tf.service import application  # noqa: E402
@@ -308,10 +308,7 @@ def test_a_full_queue_is_said():
             for number in range(3):  # one is computed, two wait
                 waiting.append(pool.submit(client.post, "/encode", json={"texts": [f"{number}"]}))
                 assert backend.has_begun.wait(10)
-                for _ in range(500):
-                    if client.get("/health").json()["queued"] == number:
-                        break
-                    time.sleep(0.01)
+                wait_until(lambda: client.get("/health").json()["queued"] == len(waiting) - 1)
             refused = client.post("/encode", json={"texts": ["late"]})
             backend.may_go.set()
             assert [each.result().status_code for each in waiting] == [200] * 3
@@ -334,12 +331,7 @@ def test_what_clients_that_left_asked_for_is_not_computed():
             assert backend.has_begun.wait(10)
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{url}/encode", json={"texts": ["gone"] * 7}, timeout=0.3)
-            for _ in range(500):
-                if client.get("/health").json()["queued"] == 0:
-                    break
-                time.sleep(0.01)
-            else:
-                pytest.fail("it still waits")
+            wait_until(lambda: client.get("/health").json()["queued"] == 0)
             backend.may_go.set()
             assert first.result().status_code == 200
             assert client.post("/encode", json={"texts": ["a", "b"]}).status_code == 200
@@ -360,10 +352,7 @@ def test_others_are_answered_while_an_answer_is_written(encoder, monkeypatch):
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
         large = pool.submit(httpx.post, f"{url}/encode", json={"texts": ["a"]}, timeout=20)
-        for _ in range(500):
-            if "convert_tf_texts_total" in httpx.get(f"{url}/metrics", timeout=5).text:
-                break
-            time.sleep(0.01)
+        wait_until(lambda: "convert_tf_texts_total" in httpx.get(f"{url}/metrics", timeout=5).text)
         time.sleep(0.1)
         assert httpx.get(f"{url}/health", timeout=5).status_code == 200
         may_write.set()
@@ -474,19 +463,17 @@ def test_what_was_asked_before_the_end_is_answered():
             asked.append(
                 pool.submit(httpx.post, f"{url}/encode", json={"texts": ["b"]}, timeout=30)
             )
-            for _ in range(500):
-                if httpx.get(f"{url}/health").json()["queued"] == 1:
-                    break
-                time.sleep(0.01)
+            wait_until(lambda: httpx.get(f"{url}/health").json()["queued"] == 1)
             process.send_signal(signal.SIGTERM)
-            for _ in range(500):
+
+            def is_refused():
                 try:
                     httpx.get(f"{url}/health")
-                    time.sleep(0.01)
                 except httpx.HTTPError:
-                    break
-            else:
-                pytest.fail("requests are still taken")
+                    return True
+                return False
+
+            wait_until(is_refused)
             time.sleep(0.5)
             process.stdin.write("\n")
             process.stdin.flush()

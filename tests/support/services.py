@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import uvicorn
@@ -51,6 +51,15 @@ def letter_encoder(**options: bool) -> tuple[SentenceEncoder, LetterBackend]:
     return SentenceEncoder(backend), backend
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return when the condition is true; fail after some seconds."""
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("The condition did not become true.")
+
+
 @contextlib.contextmanager
 def running(application: object) -> Iterator[str]:
     """Serves an application at a free port while the block runs; gives its address."""
@@ -62,10 +71,7 @@ def running(application: object) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    for _ in range(500):
-        if server.started:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
