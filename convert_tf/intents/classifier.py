@@ -40,7 +40,7 @@ from convert_tf.intents.options import IntentOptions
 from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
 from convert_tf.intents.text_classifier import TextClassifier
 
-# Thresholds need scores as they will be; to judge weights, fewer folds are enough.
+# Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
 
 Validation = tuple[Iterable[str], Iterable[Any]]
@@ -247,7 +247,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if self.kind != ANY_KIND:
             return [self.kind]
         kinds = [*KINDS_OF_ENCODING]
-        # A clone need not ask a model anew.
+        # A clone knows which kinds the encoder has.
         is_known = kinds[-1] in self._encoded_by_kind()
         return kinds if is_known or encodes_similarity(self.encoder) else kinds[:1]
 
@@ -275,7 +275,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             has_lexical = self.lexical is not None and not found
             folds = frozen_folds(examples, seed=self.random_state, folds=_FOLDS)
             answers = judged_answers(options, examples, checked, folds, has_lexical=has_lexical)
-            if answers is None:  # a description and a text are two texts of one kind
+            if answers is None:  # nothing can be held out, so texts are compared by similarity
                 self.kind_ = kinds[-1]
                 return examples.encoded(self._encodings(self.kind_)), None, None
             if found:

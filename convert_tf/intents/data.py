@@ -11,7 +11,7 @@ import numpy as np
 from convert_tf.intents.labelled_files import LABEL, TEXT, labelled_rows, nlu_files
 from convert_tf.storage.messages import listed, shortened
 
-_MAX_TEXT = 70  # characters of one in a message
+_MAX_TEXT = 70  # characters of a text in a message
 
 
 class LabelledTexts(NamedTuple):

@@ -18,7 +18,8 @@ from convert_tf.intents.messages import batches, counted_messages, encode_of, sh
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
 
-# Finds half of the messages of unknown intents, and one in nine of the others (docs/lab).
+# With this limit half of the messages of unknown intents are unsure, and one in nine of the others
+# (docs/lab).
 MIN_CONFIDENCE = 0.8
 MIN_SIZE = 5
 # Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.

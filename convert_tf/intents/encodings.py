@@ -60,7 +60,7 @@ def encodes_similarity(encoder: Any) -> bool:
     """Return whether one encoder, or each of a list, has vectors for similarity."""
     try:
         return all(map(_encodes_similarity, encoders_of(encoder)))
-    except ValueError:  # what `fit` refuses
+    except ValueError:  # `fit` raises it again
         return False
 
 
@@ -134,9 +134,9 @@ class IntentEncodings:
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        with self._lock:  # an encoder need not know of threads
+        with self._lock:  # encoders may not be thread-safe
             if not self._functions:
-                self._encoders[:] = map(_loaded, self._encoders)  # for other kinds, too
+                self._encoders[:] = map(_loaded, self._encoders)  # shared with other kinds
                 self._functions = [encode_function(each, self.kind) for each in self._encoders]
             parts = [_unit_vectors(encode(texts), texts) for encode in self._functions]
         return np.concatenate(parts, 1)

@@ -145,7 +145,7 @@ def examples_of(
         warnings.warn(message, stacklevel=3)
     classes, numbers = np.unique(intents, return_inverse=True)
     own = counts[inside]
-    is_weighted = np.ptp(own) > 0  # equal weights draw as none do
+    is_weighted = np.ptp(own) > 0  # equal weights have no effect
     encodings = encode([*in_texts, *out_texts])
     outer = encodings[len(inside) :]
     weighted = own if is_weighted else None

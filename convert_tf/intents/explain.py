@@ -70,7 +70,7 @@ def nearest(
       top_k: how many.
     """
     cosines = vectors @ vector
-    # Vectors of several encoders, joined, are longer than 1.
+    # Concatenated vectors of several encoders are longer than 1.
     cosines = cosines / np.maximum(np.linalg.norm(vector) * np.linalg.norm(vectors, axis=1), 1e-12)
     return [
         {"text": texts[i], "label": labels[i], "cosine": _rounded(cosines[i])}
@@ -79,7 +79,7 @@ def nearest(
 
 
 def _effects(logits: np.ndarray, best: int, second: int) -> np.ndarray:
-    """How far the lead of the first row falls in each other row: float `[rows - 1]`."""
+    """Return how far each other row has a smaller lead than the first: float `[rows - 1]`."""
     leads = logits[:, best] - logits[:, second]
     return leads[0] - leads[1:]
 

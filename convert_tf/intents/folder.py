@@ -94,7 +94,7 @@ def write_classifier(
     arrays: dict[str, Any] = {**head_arrays, "probes": probes}
     with writing(folder), output.open() as written:
         write_file(written / MODEL_FILE, written_json(described, default=list))
-        head = io.BytesIO()  # a zip file that cannot be ended says so once more, later
+        head = io.BytesIO()  # an unfinished zip file on a full disk would raise a second error
         np.savez(head, **arrays)
         write_file(written / HEAD_FILE, head.getvalue())
         record_checksums(written, [MODEL_FILE, HEAD_FILE])

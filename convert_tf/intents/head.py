@@ -15,7 +15,7 @@ from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
 _ROWS_AT_ONCE = 4096
-_SHARE_OF_EPOCHS = 0.3  # of a network that only compares what it is trained on
+_SHARE_OF_EPOCHS = 0.3  # of a network that only compares encodings or examples
 
 # Options: `head`, `seed` and those of the head.
 Options = Mapping[str, Any]
@@ -26,7 +26,8 @@ HEADS: dict[str, tuple[str, ...]] = {
     "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),
 }
-# What `convert-tf intent train --tune` tries. The ConveRT paper names the three, not their values.
+# The grids of `convert-tf intent train --tune`. The ConveRT paper names the options of the network
+# but not their values.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "network": {"hidden_dim": (256, 512), "dropout": (0.5, 0.75), "learning_rate": (0.2, 0.7)},
     "logistic": {"logistic_c": (1.0, 3.0, 10.0, 30.0, 100.0)},
@@ -294,7 +295,7 @@ def train_logistic(
     from sklearn.linear_model import LogisticRegression
 
     with _one_blas_thread(), warnings.catch_warnings():
-        # One or two examples of an intent are no regression problem.
+        # scikit-learn takes labels with one or two examples each for a regression problem.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         fitted = LogisticRegression(C=c, max_iter=2000).fit(encodings, labels, weights)
     kernel, bias = fitted.coef_.T.astype(np.float32), fitted.intercept_.astype(np.float32)

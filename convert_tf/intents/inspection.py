@@ -10,7 +10,7 @@ from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
-NEAREST = 3  # examples of an intent that say how near it is
+NEAREST = 3  # number of examples of an intent that determine how near it is
 DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200

@@ -22,7 +22,7 @@ from convert_tf.intents.head import DenseLayer, Head, softmax, train_logistic
 # In cross-validation on the training files of BANKING77 and CLINC150, 3 and 4 were about as good as
 # 2 to 5, with smaller tables. Pairs of words cost accuracy.
 CHARACTER_WIDTHS = (3, 4)
-# What separates words: \w of `re` is RE2's [\p{L}\p{N}_].
+# Separators of words. \w of `re` is [\p{L}\p{N}_] of RE2.
 _BETWEEN = re.compile(r"\W+")
 _C = 10.0
 _MOST_TERMS = 15_000  # of each kind; the commonest are kept
@@ -51,7 +51,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """How each kind of terms is read, and the row of each known term in `rarity`."""
+        """Return for words and runs how to read them, and the rows of known terms in `rarity`."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
@@ -114,7 +114,7 @@ def train_lexical(
       labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, for log-odds of each.
       weights: float `[texts]`: how much an example counts; 1 by default.
     """
-    if not any(map(word_terms, texts)):  # dots and dashes
+    if not any(map(word_terms, texts)):  # only punctuation
         number = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
         kernel, bias = np.zeros((0, number), np.float32), np.zeros(number, np.float32)
         return LexicalModel([], [], kernel[:, 0], Head([DenseLayer(kernel, bias)]))
@@ -134,7 +134,7 @@ def train_lexical(
 
 
 def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -> Head:
-    """Logistic regression; few examples get as many features as there are examples.
+    """Train logistic regression. Few examples get as many features as there are examples.
 
     The weights of the best solution are sums of examples, X'A. With XX' = UΛU' the features U√Λ
     have the same products and so the same logits, and from their weights V those of X are

@@ -12,7 +12,7 @@ NAMES = ("auto", "always")
 
 
 def name_in_words(label: Any) -> str:
-    """`"card_arrival"` and `"CardArrival"` → `"card arrival"`; `""` if there is no letter."""
+    """Return `"card arrival"` for `"card_arrival"` and `"CardArrival"`; `""` without letters."""
     if not isinstance(label, str):
         return ""
     text = unicodedata.normalize("NFC", label)

@@ -1,4 +1,4 @@
-"""Rasa's training data (`nlu.yml`): what Rasa 3.6 reads, and refused where it leaves a line out.
+"""Read Rasa's training data (`nlu.yml`) as Rasa 3.6 does. Lines that Rasa would ignore are errors.
 
 `tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
 """
@@ -18,7 +18,7 @@ from yaml.scanner import Scanner, ScannerError
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import listed, shortened
 
-# What a block may hold, by the key that says what it is.
+# Keys of the blocks of a file, by the key that gives the kind of a block.
 _BLOCKS = {
     "intent": {"intent", "examples", "metadata"},
     "synonym": {"synonym", "examples"},
@@ -36,7 +36,7 @@ _TYPES = {
         *("str", "seq", "map"),
     )
 }
-# Plain scalars that are no strings in YAML 1.2, as ruamel.yaml tells them for Rasa.
+# Plain scalars that are no strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
 _NO_STRING = re.compile(
     r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
     |[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
@@ -59,7 +59,7 @@ _MARK_VALUES = {"entity": (str,), "role": (str,), "group": (str,), "value": (str
 
 
 class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
-    """YAML 1.2 as nodes with line numbers: an alias is the node again, never a copy."""
+    """YAML 1.2 as nodes with line numbers. An alias is the same node, not a copy."""
 
     def __init__(self, content: str):
         Reader.__init__(self, content)
@@ -69,7 +69,7 @@ class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
         BaseResolver.__init__(self)
 
     def scan_block_scalar_indentation(self) -> Any:
-        """Refuses a tab behind the spaces of the first line, as libyaml does for Rasa."""
+        """Refuse a tab after the spaces of the first line, as Rasa's parser does."""
         found = Scanner.scan_block_scalar_indentation(self)
         if self.peek() == "\t":
             problem = "a tab where an indentation space is expected"
@@ -77,7 +77,7 @@ class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
         return found
 
     def scan_directive(self) -> Any:
-        """Refuses a directive that YAML does not have, which PyYAML passes over."""
+        """Refuse unknown directives, which PyYAML ignores."""
         token = Scanner.scan_directive(self)
         if token.name not in ("YAML", "TAG"):
             raise ScannerError(None, None, f"unknown directive {token.name}", token.start_mark)
@@ -89,24 +89,24 @@ _Nodes.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
 
 
 def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
-    """Reads the examples of intents; synonyms, regular expressions and lookup tables have none.
+    """Read the examples of intents. Synonyms, regular expressions and lookup tables have none.
 
     Args:
-      content: of the file.
-      path: its name, for messages.
+      content: the content of the file.
+      path: the name of the file, for messages.
 
     Returns:
-      Of each example the line, the text without its entity marks, and the intent, with its response
-      key where it has one (`faq/ask_name`).
+      The line, the text without entity marks, and the intent of each example. An intent may have a
+      response key (`faq/ask_name`).
 
     Raises:
-      ValueError: it is no such file, or a line would be lost; the message says which.
+      ValueError: the file is no training data of Rasa, or Rasa would ignore a line.
     """
     root = _root(_unescaped(content, path), path)
     document = _Document(root)
     try:
         document.check_nodes(root)
-    except RecursionError as error:  # of mappings that merge one another
+    except RecursionError as error:  # mappings that merge each other
         raise _no_yaml(path, ": it is nested too deep") from error
     blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
     if not isinstance(blocks, yaml.SequenceNode):
@@ -127,8 +127,8 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
 
 
 def _unescaped(content: str, path: str) -> str:
-    r"""In a file of ASCII characters alone Rasa reads `\u00e9` as é wherever it stands."""
-    if "\x85" in content:  # ends a line in YAML 1.1 alone
+    r"""Replace escapes such as `\u00e9`, which Rasa reads anywhere in an ASCII file."""
+    if "\x85" in content:  # a line break in YAML 1.1, but not in YAML 1.2
         line = content[: content.index("\x85")].count("\n") + 1
         raise _no_yaml(path, f", line {line}: the character 0x0085")
     if not content.isascii():
@@ -138,8 +138,8 @@ def _unescaped(content: str, path: str) -> str:
         return decoded.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
         raise ValueError(
-            r"In Rasa's training data \u is followed by the four digits of a character. Received: "
-            f"{path!r} ({error.reason}). Write the character itself."
+            rf"{path!r} has \u without the four digits of a character ({error.reason}). Write the "
+            "character itself."
         ) from error
 
 
@@ -163,7 +163,7 @@ def _no_yaml(path: str, reason: str) -> ValueError:
 
 
 class _Document:
-    """What is found in a file, and what is wrong with it."""
+    """The examples and the faults of a file."""
 
     def __init__(self, root: Any):
         self.rows: list[tuple[int, str, str]] = []
@@ -172,9 +172,9 @@ class _Document:
         self._merging: set[int] = set()
 
     def check_nodes(self, root: Any) -> None:
-        """What Rasa's parser refuses wherever it stands: other tags, keys that are mappings."""
+        """Note what Rasa's parser refuses anywhere: unknown tags, and mappings as keys."""
         pending, seen, keys = collections.deque([root]), set(), []
-        while pending:  # in the order of the file: what is merged comes first
+        while pending:  # in the order of the file, so that merged mappings come first
             node = pending.popleft()
             if node is None or id(node) in seen:
                 continue
@@ -191,7 +191,7 @@ class _Document:
             elif node.tag not in _TYPES:
                 self._fault(node, f"the unknown tag {node.tag.removeprefix(_TAG)}")
         seen = set()
-        while keys:  # and what lists among them hold
+        while keys:  # and the items of lists among them
             node = keys.pop()
             if id(node) not in seen:
                 seen.add(id(node))
@@ -200,10 +200,10 @@ class _Document:
                 keys += node.value if isinstance(node, yaml.SequenceNode) else []
 
     def fields(self, mapping: Any) -> dict[str, Any]:
-        """The values of a mapping by key, those that it merges (`<<`) after its own."""
+        """Return the values of a mapping by key; its own before merged ones (`<<`)."""
         if id(mapping) in self._merging:
             self._fault(mapping, "a mapping that merges itself")
-        if id(mapping) in self._known:  # many aliases of one mapping cost as much as one
+        if id(mapping) in self._known:  # each mapping is read once, whatever its aliases
             return self._known[id(mapping)]
         found: dict[str, Any] = {}
         self._known[id(mapping)] = found
@@ -230,7 +230,7 @@ class _Document:
         return found
 
     def check_version(self, node: Any) -> None:
-        """Rasa skips a file of a later version; what is no number it does not compare."""
+        """Note a later version, whose files Rasa skips. Rasa only compares numbers."""
         if node is None or _is_null(node):
             return
         if not _is_string(node):
@@ -273,12 +273,12 @@ class _Document:
 
     def _read_lines(self, examples: Any, intent: str) -> None:
         first = examples.start_mark.line + 1
-        is_literal = examples.style == "|"  # of other styles the lines are joined
+        is_literal = examples.style == "|"  # other styles join lines
         passed = 0
         for line in examples.value.splitlines(keepends=True):
             number = first + (1 + passed if is_literal else 0)
             passed += line.count("\n")
-            text = "".join(line.splitlines())  # without what ends it
+            text = "".join(line.splitlines())  # without the line break
             if text.startswith("-"):
                 self._add(number, text[1:].strip("\n\r "), intent)
             elif line.strip():
@@ -326,10 +326,10 @@ class _Document:
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:
-    """What `_MARK.finditer` finds, in a time that grows as the text does.
+    """Yield the matches of `_MARK.finditer` in linear time.
 
-    All opening brackets before a closing one have that one: where it ends no mark for the first of
-    them, it ends none.
+    All opening brackets before a closing bracket are closed by it. If it ends no mark for the first
+    opening bracket, it ends none for the others.
     """
     closings = {"(": ")", "{": "}", "[": "]"}
     following: dict[str, int] = {}

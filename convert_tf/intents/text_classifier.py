@@ -100,7 +100,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
             params,
             self.classes_,
             self.threshold_,
-            getattr(self, "best_params_", {}),  # without one where nothing was tried
+            getattr(self, "best_params_", {}),  # MultiIntentClassifier has no grid
             self.parts_,
             self.mixture_,
             getattr(self, "thresholds_", None),
@@ -120,13 +120,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
         if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
             raise unusable(f"with {', '.join(unknown)}")
-        # What versions did that do not write these options.
+        # The behaviour of versions that did not write these options.
         before = {"kind": "sentence", "names": None}
         before = {name: value for name, value in before.items() if name in cls._get_param_names()}
         classifier = cls(encoder, **{**before, **parts.params})
         try:
             classifier.check_options()
-        except (TypeError, OverflowError) as error:  # of values of other kinds
+        except (TypeError, OverflowError) as error:  # values of other types
             raise unusable(error) from error
         classifier.kind_ = classifier.kind
         classifier.names_ = parts.params.get("names") == "always"
@@ -166,7 +166,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return known[1]
 
     def __sklearn_clone__(self: _Self) -> _Self:
-        # The encoder is shared, not copied, and so is what it has encoded.
+        # The clone shares the encoder and its encodings.
         params = self.get_params(deep=False)
         encoder = params.pop("encoder")
         clone = type(self)(encoder, **copy.deepcopy(params))

@@ -27,8 +27,8 @@ from convert_tf.service.requests import (
     RankRequest,
 )
 
-_RANKED = 10  # responses of a context, unless another number is asked for
-MAX_EXPLAINED_WORDS = 2_000  # of a request; the classifier answers a text for each of them
+_RANKED = 10  # responses for each context by default
+MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
 
 
 def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
@@ -139,7 +139,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
         return Response(counters.text(), media_type="text/plain; version=0.0.4")
 
     if not model.encoder.reads_history:
-        schemas = application.openapi()["components"]["schemas"]  # which is kept
+        schemas = application.openapi()["components"]["schemas"]  # cached by FastAPI
         for asked in ("EncodeRequest", "RankRequest"):
             schemas[asked]["properties"]["extra_contexts"] = {
                 "type": "null",

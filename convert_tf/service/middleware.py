@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from convert_tf.service.refusals import refusal
 
-_CLIENT_LEFT = 499  # as nginx counts it; nobody reads it
+_CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -168,7 +168,7 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._max_bytes:
-                # Which FastAPI hands on, unlike others.
+                # FastAPI does not turn this exception into another error.
                 raise HTTPException(413, self._message(f"{received:,} and more"))
             return message
 

@@ -84,7 +84,7 @@ def add_refusals(application: FastAPI) -> None:
 
     @application.exception_handler(ForkedError)
     async def forked(_: Request, error: ForkedError) -> Response:
-        _LOGGER.error("%s", error)  # whoever started the server must start it in another way
+        _LOGGER.error("%s", error)  # the operator must start the server in another way
         return refusal(500, str(error))
 
     @application.exception_handler(RequestValidationError)

@@ -180,7 +180,7 @@ def _read_model(values: Any) -> "IntentClassifier":
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
-    """The examples of --data, and of --model without --remove and with --rename."""
+    """Return the examples of --data, and those of --model after --remove and --rename."""
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
         return added
@@ -242,7 +242,7 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
         encoder = one_or_list(values.encoder) if model is None else model.encoder
         classifier = IntentClassifier(encoder, **params)
         classifier.fit(*examples, validation=validation)
-        # First: where it is killed, the same command finds no model that it would have to keep.
+        # This comes first: if it is killed, the command can be repeated without --overwrite.
         _write_serving(classifier, values)
         classifier.save(
             values.output,
@@ -259,12 +259,12 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
         + (", names of intents are examples" if classifier.names_ else "")
         + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
     )
-    if values.finetune:  # made of the module that is in --output
+    if values.finetune:  # the serving module contains the module in --output
         _write_serving(classifier, values)
 
 
 def _tuned_module(model: str | None, encoder: Any) -> str | None:
-    """The fine-tuned encoder in the folder of a model, which its copy gets too; None without."""
+    """Return the fine-tuned encoder in the folder of a model, to copy it; None without one."""
     module = os.path.abspath(os.path.join(model or "", MODULE_FOLDER))
     is_own = model and isinstance(encoder, str) and os.path.abspath(encoder) == module
     return module if is_own else None
@@ -279,7 +279,7 @@ def _write_serving(classifier: Any, values: Any) -> None:
 
 
 def _check_paths(values: Any) -> None:
-    """Refuses what would fail after minutes."""
+    """Raise errors now that would otherwise come after minutes."""
     encoders, serving = list(values.encoder), values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(

@@ -97,7 +97,7 @@ def finetuned_classifier(
     folds = None
     if is_better:
         folds = judged.folds
-        if judged.folds is not None:  # the encoder of the last fold is the one there is
+        if judged.folds is not None:  # the encoder still has the weights of the last fold
             facts |= judged.train(~judged.examples.is_name)
         print(
             f"{facts['trained_weights']:,} weights of the encoder changed by "
