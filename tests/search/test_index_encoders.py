@@ -209,7 +209,7 @@ def test_command_errors_are_one_line(folders, tmp_path, monkeypatch, arguments, 
         (["make"], "no command 'index make'"),
         (["build", "--encoder=c", "--input=i"], "--output is required"),
         (["search", "--module=m", "--cache=c", "--queries=q"], "--module is now called --encoder"),
-        (["search", "--encoder=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "goes with"),
+        (["search", "--encoder=m", "--cache=c", "--queries=q", "--rerank_cache=c"], "needs the"),
     ],
 )
 def test_wrong_usage(monkeypatch, arguments, message):
