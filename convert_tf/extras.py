@@ -30,7 +30,9 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as error:
+    except MissingLibraryError:
+        raise
+    except ImportError as error:
         wanted = f"the extra [{extra}]" if extra else "the dependencies of convert_tf"
         target = f"'convert_tf[{extra}]'" if extra else "'convert_tf'"
         if package:

@@ -115,7 +115,9 @@ def check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
       ValueError: if the value is no choice or out of bounds.
     """
     if choices := metadata.get("choices"):
-        check((value or "none") in choices, f"{name} must be one of {', '.join(choices)}.", value)
+        values = [None if choice == "none" else choice for choice in choices]
+        listed = ", ".join(map(str, values))
+        check(value in values, f"{name} must be one of {listed}.", value)
     bounds = {kind: metadata[kind] for kind in _BOUNDS if metadata.get(kind) is not None}
     range_text = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
     try:
@@ -142,6 +144,8 @@ class Config:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None or field.default is not None:
+                is_integer = type(field.default) is not int or hasattr(value, "__index__")
+                check(is_integer, f"{field.name} must be a whole number.", value)
                 check_field(field.name, value, field.metadata)
 
     @classmethod

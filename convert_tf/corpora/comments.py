@@ -150,7 +150,9 @@ class Rules(Config):
     )
     strip_quotes: bool = option(False, "Remove quoted lines (> ...) from texts.")
     strip_urls: bool = option(False, "Remove URLs from texts. The text of a Markdown link stays.")
-    drop_bots: bool = option(False, "Drop examples with a turn by a bot or AutoModerator.")
+    drop_bots: bool = option(
+        False, "Drop examples whose context or response is by a bot or AutoModerator."
+    )
     drop_self_replies: bool = option(False, "Drop responses of authors to themselves.")
     drop_repeats: bool = option(False, "Drop responses that repeat their context.")
     deduplicate: str = option(

@@ -17,7 +17,7 @@ from convert_tf.corpora.fields import UnusableError
 from convert_tf.storage.json_text import json_of_texts
 from convert_tf.storage.streams import MAX_LINE_BYTES, InputFile, read_pieces
 
-MAX_USED_OF_BAD = 0.1  # turns for each bad line, where most lines are bad: nothing is readable
+MAX_USED_OF_BAD = 0.1  # a mostly bad file needs this many usable turns per bad line
 NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
 
 

@@ -33,7 +33,7 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str:
-    """Return an optional short text, such as an author; empty if the field is missing or null.
+    """Return an optional short text, such as an author; empty if the field is missing or empty.
 
     Args:
         fields: the object.
@@ -44,7 +44,7 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
         UnusableError: `wrong_type_` or `too_long_` and the name.
     """
     value = fields.get(name)
-    if value is None:
+    if not value:
         return ""
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise UnusableError(f"wrong_type_{name}")

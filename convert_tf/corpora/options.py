@@ -38,7 +38,9 @@ class PrepareOptions(Config):
     )
     memory_limit: str = option("512MB", "Memory for sorting.")
     temp_dir: str = option("", "Folder for temporary files. Default: next to --output.")
-    max_line_bytes: int = option(MAX_LINE_BYTES, "Longer lines of a dump are dropped, in bytes.")
+    max_line_bytes: int = option(
+        MAX_LINE_BYTES, "Longest line of a dump in bytes. Longer lines are dropped."
+    )
     max_bad_lines: int | None = option(
         None,
         "Stop if more lines are unusable. By default, stop only if nearly all lines of a file are.",

@@ -64,7 +64,7 @@ def write_shards(
     A split with examples has all its shards, empty ones too. A split without examples has no file.
 
     Args:
-      folder: where the shards go. It is new: an error leaves an incomplete set in it.
+      folder: an empty folder for the shards. After an error it may hold incomplete ones.
       examples: the triples.
       num_shards: number of files of each split.
 
@@ -72,12 +72,18 @@ def write_shards(
       The number of examples of each split in `num_shards`.
 
     Raises:
+      ValueError: if the examples are not sorted by shard.
       OSError: if a file cannot be written; with `errno.ENOSPC` if the disk is full.
     """
     written = dict.fromkeys(num_shards, 0)
     try:
         for (split, shard), group in itertools.groupby(examples, key=lambda triple: triple[:2]):
             path = Path(folder, shard_name(split, shard, num_shards[split]))
+            if path.exists():
+                raise ValueError(
+                    f"Examples must be sorted by shard. Received: more of shard {shard} of {split} "
+                    "after other shards."
+                )
             with contextlib.closing(tf.io.TFRecordWriter(str(path))) as writer:
                 for _, _, example in group:
                     writer.write(serialize_example(example))

@@ -274,9 +274,9 @@ def tokenize_utterances(
       What `arrays.json` says, and `seconds`.
 
     Raises:
-      ValueError: there is no file, a line is none of a text, the vocabulary is none, or `output`
-        holds something.
-      OSError: a file cannot be read or written.
+      ValueError: if there is no file, a line is not a text, the vocabulary cannot be read, or
+        `output` is not empty.
+      OSError: if a file cannot be read or written.
     """
     if not 0 <= dev_fraction < 1:
         raise ValueError(

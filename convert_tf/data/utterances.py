@@ -164,7 +164,7 @@ class UtteranceDraws:
         self._in_pairs = in_pairs
         self._teacher = teacher
         number = utterances.examples.num_examples
-        # A batch has texts of two epochs at most.
+        # Usually a batch has texts of at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(number)
         )
@@ -173,10 +173,10 @@ class UtteranceDraws:
         self._sorted_intents = intents[self._by_intent]
 
     def draw(self, positions: np.ndarray) -> np.ndarray:
-        """The texts beside some pairs.
+        """Draw the texts for some pairs.
 
         Args:
-          positions: int64 `[pairs]`, their places in the endless order of pairs.
+          positions: int64 `[pairs]`, positions in the endless order of pairs.
 
         Returns:
           int64 `[pairs, per_pair]`, numbers of texts.
@@ -193,11 +193,11 @@ class UtteranceDraws:
         return np.stack([numbers, self._partners(numbers, places)], axis=2).reshape(len(places), -1)
 
     def token_ids(self, numbers: np.ndarray) -> TokenIds:
-        """The token ids of texts, int64 `[texts]`."""
+        """Return the token ids of texts, given by their numbers, int64 `[texts]`."""
         return self._utterances.examples.token_ids(numbers)
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """What a batch says of texts.
+        """Return the columns of a batch for texts.
 
         Args:
           numbers: int64 `[texts]`.
@@ -213,7 +213,7 @@ class UtteranceDraws:
         return found if self._teacher is None else {**found, **self._teacher.columns(numbers)}
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Of each text another one of its intent, or any other."""
+        """Return for each text another text of its intent, or any other text."""
         keys = scattered(np.full(places.shape, self._seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
         intents = self._utterances.intents[numbers]

@@ -112,10 +112,10 @@ def encode_columns(
       columns: the texts. There is more than one column if a row is encoded from several texts.
       run: encodes a batch: float `[rows, dim]`, and `[0, dim]` without rows.
       batch_size: maximum number of rows in a batch. Batches of long texts are smaller
-      (`BATCH_BYTES`). on_batch: called after each batch with the number of finished rows, equal
-      ones included. concurrent_batches: number of batches to encode at once, each in a thread. If
-        there are several, batches may be larger than `batch_size`, and `run` must divide them if
-        necessary.
+        (`BATCH_BYTES`).
+      on_batch: called after each batch with the number of finished rows, equal ones included.
+      concurrent_batches: number of batches to encode at once, each in a thread. If there are
+        several, batches may be larger than `batch_size`, and `run` must divide them if necessary.
 
     Returns:
       float32 `[rows, dim]`, in the order of the rows.
@@ -209,7 +209,7 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
 
     Raises:
       ValueError: if the columns have different lengths. The error comes at the end of the shortest
-      one.
+        one.
     """
     for number, row in enumerate(zip_longest(*columns)):
         if None in row:

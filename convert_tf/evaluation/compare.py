@@ -177,7 +177,7 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
 
     Raises:
       ValueError: if two rankers have the same name, there are no examples, or scores are not
-      numbers.
+        numbers.
     """
     names = [ranker.name for ranker in rankers]
     if len(set(names)) < len(names):

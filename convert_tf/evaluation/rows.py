@@ -142,7 +142,7 @@ def check_baselines(
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks what it needs, or no baseline uses
-      `vectors`.
+        `vectors`.
     """
     if unknown := [name for name in names if name not in BASELINES]:
         raise ValueError(

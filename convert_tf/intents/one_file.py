@@ -127,7 +127,8 @@ class IntentFile(Predictor):
       mixture_: how much words count, and the temperature.
 
     Raises:
-      OnnxError: `onnxruntime` is not installed, or `intent export` did not write the file.
+      OnnxError: if the file is damaged, or was not written by `intent export`.
+      MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
       IntentFile("intents.onnx").predict(["where is my card?"])

@@ -116,8 +116,11 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: a text is empty.
         """
+        return self._parts_and_answers(texts)[1]
+
+    def _parts_and_answers(self, texts: Iterable[str]) -> tuple[ClassifierParts, Answers]:
         parts, texts = self.stored_parts(), checked_texts(texts)
-        return parts.answers(texts, self.encode(texts))
+        return parts, parts.answers(texts, self.encode(texts))
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probabilities of `classes_`: float32 `[texts, intents]`.
@@ -127,7 +130,8 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: a text is empty.
         """
-        return self.raw_answers(texts).probabilities(self.stored_parts().mixture)
+        parts, answers = self._parts_and_answers(texts)
+        return answers.probabilities(parts.mixture)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """Return the intent of each text or `out_of_scope_label`: `[texts]`.
@@ -137,11 +141,13 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: a text is empty.
         """
-        return self.stored_parts().answered(self.raw_answers(texts))
+        parts, answers = self._parts_and_answers(texts)
+        return parts.answered(answers)
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
         """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
-        return self.stored_parts().scope_scores(self.raw_answers(texts))
+        parts, answers = self._parts_and_answers(texts)
+        return parts.scope_scores(answers)
 
     def explain(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
         """Explain the answer to a text; arguments and result as in `explanation`."""

@@ -182,11 +182,18 @@ def make_head(config: HeadConfig, trunk: RankerTrunk, *, scale: float = 1.0) -> 
     return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)
 
 
-def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **dropout: float) -> RankerTrunk:
+def _make_trunk(
+    config: RankerConfig,
+    *,
+    dtype: str = "float32",
+    embedding_dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+) -> RankerTrunk:
+    rates = {"embedding_dropout": embedding_dropout, "attention_dropout": attention_dropout}
     if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
-        largest = max(dropout.values(), default=0.0)
-        return BertTrunk(config.model, dropout=largest, dtype=dtype, name="trunk")
-    encoder = DualEncoder(config.model, dtype=dtype, **dropout)
+        dropout = max(rates.values())
+        return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
+    encoder = DualEncoder(config.model, dtype=dtype, **rates)
     return ConvertTrunk(encoder, reads_jointly=config.head.head == "cross", name="trunk")
 
 

@@ -125,7 +125,7 @@ def fit_mapping(
 
     Raises:
       ValueError: if the shapes differ, the dev part has fewer than 100 examples, or `score` is
-      unknown.
+        unknown.
 
     Reference: arXiv 1911.03688 §3.1, equation 2; arXiv 1904.06472 §4.2.
     """

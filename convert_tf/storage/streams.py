@@ -154,7 +154,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     for piece in pieces:
         is_start = not head
         if len(head) < HEAD_BYTES:
-            # What comes from a terminal comes in small pieces, and is told by all of them.
+            # A terminal gives small pieces, so all of them together decide.
             head += piece[: HEAD_BYTES - len(head)]
             check_is_text(file.name, head)
         if is_start and (encoding := wide_encoding(head)):

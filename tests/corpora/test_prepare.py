@@ -2,6 +2,7 @@ import errno
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -340,6 +341,40 @@ def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabula
 def test_impossible_options(options, message):
     with pytest.raises(ValueError, match=message):
         PrepareOptions(**options)
+
+
+KILLED = """
+import os, signal, sys
+from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.data import records
+
+serialize, calls = records.serialize_example, iter(range(10_000))
+
+def dies(example):
+    if next(calls) == 100:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return serialize(example)
+
+records.serialize_example = dies
+options = PrepareOptions(num_shards={"train": 2, "dev": 1, "test": 1})
+prepare([sys.argv[1]], sys.argv[2], options=options)
+"""
+
+
+@pytest.mark.slow
+def test_after_a_kill_the_same_command_gives_the_same_bytes(write_dump, tmp_path):
+    comments, _ = random_dump(num_threads=200)
+    dump = write_dump("in/RC.zst", comments)
+    options = PrepareOptions(num_shards=SMALL)
+    prepare([dump], str(tmp_path / "whole"), options=options)
+    output = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, dump, str(output)]
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not output.exists()
+    prepare([dump], str(output), options=options)
+    assert digests(output) == digests(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "killed", "whole"]
 
 
 @pytest.mark.real_data

@@ -134,7 +134,8 @@ def test_every_option_reaches_the_head(encoder, head, option):
     ("options", "message"),
     [
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
-        ({"lexical": "yes"}, "lexical must be one of auto, none. Received: 'yes'"),
+        ({"lexical": "yes"}, "lexical must be one of auto, None. Received: 'yes'"),
+        ({"lexical": "none"}, "lexical must be one of auto, None. Received: 'none'"),
         ({"threshold": 0.5}, "without out_of_scope"),
         ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"grid": {"dropout": ()}}, "values of hidden_dim"),
@@ -144,7 +145,7 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"learning_rate": float("inf")}, "learning_rate must be .* less than inf"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"kind": "other"}, "kind must be one of auto, sentence, similarity"),
-        ({"names": "never"}, "names must be one of auto, always, none"),
+        ({"names": "never"}, "names must be one of auto, always, None"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
         ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
     ],

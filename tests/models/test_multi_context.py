@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support import naive
 from support.model_cases import gradients_of, one_per_row, outputs_of, ragged, random_texts
+from support.processes import results_on_jax
 
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
@@ -325,3 +326,54 @@ _TRAINING = {
     "steps": 10, "batch_size": 5, "optimizer": "adam", "learning_rate": 0.01,
     "scale_anneal_steps": 5,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_close_to_float32(encoder, make_encoder, texts, policy):
+    batch = batch_of(texts, encoder.config)
+    exact = outputs_of(encoder, batch)["both_encoding"]
+    mixed = outputs_of(make_encoder(encoder.config, dtype=policy), batch)["both_encoding"]
+    assert mixed.dtype == np.float32
+    bound = {"mixed_bfloat16": 0.12, "mixed_float16": 0.014}[policy]
+    assert 1e-6 < np.abs(mixed - exact).max() < bound
+
+
+TRAIN_ON_JAX = {
+    "steps": 10, "batch_size": 5, "optimizer": "adam", "learning_rate": 0.01,
+    "scale_anneal_steps": 5,
+}  # fmt: skip
+ON_JAX = """
+import sys
+
+import numpy as np
+from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import EncoderTraining
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.objective import make_ranking_model
+
+folder = sys.argv[1]
+encoder = DualEncoder(ModelConfig.from_json(open(folder + "/config.json").read()))
+encoder.load_weights(folder + "/model.weights.h5")
+batch = dict(np.load(folder + "/batch.npz"))
+before = encoder.predict_on_batch(batch)
+model = make_ranking_model(encoder, EncoderTraining(**TRAIN), precision="float32")
+losses = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
+assert "tensorflow" not in sys.modules, "TensorFlow was imported"
+np.savez(folder + "/jax.npz", **before, losses=[[float(x[k]) for k in sorted(x)] for x in losses])
+"""
+
+
+@pytest.mark.slow
+def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts, tmp_path):
+    encoder = make_encoder(config)
+    batch = batch_of(texts, config)
+    (tmp_path / "config.json").write_text(config.to_json())
+    encoder.save_weights(tmp_path / "model.weights.h5")
+    np.savez(tmp_path / "batch.npz", **batch)
+    on_jax = results_on_jax(f"TRAIN = {TRAIN_ON_JAX!r}\n{ON_JAX}", tmp_path)
+    for name, value in outputs_of(encoder, batch).items():
+        np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
+    model = make_ranking_model(encoder, EncoderTraining(**TRAIN_ON_JAX), precision="float32")
+    logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
+    losses = [[float(log[name]) for name in sorted(log)] for log in logs]
+    np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)

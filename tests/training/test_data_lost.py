@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.damage import flip_a_bit
+from support.encoder_runs import run
 from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -14,6 +15,8 @@ from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.files import FileWriteError
+from convert_tf.training import loop
+from convert_tf.training.state import newest_checkpoint
 from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80
@@ -86,6 +89,31 @@ def test_an_array_that_is_deleted_or_replaced_is_read_to_the_end(copy):
     np.testing.assert_array_equal(before.flat, after.flat)
     with pytest.raises(ValueError, match="The token ids are damaged"):
         ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+
+
+@pytest.mark.slow
+def test_a_run_whose_data_are_lost_keeps_its_checkpoints_and_goes_on(copy, tmp_path, monkeypatch):
+    lost = copy.arrays / IDS
+    whole = lost.read_bytes()
+    count = loop._Steps.count
+
+    def at_step_5(steps, batch, logs):
+        count(steps, batch, logs)
+        if steps.step == 5:
+            _cut(lost, 0.5)
+
+    def go_on():
+        # Small groups, so that data are read until the end.
+        changes = {"steps": 12, "batch_size": 10, "eval_every": 6, "shuffle_buffer": 16}
+        return run(copy.arrays, tmp_path / "run", vocabulary=copy.vocabulary, **changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Steps, "count", at_step_5)
+        with pytest.raises(ValueError, match=lost.name):
+            go_on()
+    assert newest_checkpoint(tmp_path / "run").name >= "step-00000004"
+    lost.write_bytes(whole)
+    assert newest_checkpoint(go_on()).name == "step-00000012"
 
 
 def test_an_event_is_written_whole_or_not_at_all(tmp_path):

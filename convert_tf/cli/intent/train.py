@@ -203,9 +203,10 @@ def _train_several(values: Any) -> None:
     from convert_tf.intents.multi import MultiIntentClassifier, split_labels
 
     examples = read_files(values.data, needs_labels=False)
+    leave_out = ("kind",) if values.kind == ANY_KIND else ()
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
-        **given_fields(values, SeveralOptions),
+        **given_fields(values, SeveralOptions, leave_out=leave_out),
         label_separator=values.label_separator,
         random_state=values.seed,
     )

@@ -76,11 +76,8 @@ class ModuleBackend(OpenedFromPath):
             raise MemoryError(
                 f"{len(columns[0])} texts at once: pass a lower batch_size"
             ) from error
-        except (
-            tf.errors.OpError,
-            TypeError,
-            ValueError,
-        ) as error:  # for example signatures with other arguments
+        # The signature may have other arguments, for example.
+        except (tf.errors.OpError, TypeError, ValueError) as error:
             raise self._unusable(error) from error
 
     def _compute_in(self, compute_dtype: str) -> str:

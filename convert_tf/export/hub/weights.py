@@ -289,9 +289,8 @@ class StoredTable(tf.Module):
 
     def __init__(self, embedding: Any, *, bits: int = 16):
         super().__init__(name="stored_table")
-        values: Any = float16_values(
-            embedding.table
-        )  # raises an error for NaN, which bytes would hide
+        # This raises an error for NaN, which bytes would hide.
+        values: Any = float16_values(embedding.table)
         self._offset = self._scale = self._row_scales = None
         if getattr(embedding, "quantizer", None) is not None:
             ranges = embedding.quantizer_weights

@@ -196,7 +196,7 @@ def taught_texts(
     columns = teacher.columns(examples.load(np.arange(batches.num_examples)))
     reduced = np.stack([*encodings.values()], axis=1)
     vectors = np.stack([columns[f"teacher_{name}"] for name in names], axis=1)
-    return reduced.astype(np.float32), vectors.astype(np.float32)
+    return reduced.astype(np.float32, copy=False), vectors.astype(np.float32, copy=False)
 
 
 def _as_pairs(
