@@ -20,7 +20,7 @@ _SURROGATES = range(0xD800, 0xE000)
 # Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
 _NOT_TRIED = {0, 0x130, 0x3A3}
 
-_HEADER = '''"""How TensorFlow sees characters; written by `scripts.derive_unicode_tables`.
+_HEADER = '''"""TensorFlow's tables of characters, written by `scripts.derive_unicode_tables`.
 
 Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
 lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and

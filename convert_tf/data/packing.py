@@ -42,7 +42,7 @@ class TokenIds(NamedTuple):
 
 
 def compiled_row_multiple(texts: int) -> int:
-    """What the rows of a batch are a multiple of where its step is compiled for each shape.
+    """Return the multiple of rows in a batch if its step is compiled for each shape.
 
     Rows vary with the square root of the texts, and so does this, in powers of 2: a batch of any
     size meets one to three shapes, and compiling one takes up to a minute on a GPU.
@@ -55,7 +55,7 @@ def compiled_row_multiple(texts: int) -> int:
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:
-    """What the rows of a batch are a multiple of where only parts of its step are compiled.
+    """Return the multiple of rows in a batch if only parts of its step are compiled.
 
     Args:
       pairs: that are encoded at once.
@@ -106,7 +106,7 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def text_groups(texts: TokenIds) -> np.ndarray:
-    """Which texts are equal: a checksum of each, int32 `[texts]`.
+    """Return a checksum of each text, int32 `[texts]`, to find equal texts.
 
     Two different texts have the same one once in four billion pairs. Unlike the place of the first
     equal text it is the same in every process, whichever texts are with it.
@@ -163,7 +163,7 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
 
 
 class Places(NamedTuple):
-    """Where texts are in rows.
+    """Positions of texts in rows.
 
     Attributes:
       segment_lengths: int32 `[rows, 16]`, tokens of each text of a row.

@@ -30,7 +30,7 @@ MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
 
 class Position(NamedTuple):
-    """Where in the endless order a batch ends; a run goes on from there.
+    """Position of the end of a batch in the endless order, from which a run resumes.
 
     Attributes:
       groups: groups of the order that are done.
@@ -168,7 +168,7 @@ def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarra
 
 
 def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Which response each of `number` contexts gets, its own or, half of the time, another's.
+    """Choose a response for each of `number` contexts: half of the time its own.
 
     Returns:
       int64 `[number]` and whether it is its own, bool `[number]`.

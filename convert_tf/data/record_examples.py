@@ -212,7 +212,7 @@ def _text(utf8: bytes) -> str:
 
 
 def damaged_records(data: str, split: str, error: tf.errors.OpError) -> ValueError:
-    """What to raise when TensorFlow cannot read or parse the records of a split."""
+    """Return the error for records of a split that TensorFlow cannot read or parse."""
     # What the op says stands between where in the program and where in the graph that was.
     reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1].split(" [Op:")[0]
     return ValueError(

@@ -1,4 +1,4 @@
-"""Where the records of TFRecord files are, from their headers alone.
+"""Positions of the records of TFRecord files, from their headers only.
 
 A record is 8 bytes of length (little-endian), 4 bytes of its checksum, the data, and 4 bytes of the
 data's checksum.

@@ -1,4 +1,4 @@
-"""What an example is, the names of its features in a record, and what holds a split of them."""
+"""Examples, the names of their features in records, and collections of examples."""
 
 from typing import NamedTuple, Protocol
 

@@ -16,7 +16,7 @@ def shard_name(split: str, index: int, num_shards: int) -> str:
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a file of this name is a shard."""
+    """Return whether a file of this name is a shard."""
     return _SHARD_NAME.fullmatch(name) is not None
 
 

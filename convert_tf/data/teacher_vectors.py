@@ -45,12 +45,12 @@ def vectors_file(split: str, name: str) -> str:
 
 
 def taught_names(examples: Examples) -> tuple[str, ...]:
-    """Which of the texts of examples have vectors: contexts and responses, or single texts."""
+    """Return the names of the texts that have vectors: contexts and responses, or single texts."""
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
 
 
 class TeacherVectors:
-    """What a teacher makes of a split of token ids.
+    """The vectors of a teacher for a split of token ids.
 
     Args:
       folder: folder that `convert-tf teach` wrote.

@@ -292,7 +292,7 @@ class ArrayExamples:
         return start + np.flatnonzero(kept)
 
     def of_sources(self, names: Iterable[str]) -> np.ndarray:
-        """Which examples are of some sources: bool `[examples]`; errors as of `thinned`."""
+        """Return which examples are of some sources: bool `[examples]`; errors as in `thinned`."""
         names = [*names]
         self._check_sources(names)
         return np.isin(self.sources(), [self._source_names.index(name) for name in names])
@@ -306,7 +306,7 @@ class ArrayExamples:
             )
 
     def sources(self) -> np.ndarray:
-        """Of each example the place of its source in the folder's `sources`, int32 `[examples]`.
+        """Return the index of each example's source in the folder's `sources`, int32 `[examples]`.
 
         Raises:
           ValueError: the file is missing or damaged.

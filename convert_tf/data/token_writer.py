@@ -234,7 +234,7 @@ def tokenize_records(
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """What `tokenize_records` returned, for reading."""
+    """Format the result of `tokenize_records` for a terminal."""
     lines = [f"{'split':<8}{'examples':>14}{'context':>16}{'response':>16}{'extra context':>16}"]
     for split, counts in facts["splits"].items():
         tokens = "".join(f"{counts['tokens'][name]:>16,}" for name in PAIR_AND_EXTRA_CONTEXT)
@@ -319,7 +319,7 @@ def _tokenized_utterances(
 
 
 def utterance_summary(facts: Mapping[str, Any]) -> str:
-    """What `tokenize_utterances` returned, for reading."""
+    """Format the result of `tokenize_utterances` for a terminal."""
     lines = [
         f"{split}: {counts['examples']:,} texts, {counts['tokens']['text']:,} tokens"
         for split, counts in facts["splits"].items()

@@ -93,7 +93,7 @@ def _parsed(line: str, where: str) -> Utterance:
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
-    """Whether a text is in the split `dev`: all texts of its intent are, or none.
+    """Return whether a text is in the split `dev`. All texts of an intent are in the same split.
 
     So whoever tunes on `dev` sees intents that were never trained on.
     """

@@ -107,7 +107,7 @@ class EncoderClient:
 
     @_cached("_sentences")
     def encode_sentences(self, sentences: Texts) -> np.ndarray:
-        """As `SentenceEncoder.encode`: float32 `[sentences, reduced_dim]`."""
+        """Encode sentences as `SentenceEncoder.encode` does: float32 `[sentences, reduced_dim]`."""
         return self._sentences([*text_bytes(sentences)])
 
     @_cached("_contexts")

@@ -402,7 +402,7 @@ class SentenceEncoder:
 
 
 def _number(texts: Any) -> int:
-    """How many texts there are; 0 when that is not known."""
+    """Return the number of texts; 0 if it is unknown."""
     return 0 if is_stream(texts) else len(texts)
 
 

@@ -1,4 +1,4 @@
-"""What a classifier was asked in a period, and what has changed."""
+"""Report the messages of a period, and what has changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much a request may ask of the service."""
+"""Limits of requests to the service."""
 
 import dataclasses
 

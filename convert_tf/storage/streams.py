@@ -82,7 +82,7 @@ class InputFile:
 
     @property
     def damage(self) -> str:
-        """What the file is if it ended too early, for messages."""
+        """Description of a file that ended too early, for messages."""
         if self.kind == "plain":
             return "a file that got shorter while it was read"
         return f"a {self.problem} {self.kind} archive"

@@ -1,4 +1,4 @@
-"""How TensorFlow sees characters; written by `scripts.derive_unicode_tables`.
+"""TensorFlow's tables of characters, written by `scripts.derive_unicode_tables`.
 
 Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
 lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and

@@ -39,7 +39,7 @@ STEPS_BETWEEN_SUMMARIES = 50
 
 
 class Batch(NamedTuple):
-    """What one step is trained on.
+    """The input of one training step.
 
     Attributes:
       inputs: what the model takes.

@@ -1,4 +1,4 @@
-"""What every kind of run trains: a model under its objective, as `keras.Model.fit` takes it."""
+"""Models with their objectives, as `keras.Model.fit` takes them, for every kind of run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -33,7 +33,7 @@ _TEXTS_PER_OCCURRENCE = 4_000  # a subword of the vocabulary stands in one of so
 
 @dataclass(frozen=True)
 class OwnFile:
-    """What became of a file.
+    """The training data made from a user's file.
 
     Args:
         data: the data folder.

@@ -65,7 +65,7 @@ class Processes:
             print(line, file=sys.stderr, flush=True)
 
     def gather(self, *values: int) -> np.ndarray:
-        """What each process gave, int32 `[processes, values]`; every process must call this."""
+        """Gather values of all processes, int32 `[processes, values]`; each must call this."""
         own = np.array(values, np.int32)
         if self.number == 1:
             return own[None]
@@ -204,7 +204,7 @@ def join_processes(
 
 
 def running_processes() -> Processes:
-    """Those that `join_processes` joined."""
+    """Return the processes that `join_processes` joined."""
     if keras.backend.backend() != "jax":
         return Processes()
     import jax

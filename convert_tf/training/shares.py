@@ -14,7 +14,7 @@ from convert_tf.training.processes import Processes, Termination, num_devices, r
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """What the rows of a process's share must be a multiple of, so that few shapes are compiled.
+    """Return the multiple of rows in a process's share, which keeps the number of shapes small.
 
     Args:
       row_multiple: what the rows of a whole batch are a multiple of, about.

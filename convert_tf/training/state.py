@@ -1,4 +1,4 @@
-"""What a run resumes from: `checkpoints/step-N/` in its folder.
+"""Checkpoints `checkpoints/step-N/`, from which a run resumes.
 
 Each is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and the
 checksums of all its files. It is written under another name and renamed when it is whole, and the
@@ -160,7 +160,7 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
 
 
 def _state(model: Objective) -> dict[str, list[Any]]:
-    """What a run needs beyond the encoder's weights.
+    """Return the state of a run in addition to the encoder's weights.
 
     Dropout has seeds only where its rate is not 0: a run may resume with other rates, and then
     starts them anew.

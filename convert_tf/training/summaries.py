@@ -1,4 +1,4 @@
-"""What a run shows while it trains: `curve.png`, and summaries for TensorBoard."""
+"""The curve of a run, `curve.png`, and its summaries for TensorBoard."""
 
 import io
 import os

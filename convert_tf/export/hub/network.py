@@ -234,7 +234,7 @@ def in_length_batches(
         return (start < number) | (batch == 0)
 
     def next_start(start: tf.Tensor) -> tf.Tensor:
-        """Where the batch that begins at `start` ends."""
+        """Return the end of the batch that begins at `start`."""
         # Without texts this is the lowest integer.
         longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))
         rows = budget // tf.maximum(longest, 1)

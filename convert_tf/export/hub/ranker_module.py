@@ -213,7 +213,7 @@ class RankerModule(tf.Module):
         return rows.to_tensor(default_value=self.tokenizer.padding_id, shape=shape)
 
     def _network(self) -> keras.StatelessScope:
-        """Where the ranker has the stored weights."""
+        """Return a scope in which the ranker has the stored weights."""
         scope = self.weights.scope()
         for variable, value in self._factors():
             scope.add_update((variable, tf.constant(value)))
@@ -350,7 +350,7 @@ class EncodingRankerModule(RankerModule):
     def _encoded_scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
     ) -> tf.Tensor:
-        """As `_scores`, of encoded candidates, float32 `[N, dim]`."""
+        """Return the same as `_scores` for encoded candidates, float32 `[N, dim]`."""
         self.weights.unpack()
         ids = self._context_ids(context)
         number = tf.shape(candidates)[0]

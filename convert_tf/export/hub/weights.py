@@ -218,7 +218,7 @@ class StoredMap(tf.Module):
         return l2_normalize(product if self._scales is None else product * self._scales)
 
     def sentence_encodings(self, reduced: tf.Tensor) -> tf.Tensor:
-        """As `convert_tf.models.distillation.sentence_encodings`, `[texts, inputs]`."""
+        """Compute `convert_tf.models.distillation.sentence_encodings`, `[texts, inputs]`."""
         values = tf.cast(self._values, tf.float32)
         read = tf.matmul(reduced, values) * self._gains
         return SENTENCE_SCALE * (reduced + tf.matmul(read, values, transpose_b=True))

@@ -72,7 +72,7 @@ class RunData:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What checkpoints say of the data."""
+        """Facts about the data for checkpoints."""
         facts: dict[str, Any] = {"unknown_tokens": self.unknown_share}
         if self.distilled.targets is not None:
             facts["teacher"] = self.distilled.targets.vectors.teacher

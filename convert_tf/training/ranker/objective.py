@@ -1,4 +1,4 @@
-"""What `keras.Model.fit` trains of a ranker: its objective, what is frozen, its optimizer.
+"""The training of a ranker as `keras.Model.fit` takes it: objective, frozen parts, optimizer.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """

@@ -170,7 +170,7 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
 
 
 def _weights_of(folder: str) -> str:
-    """What `ranker_recipe` calls the weights in a folder."""
+    """Return the kind of the weights in a folder, as `ranker_recipe` names it."""
     kind = kind_of(folder)
     if kind is Kind.RANKER:
         model = load_ranker_config(folder).model
