@@ -80,8 +80,8 @@ def define_flags(define: Define) -> None:
     define(
         "k",
         None,
-        "Values of k in R_N@k. Default: 1,3,10 for --data, those of 1,2,5,10 below N for "
-        "--candidates.",
+        "Values of k in R_N@k. Default: 1,3,10 for --data, and 1,2,5,10 as far as they are below "
+        "N for --candidates.",
         kind=list,
     )
     define(

@@ -72,8 +72,8 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
 
     Args:
       define: see `Define`.
-      *configs: configurations, or other dataclasses, of which the fields made by `option` count. A
-        field that several of them have becomes one flag.
+      *configs: configurations or other dataclasses. Only fields made by `option` become flags. A
+        field of several configurations becomes one flag.
       leave_out: fields without a flag.
     """
     fields: dict[str, list[dataclasses.Field]] = {}

@@ -71,8 +71,8 @@ def define_flags(define: Define) -> None:
     define(
         "joined_sources",
         [],
-        "Sources whose pairs get the vectors of all teachers. Other pairs get those of the first. "
-        "Default: all sources.",
+        "Sources whose pairs get the vectors of all teachers. Other pairs get only the "
+        "vectors of the first teacher. Default: all sources.",
     )
 
 

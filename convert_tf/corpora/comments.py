@@ -169,8 +169,8 @@ class Rules(Config):
     )
     single_texts: bool = option(
         False,
-        "Also write single texts: those of train threads that are in no example, and the "
-        "sentences of long ones.",
+        "Also write single texts: texts of train threads that are in no example, and the "
+        "sentences of long texts.",
     )
     subreddits: tuple[str, ...] = option(
         (), "Read only these subreddits. Case is ignored. Default: all."

@@ -1,8 +1,8 @@
-"""Dump files and other corpora to a data folder on one machine: what `prepare` does.
+"""Prepare data on one machine, from dumps and other corpora to a data folder.
 
-Comments go from the dumps into an external sort by thread. The examples of threads, and those of
-corpora whose files hold whole conversations, go into a second sort by their place on disk, and
-from there into the shards. Memory holds one thread, not the dumps.
+An external sort brings the comments of the dumps together by thread. A second sort brings examples
+into the order of the shards: examples of threads, and of corpora with whole conversations. Memory
+holds one thread, not the dumps.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ the files `lines-aaa`, `lines-aab`, …
 
 There are three differences. `\\r` before a line break is dropped. A line that is not UTF-8, at
 which the script stops, is counted. The script ran on Python 2, where `\\w` matches only ASCII
-letters. Here it matches those of all scripts, so names such as `Émile:` are removed too.
+letters. Here it matches letters of all scripts, so names such as `Émile:` are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """

@@ -43,7 +43,7 @@ class Intent(NamedTuple):
 
 
 class Object(NamedTuple):
-    """Names of one thing: those of people who ask and those of people who answer."""
+    """Names of one thing, in questions and in answers."""
 
     asked: tuple[str, ...]
     answered: tuple[str, ...]

@@ -93,7 +93,7 @@ def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[
     """Yield a text with single spaces, or its sentences if it is longer than a limit.
 
     Longer sentences are cut. Texts of fewer than `min_length` characters are dropped, and so are
-    texts of which less than half is letters, such as tables and emoticons.
+    texts with fewer letters than other characters, such as tables and emoticons.
     """
     whole = _SPACES.sub(" ", text).strip()
     if len(whole) <= max_length:

@@ -210,7 +210,7 @@ def learn(
 def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Iterator[bytes]:
     """Yield a random sample of the texts in their order.
 
-    The texts are read twice, the first time to count them, so none of them is kept in memory.
+    The texts are read twice, first to count them, so they are never all in memory.
 
     Args:
         paths: as for `read_sentences`.

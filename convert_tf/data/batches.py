@@ -47,7 +47,7 @@ class TrainingBatches:
       The dicts of `packing.pack_batch`, or with several micro-batches `packing.pack_micro_batches`.
       With `marks_duplicates`, they have `response_groups` int32 `[batch]`, equal numbers for equal
       responses. With teachers, they have their columns. With negatives, they have `negative_slots`
-      int32 `[batch × k]`, those of the first example first, and `negative_groups` int32
+      int32 `[batch × k]`, in the order of the examples, and `negative_groups` int32
       `[batch × k]` next to `response_groups`. With utterances, they have `utterance_slots` and the
       columns of the utterances.
     """

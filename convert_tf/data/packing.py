@@ -82,7 +82,7 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
-    """Return the texts of the first part, then those of the second, …."""
+    """Concatenate the texts of several parts."""
     lengths = [part.lengths for part in parts]
     return TokenIds(
         np.concatenate([part.flat for part in parts]), np.cumsum(np.concatenate([[0], *lengths]))

@@ -180,7 +180,7 @@ def _read_model(values: Any) -> "IntentClassifier":
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
-    """Return the examples of --data, and those of --model after --remove and --rename."""
+    """Return the examples of --data, and of --model after --remove and --rename."""
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
         return added
