@@ -145,10 +145,10 @@ def scores(model: Any, test: LabelledTexts, validation: LabelledTexts | None) ->
         own = np.array(validation.labels)
         shares = model.predict_proba(validation.texts)
         best = shares.argmax(axis=1)
-        limits = ScopeScores.of(
+        limits = ScopeScores(
             shares.max(axis=1), best, model.classes_[best] == own, own != _LABEL.value
         )
-        is_kept = probabilities.max(axis=1) >= fit_threshold(limits, rejected_share=0.05)
+        is_kept = probabilities.max(axis=1) >= fit_threshold(limits)
         found["in_scope_accuracy"] = float(((predicted == labels) & is_kept)[is_in].mean())
         found["out_of_scope_recall"] = float(1 - is_kept[~is_in].mean())
     return found

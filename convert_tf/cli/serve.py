@@ -21,7 +21,6 @@ from convert_tf.service.limits import Limits
 # Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
 # OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
 _KEEP_ALIVE = 75
-_WITHOUT_FLAGS = ("max_results", "max_result_characters")
 
 
 def define_flags(define: Define) -> None:
@@ -41,7 +40,7 @@ def define_flags(define: Define) -> None:
     define(
         "port", 8000, "Port to listen on. 0 chooses a free one.", lower_bound=0, upper_bound=65_535
     )
-    define_fields(define, Limits, leave_out=_WITHOUT_FLAGS)
+    define_fields(define, Limits)
     define("compute_dtype", "auto", "Number format of the network.", choices=COMPUTE_DTYPES)
 
 
@@ -52,7 +51,7 @@ def run(values: Any) -> None:
         from convert_tf.service.application import Model, make_application, served_classifier
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
-    limits = Limits(**given_fields(values, Limits, leave_out=_WITHOUT_FLAGS))
+    limits = Limits(**given_fields(values, Limits))
     encoder = SentenceEncoder(values.encoder, compute_dtype=values.compute_dtype)
     classifier = None
     if values.intents is not None:

@@ -19,7 +19,7 @@ from convert_tf.intents.encodings import (
     IntentEncodings,
     encodes_similarity,
 )
-from convert_tf.intents.examples import IntentExamples, Validated, examples_of, validated
+from convert_tf.intents.examples import Examples, examples_of, validated
 from convert_tf.intents.explain import nearest
 from convert_tf.intents.head import HEADS, Options, best_options, quick_options
 from convert_tf.intents.heldout import (
@@ -42,6 +42,7 @@ from convert_tf.intents.text_classifier import TextClassifier
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
+_VALIDATED_SHARE = 0.1  # of the examples, by which a grid is judged without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
 
@@ -62,27 +63,22 @@ class IntentClassifier(IntentOptions, TextClassifier):
       learning_rate: of gradient descent; falls linearly to 0.
       epochs: of `ceil(examples / batch_size)` steps.
       batch_size: examples of a step, drawn with replacement.
-      patience: epochs without better validation accuracy after which the network stops; None never
-        stops.
       logistic_c: scikit-learn's `C` of logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, which cross-validation
         weights; None uses the head alone.
       grid: values to try by parameter name, as in `head.GRIDS["network"]`; the best on validation
-        data are used. None tries nothing.
-      validation_fraction: share of the examples that `grid` and `patience` validate on if `fit`
-        gets no validation data.
+        data are used, or on a tenth of the examples if `fit` gets none. None tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
         None answers every text with a trained label; `out_of_scope_label` may be one of them.
       threshold: the threshold of all intents. None fits it, and a threshold for each intent with
-        enough examples, on validation data or by cross-validation.
+        enough examples, on validation data or by cross-validation. If no example is out of scope,
+        one in twenty of the others is below it.
       min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
         the second one by less. 0 answers all texts.
       upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
         rejected is answered with the upper level, `"faq"`, if the probabilities of its intents
         together reach the threshold.
-      rejected_share: share of the in-scope validation examples below the threshold, if there are no
-        out-of-scope examples to fit it with.
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
         the thresholds and train nothing else.
       random_state: seed of weights, batches, dropout and folds.
@@ -131,11 +127,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
           labels: the intent of each example, or `out_of_scope_label`.
           sample_weight: how much each example counts in training; None for equal weights. Examples
             with weight 0 are left out. Thresholds count all other examples equally.
-          validation: texts and labels that choose `grid`, `patience`, `kind`, `names`, the weight
-            of words and the thresholds. Nothing else is learnt from them.
+          validation: texts and labels that choose `grid`, `kind`, `names`, the weight of
+            words and the thresholds. Nothing else is learnt from them.
           folds: held-out parts of the examples, if the encoder was trained on the examples. Each
             fold then has encodings of an encoder that was not trained on its part. With
-            `names="always"` each fold also has a row for each name, after those of the examples.
+            `names="always"` each fold also has a row for each name, after those of all examples.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
@@ -148,9 +144,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
         examples, self.classes_ = examples_of(*self.examples_, sample_weight, encode, outside)
-        if examples.outside_texts and self.threshold is not None:
+        num_outside = int((~examples.is_inside).sum())
+        if num_outside and self.threshold is not None:
             warnings.warn(
-                f"The {len(examples.outside_texts):,} examples of {self.out_of_scope_label!r} are "
+                f"The {num_outside:,} examples of {self.out_of_scope_label!r} are "
                 f"ignored: they only fit the threshold, and threshold={self.threshold:g} is set. "
                 "Omit the examples or the threshold.",
                 stacklevel=2,
@@ -160,11 +157,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
             checked = validated(*validation, self.classes_, encode, outside)
         options = self._head_options()
         self.kind_, known = kinds[0], None
-        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
-            raise ValueError(
-                "folds have one kind of encodings, with or without names of intents. Received: "
-                f"folds, kind={self.kind!r} and names={self.names!r}. Set both to those of folds."
-            )
         examples = with_helpful_names(
             examples,
             self.classes_,
@@ -177,39 +169,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
         self.names_ = bool(examples.is_name.any())
         if len(kinds) > 1:
             examples, checked, known = self._choose_kind(kinds, examples, checked, options)
-        self.best_params_: dict[str, Any] = {}
-        training_examples, validation_options = examples, {}
-        # Logistic regression has no patience.
-        if self.grid is not None or options.get("patience") is not None:
-            if checked is not None:
-                rest, validation_data = examples, checked.inside()
-            else:
-                labels_of = examples.labels[~examples.is_name].tolist()
-                chosen = examples.spread(
-                    held_out(labels_of, self.validation_fraction, seed=self.random_state)
-                )
-                rest = examples.kept(~chosen)
-                validation_data = examples.encodings[chosen], examples.labels[chosen]
-            if not len(validation_data[1]):
-                raise ValueError(
-                    "grid and patience need validation examples, but each intent has one example. "
-                    "Add examples, or pass validation=(texts, labels)."
-                )
-            self.best_params_ = best_options(
-                options,
-                self.grid or {},
-                rest.encodings,
-                rest.labels,
-                validation_data,
-                rest.weights,
-            )
-            options |= self.best_params_
-            if options.get("patience") is not None:
-                training_examples = rest
-            validation_options = {"validation": validation_data}
-        self.parts_ = train_parts(
-            options, training_examples, has_lexical=self.lexical is not None, **validation_options
-        )
+        self.best_params_ = self._best_params(options, examples, checked) if self.grid else {}
+        options |= self.best_params_
+        self.parts_ = train_parts(options, examples, has_lexical=self.lexical is not None)
         self._fit_on_answers(examples, options, checked, folds, known)
         return self
 
@@ -247,29 +209,50 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if self.kind != ANY_KIND:
             return [self.kind]
         kinds = [*KINDS_OF_ENCODING]
-        # A clone knows which kinds the encoder has.
-        is_known = kinds[-1] in self._encoded_by_kind()
-        return kinds if is_known or encodes_similarity(self.encoder) else kinds[:1]
+        has_both = encodes_similarity(self._encodings(kinds[0]).encoders)
+        return kinds if has_both else kinds[:1]
+
+    def _best_params(
+        self, options: Options, examples: Examples, checked: Examples | None
+    ) -> dict[str, Any]:
+        """Return the values of `grid` that are best on validation data, or on held-out examples."""
+        rest, validation = examples.rows(examples.is_inside), checked
+        if validation is None:
+            places = np.flatnonzero(~rest.is_name)
+            labels = rest.labels[places].tolist()
+            chosen = np.zeros(len(rest.texts), bool)
+            chosen[places] = held_out(labels, _VALIDATED_SHARE, seed=self.random_state)
+            rest, validation = rest.rows(~chosen), rest.rows(chosen)
+        validation = validation.rows(validation.is_inside)
+        if not validation.texts:
+            raise ValueError(
+                "grid needs validation examples, but each intent has one example. Add examples, or "
+                "pass validation=(texts, labels)."
+            )
+        pair = validation.encodings, validation.labels
+        return best_options(
+            options, self.grid or {}, rest.encodings, rest.labels, pair, rest.weights
+        )
 
     def _choose_kind(
         self,
         kinds: Sequence[str],
-        examples: IntentExamples,
-        checked: Validated | None,
+        examples: Examples,
+        checked: Examples | None,
         options: Options,
-    ) -> tuple[IntentExamples, Validated | None, Answers | None]:
+    ) -> tuple[Examples, Examples | None, Answers | None]:
         """Set `kind_` to the kind with the most right answers, the first one of equals.
 
         Returns:
           The examples and the validation data in this kind, and the answers to held-out examples;
           None if nothing was held out.
         """
-        found: list[tuple[IntentExamples, Validated | None, Answers]] = []
+        found: list[tuple[Examples, Examples | None, Answers]] = []
         options = quick_options(options)
         for kind in kinds:
             if found:
                 encode = self._encodings(kind)
-                examples = examples.encoded(encode)
+                examples = examples._replace(encodings=encode(examples.texts))
                 checked = checked and checked._replace(encodings=encode(checked.texts))
             # Words do not depend on the kind.
             has_lexical = self.lexical is not None and not found
@@ -277,7 +260,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             answers = judged_answers(options, examples, checked, folds, has_lexical=has_lexical)
             if answers is None:  # nothing can be held out, so texts are compared by similarity
                 self.kind_ = kinds[-1]
-                return examples.encoded(self._encodings(self.kind_)), None, None
+                encodings = self._encodings(self.kind_)(examples.texts)
+                return examples._replace(encodings=encodings), None, None
             if found:
                 answers = answers._replace(lexical=found[0][-1].lexical)
             found.append((examples, checked, answers))
@@ -287,9 +271,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     def _fit_on_answers(
         self,
-        examples: IntentExamples,
+        examples: Examples,
         options: Options,
-        checked: Validated | None,
+        checked: Examples | None,
         folds: Sequence[Fold] | None,
         known: Answers | None,
     ) -> None:
@@ -313,7 +297,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             has_lexical = self.lexical is not None
             answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
         else:
-            answers = answers_of(self.parts_, *checked.with_outside(examples))
+            both = checked.followed_by(examples.rows(~examples.is_inside))
+            answers = answers_of(self.parts_, *both[:3])
         if answers is not None:
             self.mixture_ = fit_mixture(answers)
         if not self.mixture_.weight:
@@ -321,22 +306,22 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if self.out_of_scope is None or not is_scoped:
             return
         if answers is None:
-            answers = answers_of(self.parts_, [], examples.encodings[:0], examples.labels[:0])
+            raise ValueError(
+                "There are no held-out examples in scope to fit the threshold on. Give validation "
+                "examples, or two examples of an intent."
+            )
         scores = scope_scores_of(answers, self.mixture_, self.out_of_scope)
-        share = self.rejected_share
-        self.threshold_ = fit_threshold(scores, rejected_share=share)
-        self.thresholds_ = fit_intent_thresholds(
-            scores, self.threshold_, len(self.classes_), rejected_share=share
-        )
+        self.threshold_ = fit_threshold(scores)
+        self.thresholds_ = fit_intent_thresholds(scores, self.threshold_, len(self.classes_))
 
-    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
+    def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
         if self.examples_ is None:
             return []
         vectors = self.__dict__.get("_example_vectors")
         if vectors is None:
             vectors = self._example_vectors = self.encode(self.examples_.texts)
-        return nearest(self.encode([text])[0], vectors, *self.examples_, top_k)
+        return nearest(self.encode([text])[0], vectors, *self.examples_)
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return listed_labels(labels)

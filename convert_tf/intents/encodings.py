@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import files_that_count, kind_of
+from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
@@ -34,7 +34,7 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     Raises:
       ValueError: it is none of these, or has no encodings of that kind.
     """
-    if kind not in KINDS_OF_ENCODING:
+    if kind not in [*KINDS_OF_ENCODING]:  # a file may hold any value
         raise ValueError(f"kind must be one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
     method = KINDS_OF_ENCODING[kind]
     encoder = _loaded(encoder)
@@ -58,22 +58,10 @@ def _loaded(encoder: Any) -> Any:
 
 def encodes_similarity(encoder: Any) -> bool:
     """Return whether one encoder, or each of a list, has vectors for similarity."""
-    try:
-        return all(map(_encodes_similarity, encoders_of(encoder)))
-    except ValueError:  # `fit` raises it again
-        return False
-
-
-def _encodes_similarity(encoder: Any) -> bool:
-    if not isinstance(encoder, str | os.PathLike):
-        return bool(len(encode_function(encoder, "similarity")([*PROBES])))
-    if kind_of(encoder).runs_onnx:
-        from convert_tf.encoding.backends.protocol import open_backend
-
-        return "encode_similarity" in open_backend(os.fspath(encoder)).outputs
-    from convert_tf.checkpoints.folder import load_similarity_map
-
-    return load_similarity_map(encoder) is not None
+    return all(
+        "similarity" in each.kinds if hasattr(each, "kinds") else hasattr(each, "encode_similarity")
+        for each in map(_loaded, encoders_of(encoder))
+    )
 
 
 def encoders_of(encoder: Any) -> list[Any]:
@@ -136,10 +124,15 @@ class IntentEncodings:
     def _encode(self, texts: list[str]) -> np.ndarray:
         with self._lock:  # encoders may not be thread-safe
             if not self._functions:
-                self._encoders[:] = map(_loaded, self._encoders)  # shared with other kinds
-                self._functions = [encode_function(each, self.kind) for each in self._encoders]
+                self._functions = [encode_function(each, self.kind) for each in self.encoders]
             parts = [_unit_vectors(encode(texts), texts) for encode in self._functions]
         return np.concatenate(parts, 1)
+
+    @property
+    def encoders(self) -> list[Any]:
+        """The encoders, loaded."""
+        self._encoders[:] = map(_loaded, self._encoders)  # shared with other kinds
+        return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":
         """Return encodings of another kind by the same encoder, which is loaded once for both."""

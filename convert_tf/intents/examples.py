@@ -20,48 +20,52 @@ OUTSIDE = -1  # number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
 
 
-class IntentExamples(NamedTuple):
-    """Examples that a classifier is trained on.
+class Examples(NamedTuple):
+    """Examples that a classifier is trained or validated on.
 
     Attributes:
-      texts: n examples of intents.
+      texts: n examples.
       encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps.
-      weights: float `[n]`, positive; None for equal ones.
-      outside_texts: m examples without an intent.
-      outside: their encodings, float32 `[m, dim]`.
+      labels: int `[n]`, from 0 without gaps, and `OUTSIDE` for examples without an intent; or bool
+        `[n, intents]` for any number of intents.
       is_name: bool `[n]`, names of intents among the texts. They are trained on, never held out.
+      weights: float `[n]`, positive; None for equal ones.
     """
 
     texts: list[str]
     encodings: np.ndarray
     labels: np.ndarray
-    weights: np.ndarray | None
-    outside_texts: list[str]
-    outside: np.ndarray
     is_name: np.ndarray
+    weights: np.ndarray | None = None
 
-    def encoded(self, encode: Encode) -> "IntentExamples":
-        """Return these examples with other encodings."""
-        encodings = encode([*self.texts, *self.outside_texts])
-        inside, outside = np.split(encodings, [len(self.texts)])
-        return self._replace(encodings=inside, outside=outside)
+    @property
+    def is_inside(self) -> np.ndarray:
+        """Which examples are not out of scope: bool `[n]`."""
+        if self.labels.ndim > 1:
+            return np.ones(len(self.texts), bool)
+        return self.labels != OUTSIDE
 
-    def kept(self, chosen: np.ndarray) -> "IntentExamples":
-        """Return the examples in `chosen`, bool `[n]`, without those out of scope."""
-        return IntentExamples(
-            [text for text, is_own in zip(self.texts, chosen, strict=True) if is_own],
+    def rows(self, chosen: np.ndarray) -> "Examples":
+        """Return the examples in `chosen`, bool `[n]`."""
+        return Examples(
+            [self.texts[place] for place in np.flatnonzero(chosen)],
             self.encodings[chosen],
             self.labels[chosen],
-            None if self.weights is None else self.weights[chosen],
-            [],
-            self.outside[:0],
             self.is_name[chosen],
+            None if self.weights is None else self.weights[chosen],
         )
 
-    def with_names(
-        self, classes: Iterable[Any], encode: Encode, *, left_out: Any
-    ) -> "IntentExamples":
+    def followed_by(self, other: "Examples") -> "Examples":
+        """Return these examples and then others. Weights count if these have weights."""
+        return Examples(
+            [*self.texts, *other.texts],
+            np.concatenate([self.encodings, other.encodings]),
+            np.concatenate([self.labels, other.labels]),
+            np.concatenate([self.is_name, other.is_name]),
+            None if self.weights is None else np.append(self.weights, other.weights),
+        )
+
+    def with_names(self, classes: Iterable[Any], encode: Encode, *, left_out: Any) -> "Examples":
         """Return these examples, followed by the names of intents with the mean weight.
 
         Args:
@@ -69,57 +73,23 @@ class IntentExamples(NamedTuple):
           encode: the function that made `encodings`.
           left_out: an intent whose name is no example.
         """
-        names = names_of(classes, left_out=left_out, known=self.texts)
+        is_inside = self.is_inside
+        inside = [self.texts[place] for place in np.flatnonzero(is_inside)]
+        names = names_of(classes, left_out=left_out, known=inside)
         if not names:
             return self
-        texts, weights = [*names.values()], self.weights
-        if weights is not None:
-            weights = np.append(weights, np.full(len(texts), weights.mean()))
-        return self._replace(
-            texts=[*self.texts, *texts],
-            encodings=np.concatenate([self.encodings, encode(texts)]),
-            labels=np.append(self.labels, [*names]),
-            weights=weights,
-            is_name=np.append(self.is_name, np.ones(len(texts), bool)),
-        )
-
-    def spread(self, chosen: np.ndarray) -> np.ndarray:
-        """Return a choice among the examples that are no names as bool `[n]`."""
-        found = np.zeros(len(self.texts), bool)
-        found[~self.is_name] = chosen
-        return found
-
-
-class Validated(NamedTuple):
-    """Examples that a classifier is validated on.
-
-    Attributes:
-      texts: n examples.
-      encodings: float32 `[n, dim]`.
-      labels: int `[n]`, `OUTSIDE` for those without an intent.
-    """
-
-    texts: list[str]
-    encodings: np.ndarray
-    labels: np.ndarray
-
-    def inside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return encodings and labels of the examples with an intent."""
-        is_in = self.labels != OUTSIDE
-        return self.encodings[is_in], self.labels[is_in]
-
-    def with_outside(self, examples: IntentExamples) -> "Validated":
-        """Return these and the examples out of scope, which no head was trained on."""
-        return Validated(
-            [*self.texts, *examples.outside_texts],
-            np.concatenate([self.encodings, examples.outside]),
-            np.concatenate([self.labels, np.full(len(examples.outside), OUTSIDE)]),
+        texts, weights = [*names.values()], None
+        if self.weights is not None:
+            weights = np.full(len(texts), self.weights[is_inside].mean())
+        is_name = np.ones(len(texts), bool)
+        return self.followed_by(
+            Examples(texts, encode(texts), np.array([*names]), is_name, weights)
         )
 
 
 def examples_of(
     texts: Iterable[str], labels: Iterable[Any], weights: Any, encode: Encode, outside: Any
-) -> tuple[IntentExamples, np.ndarray]:
+) -> tuple[Examples, np.ndarray]:
     """Check and encode examples.
 
     Args:
@@ -135,29 +105,23 @@ def examples_of(
       ValueError: something is missing, there are not equally many texts, labels and weights, or
         fewer than two intents.
     """
-    found, names = checked_texts(texts), checked_labels(labels)
+    found, names, is_in = _checked(texts, labels, outside)
     counts = checked_weights(weights, len(found))
-    is_in = _in_scope(names, len(found), outside)
-    inside, others = np.flatnonzero(is_in & (counts > 0)), np.flatnonzero(~is_in & (counts > 0))
-    in_texts, out_texts = ([found[place] for place in own] for own in (inside, others))
-    intents = labels_of_one_kind(names[inside])
-    for message in check_intents(in_texts, intents.tolist()):
+    kept = np.flatnonzero(counts > 0)
+    found = [found[place] for place in kept]
+    names, is_in, counts = names[kept], is_in[kept], counts[kept]
+    intents = labels_of_one_kind(names[is_in])
+    inside = [found[place] for place in np.flatnonzero(is_in)]
+    for message in check_intents(inside, intents.tolist()):
         warnings.warn(message, stacklevel=3)
     classes, numbers = np.unique(intents, return_inverse=True)
-    own = counts[inside]
-    is_weighted = np.ptp(own) > 0  # equal weights have no effect
-    encodings = encode([*in_texts, *out_texts])
-    outer = encodings[len(inside) :]
-    weighted = own if is_weighted else None
-    is_name = np.zeros(len(inside), bool)
-    inner = encodings[: len(inside)]
-    examples = IntentExamples(in_texts, inner, numbers, weighted, out_texts, outer, is_name)
-    return examples, classes
+    is_weighted = np.ptp(counts[is_in]) > 0  # equal weights have no effect
+    return _numbered(found, encode, is_in, numbers, counts if is_weighted else None), classes
 
 
 def validated(
     texts: Iterable[str], labels: Iterable[Any], classes: np.ndarray, encode: Encode, outside: Any
-) -> Validated:
+) -> Examples:
     """Check and encode validation examples.
 
     Args:
@@ -167,8 +131,7 @@ def validated(
     Raises:
       ValueError: an intent is not trained, no example has one, or something is missing.
     """
-    found, names = checked_texts(texts), checked_labels(labels)
-    is_in = _in_scope(names, len(found), outside)
+    found, names, is_in = _checked(texts, labels, outside)
     intents = labels_of_one_kind(names[is_in])
     unseen = sorted({*intents.tolist()} - {*classes.tolist()})
     if unseen:
@@ -182,17 +145,31 @@ def validated(
             f"All {len(found)} validation examples are out of scope. Add some with intents, or "
             "leave the validation data out."
         )
-    numbers = np.full(len(found), OUTSIDE)
-    numbers[is_in] = np.searchsorted(classes, intents)
-    return Validated(found, encode(found), numbers)
+    return _numbered(found, encode, is_in, np.searchsorted(classes, intents))
 
 
-def _in_scope(names: np.ndarray, number: int, outside: Any) -> np.ndarray:
-    if names.shape != (number,):
+def _checked(
+    texts: Iterable[str], labels: Iterable[Any], outside: Any
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the texts, their labels, and which are in scope, bool `[texts]`."""
+    found, names = checked_texts(texts), checked_labels(labels)
+    if names.shape != (len(found),):
         raise ValueError(
-            f"There must be one label for each text. Received: {number} texts and labels of shape "
-            f"{names.shape}."
+            f"There must be one label for each text. Received: {len(found)} texts and labels of "
+            f"shape {names.shape}."
         )
-    if outside is None:
-        return np.ones(number, bool)
-    return np.array([name != outside for name in names.tolist()], bool)
+    is_in = [outside is None or name != outside for name in names.tolist()]
+    return found, names, np.array(is_in, bool)
+
+
+def _numbered(
+    texts: list[str],
+    encode: Encode,
+    is_in: np.ndarray,
+    numbers: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Examples:
+    """Return examples whose labels in scope are `numbers`."""
+    labels = np.full(len(texts), OUTSIDE)
+    labels[is_in] = numbers
+    return Examples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)

@@ -8,9 +8,10 @@ from convert_tf.intents.data import checked_texts
 from convert_tf.intents.head import softmax
 
 _DIGITS = 4
+_EXAMPLES = 5
 
 
-def explanation(classifier: Any, text: str, *, top_k: int = 5) -> dict[str, Any]:
+def explanation(classifier: Any, text: str) -> dict[str, Any]:
     """Explain the most probable intent of a text against the second.
 
     The effect of a word is how far the log-odds of the two intents fall when the word is left out.
@@ -19,13 +20,12 @@ def explanation(classifier: Any, text: str, *, top_k: int = 5) -> dict[str, Any]
     Args:
       classifier: a fitted `IntentClassifier`, or an `IntentFile`.
       text: a message.
-      top_k: how many examples are listed.
 
     Returns:
       `intent` and `second`; `margin`, the difference of their probabilities; `words`, the largest
       effect first, each with `word`, `effect` and `lexical`, the part of the effect that comes from
-      the model of words; `examples`, the nearest training examples, each with `text`, `label` and
-      `cosine`. It is empty if the classifier does not keep its examples.
+      the model of words; `examples`, the five nearest training examples, each with `text`,
+      `label` and `cosine`. It is empty if the classifier does not keep its examples.
 
     Raises:
       ValueError: the text is empty, or the classifier answers with several intents.
@@ -54,27 +54,26 @@ def explanation(classifier: Any, text: str, *, top_k: int = 5) -> dict[str, Any]
             {"word": words[i], "effect": _rounded(effects[i]), "lexical": _rounded(lexical[i])}
             for i in order
         ],
-        "examples": classifier.nearest_examples(text, top_k),
+        "examples": classifier.nearest_examples(text),
     }
 
 
 def nearest(
-    vector: np.ndarray, vectors: np.ndarray, texts: list[str], labels: list[Any], top_k: int
+    vector: np.ndarray, vectors: np.ndarray, texts: list[str], labels: list[Any]
 ) -> list[dict[str, Any]]:
-    """Return the examples with the largest cosines, the nearest first.
+    """Return the five examples with the largest cosines, the nearest first.
 
     Args:
       vector: float `[dim]`, of length 1.
       vectors: float `[examples, dim]`, of length 1.
       texts, labels: of the examples.
-      top_k: how many.
     """
     cosines = vectors @ vector
     # Concatenated vectors of several encoders are longer than 1.
     cosines = cosines / np.maximum(np.linalg.norm(vector) * np.linalg.norm(vectors, axis=1), 1e-12)
     return [
         {"text": texts[i], "label": labels[i], "cosine": _rounded(cosines[i])}
-        for i in np.argsort(-cosines, kind="stable")[:top_k]
+        for i in np.argsort(-cosines, kind="stable")[:_EXAMPLES]
     ]
 
 

@@ -23,7 +23,7 @@ Options = Mapping[str, Any]
 
 # Options of each head, which are fields of `IntentClassifier`.
 HEADS: dict[str, tuple[str, ...]] = {
-    "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
+    "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size"),
     "logistic": ("logistic_c",),
 }
 # The grids of `convert-tf intent train --tune`. The ConveRT paper names the options of the network
@@ -134,7 +134,6 @@ def train_head(
     options: Options,
     encodings: np.ndarray,
     labels: np.ndarray,
-    validation: tuple[np.ndarray, np.ndarray] | None = None,
     weights: np.ndarray | None = None,
 ) -> Head:
     """Train a head.
@@ -143,7 +142,6 @@ def train_head(
       options: `head`, `seed` and the options of the head.
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
-      validation: encodings and labels for `patience`.
       weights: float `[n]`, positive: how much an example counts; 1 by default.
 
     Raises:
@@ -152,9 +150,7 @@ def train_head(
     if options["head"] == "logistic":
         return train_logistic(encodings, labels, c=options["logistic_c"], weights=weights)
     own = {name: options[name] for name in HEADS["network"]}
-    return train_network(
-        encodings, labels, **own, seed=options["seed"], validation=validation, weights=weights
-    )
+    return train_network(encodings, labels, **own, seed=options["seed"], weights=weights)
 
 
 def best_options(
@@ -180,9 +176,7 @@ def best_options(
     if len(tried) == 1:
         return tried[0]
     accuracies = [
-        accuracy_of(
-            train_head({**options, **values}, encodings, labels, validation, weights), *validation
-        )
+        accuracy_of(train_head({**options, **values}, encodings, labels, weights), *validation)
         for values in tried
     ]
     return tried[int(np.argmax(accuracies))]
@@ -197,9 +191,7 @@ def train_network(
     learning_rate: float = 0.7,
     epochs: int = 500,
     batch_size: int = 32,
-    patience: int | None = None,
     seed: int,
-    validation: tuple[np.ndarray, np.ndarray] | None = None,
     weights: np.ndarray | None = None,
 ) -> Head:
     """Train a network: dropout, one hidden layer with ReLU, softmax.
@@ -211,19 +203,18 @@ def train_network(
     Args:
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps.
-      hidden_dim, dropout, learning_rate, epochs, batch_size, patience: as in `IntentClassifier`.
+      hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       seed: seed of weights, batches and dropout. The same seed gives the same weights.
-      validation: encodings and labels for `patience`.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
 
     Raises:
       ValueError: training ended in weights that are no numbers.
 
-    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.1 has a patience of 5.
+    Reference: arXiv 2003.04807 §4.
     """
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
-    kept, best, best_accuracy, waited = np.float32(1 - dropout), head, -1.0, 0
+    kept = np.float32(1 - dropout)
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     with _one_blas_thread(), Progress("steps", total=epochs * steps) as progress:
@@ -240,18 +231,9 @@ def train_network(
                     loss = train_step(head, inputs, labels[chosen], rate)
                 check_step(epoch * steps + step + 1, loss, learning_rate)
                 progress.add()
-            if patience is None or validation is None:
-                continue
-            accuracy = accuracy_of(head, *validation)
-            waited = 0 if accuracy > best_accuracy else waited + 1
-            if not waited:
-                best = Head([DenseLayer(*map(np.copy, layer)) for layer in head.layers])
-                best_accuracy = accuracy
-            if waited >= patience:
-                break
-    if not all(np.isfinite(array).all() for layer in best.layers for array in layer):
+    if not all(np.isfinite(array).all() for layer in head.layers for array in layer):
         check_step(epochs * steps, np.nan, learning_rate)
-    return best
+    return head
 
 
 def _drawn(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples, Validated
+from convert_tf.intents.examples import OUTSIDE, Encode, Examples
 from convert_tf.intents.head import LOGISTIC_C, Head, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
@@ -103,31 +103,25 @@ class Fold(NamedTuple):
     Attributes:
       is_held: bool `[n]`, the examples of the part.
       encodings: float32 `[n, dim]`, by an encoder that was not trained on the part.
-      outside: encodings of the examples without an intent, float32 `[m, dim]`.
     """
 
     is_held: np.ndarray
     encodings: np.ndarray
-    outside: np.ndarray
 
 
-def train_parts(
-    options: Mapping[str, Any], examples: IntentExamples, *, has_lexical: bool, **validation: Any
-) -> Parts:
+def train_parts(options: Mapping[str, Any], examples: Examples, *, has_lexical: bool) -> Parts:
     """Train all parts of a classifier.
 
     Args:
       options: see `train_head`.
       examples: what is trained on, except those out of scope.
       has_lexical: whether words count.
-      **validation: see `train_head`.
     """
-    encodings, labels, weights = examples.encodings, examples.labels, examples.weights
-    own = ~examples.is_name
+    texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
     return Parts(
-        train_head(options, encodings, labels, weights=weights, **validation),
-        train_lexical(examples.texts, labels, weights) if has_lexical else None,
-        centroids_of(encodings[own], labels[own]),
+        train_head(options, encodings, labels, weights),
+        train_lexical(texts, labels, weights) if has_lexical else None,
+        centroids_of(encodings[~is_name], labels[~is_name]),
     )
 
 
@@ -153,34 +147,30 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(probabilities, _LEAST))
 
 
-def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
+def frozen_folds(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
     """Return folds of an encoder that was not trained on the examples; see `held_parts`."""
-    return [
-        Fold(is_held, examples.encodings, examples.outside)
-        for is_held in held_parts(examples, seed=seed, folds=folds)
-    ]
+    parts = held_parts(examples, seed=seed, folds=folds)
+    return [Fold(is_held, examples.encodings) for is_held in parts]
 
 
-def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
+def held_parts(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
     """Return the part that each fold holds out, bool `[n]`: a part of each intent.
 
     Args:
-      examples: names and the only example of an intent are never held out.
+      examples: names and the only example of an intent are never held out. Examples out of scope
+        are in no part.
       seed: of the parts.
       folds: how many. Of more than 3,000 examples only the first part is held out.
     """
-    labels = examples.labels[~examples.is_name]
-    numbers = fold_numbers(labels.tolist(), folds, seed=seed)
-    parts = [numbers == number for number in range(1 if len(labels) > _MANY else folds)]
-    return [examples.spread(part) for part in parts if part.any()]
+    places = np.flatnonzero(examples.is_inside & ~examples.is_name)
+    numbers = np.full(len(examples.texts), -1)
+    numbers[places] = fold_numbers(examples.labels[places].tolist(), folds, seed=seed)
+    parts = [numbers == number for number in range(1 if len(places) > _MANY else folds)]
+    return [part for part in parts if part.any()]
 
 
 def held_out_answers(
-    options: Mapping[str, Any],
-    examples: IntentExamples,
-    folds: Iterable[Fold],
-    *,
-    has_lexical: bool,
+    options: Mapping[str, Any], examples: Examples, folds: Iterable[Fold], *, has_lexical: bool
 ) -> Answers | None:
     """Return answers to the part of each fold by a classifier that was trained on the rest.
 
@@ -193,25 +183,14 @@ def held_out_answers(
     Returns:
       None if nothing can be held out, because each intent has one example.
     """
-    # Early stopping would need data besides the fold. The learning rate falls to 0 anyway.
-    options = {**options, "patience": None}
-    found = []
-    folds = list(folds)
+    found, folds = [], list(folds)
+    outside = np.flatnonzero(~examples.is_inside)
     for index, fold in enumerate(folds):
-        everything = examples._replace(encodings=fold.encodings)
-        parts = train_parts(options, everything.kept(~fold.is_held), has_lexical=has_lexical)
-        held = everything.kept(fold.is_held)
-        own = slice(index, None, len(folds))
-        outside, texts = fold.outside[own], examples.outside_texts[own]
-        outside_labels = np.full((len(texts), *held.labels.shape[1:]), OUTSIDE)
-        found.append(
-            answers_of(
-                parts,
-                [*held.texts, *texts],
-                np.concatenate([held.encodings, outside]),
-                np.concatenate([held.labels, outside_labels]),
-            )
-        )
+        is_held = fold.is_held.copy()
+        is_held[outside[index :: len(folds)]] = True
+        encoded = examples._replace(encodings=fold.encodings)
+        parts = train_parts(options, encoded.rows(~is_held), has_lexical=has_lexical)
+        found.append(answers_of(parts, *encoded.rows(is_held)[:3]))
     if not found:
         return None
     labels, head, lexical, nearest = zip(*found, strict=True)
@@ -225,8 +204,8 @@ def held_out_answers(
 
 def judged_answers(
     options: Mapping[str, Any],
-    examples: IntentExamples,
-    checked: Validated | None,
+    examples: Examples,
+    checked: Examples | None,
     folds: Iterable[Fold],
     *,
     has_lexical: bool,
@@ -240,19 +219,19 @@ def judged_answers(
     """
     if checked is None:
         return held_out_answers(options, examples, folds, has_lexical=has_lexical)
-    return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked)
+    return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked[:3])
 
 
 def with_helpful_names(
-    examples: IntentExamples,
+    examples: Examples,
     classes: Iterable[Any],
     encode: Encode,
     names: str | None,
-    checked: Validated | None,
+    checked: Examples | None,
     *,
     left_out: Any,
     seed: int,
-) -> IntentExamples:
+) -> Examples:
     """Return examples with the names of intents if that is asked for or helps.
 
     It helps where logistic regression on encodings is right more often with them.
@@ -338,8 +317,7 @@ def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScore
     """Return how surely the examples are in scope; `kind` as in `IntentClassifier`."""
     predicted = answers.probabilities(mixture).argmax(axis=1)
     scores = sureness(answers, mixture, kind)
-    is_right, is_in = predicted == answers.labels, answers.labels != OUTSIDE
-    return ScopeScores.of(scores, predicted, is_right, is_in)
+    return ScopeScores(scores, predicted, predicted == answers.labels, answers.labels != OUTSIDE)
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:

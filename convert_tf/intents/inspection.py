@@ -11,7 +11,7 @@ from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
 NEAREST = 3  # number of examples of an intent that determine how near it is
-DUPLICATE_COSINE = 0.95
+_DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
 _EXAMPLES = 3
@@ -24,7 +24,6 @@ def inspect_examples(
     encodings: IntentEncodings,
     data: LabelledTexts,
     *,
-    duplicate_cosine: float = DUPLICATE_COSINE,
     label_separator: str | None = None,
 ) -> Inspection:
     """Look for intents that overlap, examples with a wrong label, and duplicates across intents.
@@ -35,7 +34,6 @@ def inspect_examples(
     Args:
       encodings: of an encoder.
       data: labelled texts of two intents at least.
-      duplicate_cosine: from which two texts of different intents are near duplicates.
       label_separator: what joins the labels of texts with several intents; such a text is an
         example of each. None for one intent in a text.
 
@@ -44,7 +42,8 @@ def inspect_examples(
       the share of them that is nearest to the intent (None for a single example); `overlaps`, pairs
       of intents, the largest `share` first, of their examples that are nearer to the other, with
       `texts`; `suspects`, the largest `margin` first, each with `text`, `label`, `nearest` and its
-      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine`. Suspects and duplicates
+      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine` of 0.95 or
+      more. Suspects and duplicates
       are the first 200; `num_suspects` and `num_duplicates` say how many there are.
 
     Raises:
@@ -69,7 +68,7 @@ def inspect_examples(
     is_suspect = np.isfinite(own) & (margins > 0)
     suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
     shown = [" + ".join(each) for each in sets]
-    pairs = sorted(_near_pairs(vectors, truth, duplicate_cosine), key=lambda pair: -pair[2])
+    pairs = sorted(_near_pairs(vectors, truth), key=lambda pair: -pair[2])
     return {
         "examples": len(data.texts),
         "intents": _intents(names, labels, own, is_suspect),
@@ -161,13 +160,11 @@ def _overlaps(
     return sorted(rows, key=lambda row: -row["share"])
 
 
-def _near_pairs(
-    vectors: np.ndarray, truth: np.ndarray, least: float
-) -> Iterator[tuple[int, int, float]]:
+def _near_pairs(vectors: np.ndarray, truth: np.ndarray) -> Iterator[tuple[int, int, float]]:
     """Yield pairs of near texts with different intents, and their cosines."""
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
-        for row, second in zip(*np.nonzero(cosines >= least), strict=True):
+        for row, second in zip(*np.nonzero(cosines >= _DUPLICATE_COSINE), strict=True):
             first = start + int(row)
             if first < second and (truth[first] != truth[second]).any():
                 yield first, int(second), float(cosines[row, second])

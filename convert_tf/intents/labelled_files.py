@@ -1,12 +1,11 @@
 """Read labelled texts from CSV, JSON, JSON lines and Rasa's YAML; name files of other formats."""
 
-import contextlib
 import csv
 import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,9 +154,7 @@ def _json_rows(content: str, path: str) -> Iterator[LabelledRow]:
     if holds_one_value([line for _, line in lines[:2]]):
         lines = [("", content)]
     values = ((place, _parsed(text, place, path)) for place, text in lines)
-    for index, (place, value) in enumerate(_objects(values, path)):
-        if not index:
-            _check_keys(value, place, path)
+    for place, value in _objects(values, path):
         yield LabelledRow(place, *_fields(value, place, path))
 
 
@@ -192,22 +189,16 @@ def _has_keys(value: Any) -> bool:
     return isinstance(value, dict) and any(key in value for key in TEXT_KEYS)
 
 
-def _check_keys(value: Any, place: str, path: str) -> None:
-    if _has_keys(value):
-        return
-    if isinstance(value, dict):
-        shown = f"the keys {listed([*map(_quoted, value)])}"
-    else:
-        shown = f"a value that is no object ({shortened(repr(value), _MAX_NAME)})"
-    raise ContentError(
-        f"{path!r} has {shown} in {place}. Labelled texts are objects with the keys {TEXT!r} and "
-        f"{LABEL!r}."
-    )
-
-
 def _fields(value: Any, place: str, path: str) -> tuple[str, str]:
-    if not isinstance(value, dict):
-        _check_keys(value, place, path)
+    """Return the text and the label of a row, empty where they are missing."""
+    if not _has_keys(value):
+        shown = f"a value that is no object ({shortened(repr(value), _MAX_NAME)})"
+        if isinstance(value, dict):
+            shown = f"the keys {listed([*map(_quoted, value)])}"
+        raise ContentError(
+            f"{path!r} has {shown} in {place}. Labelled texts are objects with the keys {TEXT!r} "
+            f"and {LABEL!r}."
+        )
     text, label = (
         next((value[key] for key in keys if not _is_missing(value.get(key))), "")
         for keys in (TEXT_KEYS, LABEL_KEYS)
@@ -229,95 +220,79 @@ def _csv_rows(content: str, path: str) -> Iterator[LabelledRow]:
     # Python has one limit for all readers, by default 131,072 characters.
     limit = csv.field_size_limit()
     csv.field_size_limit(max(limit, len(content)))
-    rows: list[tuple[int, list[str]]] = []
     try:
-        reader = _reader(content, _delimiter(content), strict=True)
-        for row in reader:
-            if row and not (len(rows) == 0 and SEPARATOR_LINE.fullmatch(row[0])):
-                rows.append((reader.line_num, row))
-    except csv.Error as error:
-        raise ValueError(
-            f"{path!r} is not a valid CSV after line {rows[-1][0] if rows else 0}: {error}. Put "
-            "texts with commas or quotes in quotes, and double the quotes inside."
-        ) from error
+        names, rows = _csv_table(content, path)
     finally:
         csv.field_size_limit(limit)
-    names = _names_of_labelled([row for _, row in rows])
-    if names:  # there is no header
-        rows = [(0, names), *rows]
-    names = column_names(rows[0][1]) if rows else []
-    _check_columns(names, content, path)
-    for line, row in rows[1:]:
+    for line, row in rows:
         if len(row) > len(names):
             raise ValueError(
                 f"{path!r}, line {line} has {len(row)} fields, and the first line names "
                 f"{len(names)}. Put texts with commas in quotes."
             )
         place = f"line {line}"
-        yield LabelledRow(place, *_fields(dict(zip(names, row, strict=False)), place, path))
+        yield LabelledRow(place, *_fields(dict(zip_longest(names, row)), place, path))
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value  # NaN, as pandas writes it
+def _csv_table(content: str, path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the names of the columns, and the further rows with their lines.
 
+    The first delimiter counts that gives a header with known names, or two columns in all rows.
 
-def _reader(content: str, delimiter: str, **options: Any) -> Any:
-    lines = io.StringIO(content, newline="")
-    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, **options)
-
-
-def _delimiter(content: str) -> str:
-    """Return the delimiter that gives a header with known names, or two columns in all rows."""
+    Raises:
+      ValueError: there is no such delimiter, or a name is there twice.
+    """
+    reasons: list[str] = []
     for delimiter in _DELIMITERS:
-        rows = islice(_reader(content, delimiter), 2)
-        with contextlib.suppress(csv.Error):
-            if any(_names_texts_and_labels(column_names(row)) for row in rows):
-                return delimiter
-    for delimiter in _DELIMITERS:
-        with contextlib.suppress(csv.Error):
-            if _names_of_labelled([row for row in _reader(content, delimiter) if row]):
-                return delimiter
-    return _DELIMITERS[0]
+        rows: list[tuple[int, list[str]]] = []
+        lines = io.StringIO(content, newline="")
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+        try:
+            rows.extend((reader.line_num, row) for row in reader if row)
+        except csv.Error as error:
+            reasons.append(
+                f"is not a valid CSV after line {rows[-1][0] if rows else 0}: {error}. Put texts "
+                "with commas or quotes in quotes, and double the quotes inside."
+            )
+            continue
+        if rows and SEPARATOR_LINE.fullmatch(rows[0][1][0]):
+            del rows[0]
+        header = rows[0][1] if rows else []
+        names = column_names(header)
+        if not {*names}.isdisjoint(TEXT_KEYS) and not {*names}.isdisjoint(LABEL_KEYS):
+            if twice := [name for name, number in Counter(names).items() if number > 1 and name]:
+                raise ValueError(
+                    f"{path!r} has {names.count(twice[0])} columns named {_quoted(twice[0])}. "
+                    "Rename or remove some."
+                )
+            return names, rows[1:]
+        if names := _names_without_header([row for _, row in rows]):
+            return names, rows
+        reasons.append(
+            f"has no columns of texts and labels; its first line has "
+            f"{listed([*map(_quoted, header)]) or 'none'}. Name them {TEXT!r} and {LABEL!r} there."
+        )
+    raise ValueError(f"{path!r} {reasons[0]}")
 
 
-def _names_texts_and_labels(names: Sequence[str]) -> bool:
-    return not {*names}.isdisjoint(TEXT_KEYS) and not {*names}.isdisjoint(LABEL_KEYS)
-
-
-def _names_of_labelled(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the names of two columns without a header; none if there is a header or it is unclear.
+def _names_without_header(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of two columns without a header; none if that is unclear.
 
     Labels are repeated. So if the label of the first row occurs again, that row is not a header.
     """
-    if (
-        not rows
-        or any(len(row) != 2 for row in rows)
-        or _names_texts_and_labels(column_names(rows[0]))
-    ):
+    if not rows or any(len(row) != 2 for row in rows):
         return []
     for label, names in ((1, [TEXT, LABEL]), (0, [LABEL, TEXT])):
-        numbers = [Counter(row[place].strip() for row in rows) for place in (label, 1 - label)]
-        if numbers[0][rows[0][label].strip()] > 1 and len(numbers[0]) < len(numbers[1]):
+        labels, texts = (
+            Counter(row[place].strip() for row in rows) for place in (label, 1 - label)
+        )
+        if labels[rows[0][label].strip()] > 1 and len(labels) < len(texts):
             return names
     return []
 
 
-def _check_columns(names: Sequence[str], content: str, path: str) -> None:
-    twice = [name for name, number in Counter(names).items() if number > 1 and name]
-    if twice:
-        raise ValueError(
-            f"{path!r} has {names.count(twice[0])} columns named {_quoted(twice[0])}. Rename or "
-            "remove some."
-        )
-    if not _names_texts_and_labels(names):
-        shown = ""
-        with contextlib.suppress(csv.Error):  # a field may be too long
-            names = next(csv.reader(io.StringIO(content, newline="")), [])
-            shown = listed([*map(_quoted, names)])
-        raise ValueError(
-            f"{path!r} has no columns of texts and labels; its first line has {shown or 'none'}. "
-            f"Name them {TEXT!r} and {LABEL!r} there."
-        )
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value  # NaN, as pandas writes it
 
 
 def _quoted(name: str) -> str:

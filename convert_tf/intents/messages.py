@@ -64,8 +64,9 @@ def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray
         return classifier.encode  # type: ignore[no-any-return]
     if encoder is None:
         raise ValueError("encoder or classifier is needed. Pass one of them.")
-    kind = "similarity" if encodes_similarity(encoder) else "sentence"
-    return IntentEncodings(encoder, kind=kind, max_texts=0)
+    encoders = IntentEncodings(encoder).encoders
+    kind = "similarity" if encodes_similarity(encoders) else "sentence"
+    return IntentEncodings(encoders, kind=kind, max_texts=0)
 
 
 def leads(classifier: Any, texts: Iterable[str]) -> np.ndarray:

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.examples import IntentExamples
+from convert_tf.intents.examples import Examples
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.intents.heldout import (
     Answers,
@@ -97,9 +97,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             )
         self.kind_ = self.kind
         encodings, truth = self.encode(found), truth_of(sets, self.classes_)
-        is_name = np.zeros(len(found), bool)
-        examples = IntentExamples(found, encodings, truth, weights, [], encodings[:0], is_name)
-        examples = examples.kept(weights > 0)
+        examples = Examples(found, encodings, truth, np.zeros(len(found), bool), weights)
+        examples = examples.rows(weights > 0)
         options = {"head": "logistic", "logistic_c": self.logistic_c}
         has_lexical = self.lexical is not None
         self.parts_ = train_parts(options, examples, has_lexical=has_lexical)
@@ -108,7 +107,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         number = len(examples.texts)
         order = np.random.default_rng(self.random_state).permutation(number)
         folds = [
-            Fold(np.isin(np.arange(number), places), examples.encodings, examples.outside)
+            Fold(np.isin(np.arange(number), places), examples.encodings)
             for places in np.array_split(order, _FOLDS)
             if 0 < len(places) < number
         ]

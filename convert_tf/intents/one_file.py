@@ -8,14 +8,13 @@ import base64
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError, with_checksum
+from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.data import listed_texts
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
@@ -28,14 +27,12 @@ from convert_tf.intents.stored import (
     stored,
 )
 from convert_tf.storage.arrays import load_arrays
-from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json
 
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
 
 INTENT_KEY, ARRAYS_KEY = "intent.json", "head.npz"
-_CHECKSUM_KEY = "sha256"
 
 
 def export_one_file(
@@ -69,44 +66,24 @@ def export_one_file(
             f"The encoder of this classifier is {classifier.encoder!r}. One file needs one module: "
             "train with a module's folder."
         )
-    from convert_tf.export.onnx.writing import checked_output
+    from convert_tf.export.onnx.writing import export_onnx
 
     name = os.fspath(output)
     if Path(name).suffix != ".onnx" or name.endswith(os.sep):
         raise OnnxError(
             f"The file must be named x.onnx. Received: {name!r}. Choose another --output."
         )
-    output = checked_output(output, overwrite=overwrite)
-    with only_writer(output):
-        write_file(output, _file_content(classifier, encoder, network_bits=network_bits))
-    return output
-
-
-def _file_content(
-    classifier: "IntentClassifier", encoder: str | os.PathLike[str], *, network_bits: int
-) -> bytes:
-    import onnx
-
-    from convert_tf.export.onnx.writing import export_onnx
-
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "encoder.onnx"
-        export_onnx(encoder, path, network_bits=network_bits)
-        model = onnx.load(path)
-        probes = _encodings(OnnxBackend(path), classifier.kind_)(PROBES)
     described, head = stored(classifier.stored_parts()._replace(examples=None))
-    arrays: dict[str, Any] = {**head, "probes": probes}
+    arrays: dict[str, Any] = {**head, "probes": classifier.encode(PROBES)}
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
-    kept = [each for each in model.metadata_props if each.key != _CHECKSUM_KEY]
-    del model.metadata_props[:]
-    model.metadata_props.extend(kept)
-    for key, value in (
-        (INTENT_KEY, json.dumps(described, default=list)),
-        (ARRAYS_KEY, base64.b64encode(file.getvalue()).decode()),
-    ):
-        model.metadata_props.add(key=key, value=value)
-    return with_checksum(model.SerializeToString())
+    metadata = {
+        INTENT_KEY: json.dumps(described, default=list),
+        ARRAYS_KEY: base64.b64encode(file.getvalue()).decode(),
+    }
+    return export_onnx(
+        encoder, output, network_bits=network_bits, overwrite=overwrite, metadata=metadata
+    )
 
 
 class IntentFile(Predictor):
@@ -114,7 +91,6 @@ class IntentFile(Predictor):
 
     Args:
       path: the `.onnx` file.
-      num_threads: number of threads; None for one per core.
       max_texts: how many encodings are kept; see `IntentEncodings`.
 
     Attributes:
@@ -134,14 +110,8 @@ class IntentFile(Predictor):
       IntentFile("intents.onnx").predict(["where is my card?"])
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        num_threads: int | None = None,
-        max_texts: int | None = None,
-    ):
-        backend = OnnxBackend(path, num_threads=num_threads)
+    def __init__(self, path: str | os.PathLike[str], *, max_texts: int | None = None):
+        backend = OnnxBackend(path)
         metadata = backend.metadata
         try:
             if INTENT_KEY not in metadata or ARRAYS_KEY not in metadata:
@@ -154,10 +124,12 @@ class IntentFile(Predictor):
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
                 f"({reason_of(error)}). Name such a file, or export it again."
             ) from error
-        self.parts_, self.classes_ = self._stored.parts, self._stored.labels
+        self.parts_, self.classes_ = self._stored.parts, self._stored.classes
         self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
         params = self._stored.params
-        self._encodings = _encodings(backend, params.get("kind", "sentence"), max_texts=max_texts)
+        self._encodings = IntentEncodings(
+            SentenceEncoder(backend), kind=params.get("kind", "sentence"), max_texts=max_texts
+        )
         if "label_separator" in params:
             self.label_separator: str = params["label_separator"]
         else:
@@ -170,7 +142,3 @@ class IntentFile(Predictor):
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`."""
         return self._encodings(listed_texts(texts))
-
-
-def _encodings(backend: OnnxBackend, kind: str, *, max_texts: int | None = None) -> IntentEncodings:
-    return IntentEncodings(SentenceEncoder(backend), kind=kind, max_texts=max_texts)

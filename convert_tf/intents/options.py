@@ -61,13 +61,7 @@ class IntentOptions(ClassifierOptions):
     batch_size: int = _of_network(
         32, "Network: examples of a step, drawn with replacement.", at_least=1
     )
-    patience: int | None = _of_network(
-        None, "Network: stop after this many epochs without better validation accuracy.", at_least=1
-    )
     grid: Mapping[str, Sequence[Any]] | None = None
-    validation_fraction: float = option(
-        0.1, "Share of the examples to validate on without --validation.", above=0, below=1
-    )
     out_of_scope: str | None = option(
         None,
         "Answer --out_of_scope_label if the highest probability (confidence) or the cosine to the "
@@ -84,9 +78,6 @@ class IntentOptions(ClassifierOptions):
         False,
         "For labels with levels such as faq/opening_hours: if no intent is sure enough but its "
         "upper level is, answer the upper level.",
-    )
-    rejected_share: float = option(
-        0.05, "Share of validation examples in scope below a fitted threshold.", at_least=0, below=1
     )
     out_of_scope_label: str | int | float | None = option(
         "oos", "Label of texts that are out of scope."

@@ -3,17 +3,14 @@
 `tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
 """
 
-import collections
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.parser import Parser
-from yaml.reader import Reader
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner, ScannerError
+from yaml.constructor import ConstructorError
+from yaml.scanner import ScannerError
 
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import listed, shortened
@@ -29,13 +26,6 @@ _EXAMPLE = {"text", "metadata"}
 _LAST_VERSION = "3.1"
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
-_TYPES = {
-    _TAG + name
-    for name in (
-        *("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set"),
-        *("str", "seq", "map"),
-    )
-}
 # Plain scalars that are no strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
 _NO_STRING = re.compile(
     r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
@@ -58,19 +48,24 @@ _MARK = re.compile(
 _MARK_VALUES = {"entity": (str,), "role": (str,), "group": (str,), "value": (str, int, float)}
 
 
-class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
-    """YAML 1.2 as nodes with line numbers. An alias is the same node, not a copy."""
+class _Loader(yaml.SafeLoader):
+    """Reads YAML 1.2 as Rasa's parser does. Its nodes have line numbers."""
 
-    def __init__(self, content: str):
-        Reader.__init__(self, content)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        BaseResolver.__init__(self)
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML copies it)
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Merge mappings (`<<`), each key once, and refuse keys that a mapping has twice."""
+        for name, number in Counter(str(key.value) for key, _ in node.value).items():
+            if number > 1:
+                last = [key for key, _ in node.value if str(key.value) == name][-1]
+                raise ConstructorError(None, None, f"{name!r} a second time", last.start_mark)
+        super().flatten_mapping(node)
+        # Merges of merges would otherwise grow without end. A mapping's own keys come last.
+        node.value = [*{str(key.value): (key, value) for key, value in node.value}.values()]
 
     def scan_block_scalar_indentation(self) -> Any:
         """Refuse a tab after the spaces of the first line, as Rasa's parser does."""
-        found = Scanner.scan_block_scalar_indentation(self)
+        found = super().scan_block_scalar_indentation()
         if self.peek() == "\t":
             problem = "a tab where an indentation space is expected"
             raise ScannerError(None, None, problem, self.get_mark())
@@ -78,14 +73,16 @@ class _Nodes(Reader, Scanner, Parser, Composer, BaseResolver):
 
     def scan_directive(self) -> Any:
         """Refuse unknown directives, which PyYAML ignores."""
-        token = Scanner.scan_directive(self)
+        token = super().scan_directive()
         if token.name not in ("YAML", "TAG"):
             raise ScannerError(None, None, f"unknown directive {token.name}", token.start_mark)
         return token
 
 
-_Nodes.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
-_Nodes.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
+_Loader.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
+_Loader.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
+for _name in ("bool", "int", "float", "timestamp"):  # values that nobody reads
+    _Loader.add_constructor(_TAG + _name, _Loader.construct_yaml_str)
 
 
 def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
@@ -103,18 +100,15 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
       ValueError: the file is no training data of Rasa, or Rasa would ignore a line.
     """
     root = _root(_unescaped(content, path), path)
-    document = _Document(root)
-    try:
-        document.check_nodes(root)
-    except RecursionError as error:  # mappings that merge each other
-        raise _no_yaml(path, ": it is nested too deep") from error
-    blocks = document.fields(root).get("nlu") if isinstance(root, yaml.MappingNode) else None
+    fields = _fields(root)
+    blocks = fields.get("nlu")
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
             f"{path!r} has no list `nlu` of intents with `examples`. Pass a file of Rasa's "
             "training data, or a CSV."
         )
-    document.check_version(document.fields(root).get("version"))
+    document = _Document()
+    document.check_version(fields.get("version"))
     for block in blocks.value:
         document.read_block(block)
     if document.faults:
@@ -145,7 +139,11 @@ def _unescaped(content: str, path: str) -> str:
 
 def _root(content: str, path: str) -> Any:
     try:
-        return _Nodes(content).get_single_node()
+        loader = _Loader(content)
+        root = loader.get_single_node()
+        if root is not None:
+            loader.construct_document(root)  # which refuses unknown tags, and mappings as keys
+        return root
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f", line {mark.line + 1}"
@@ -165,69 +163,9 @@ def _no_yaml(path: str, reason: str) -> ValueError:
 class _Document:
     """The examples and the faults of a file."""
 
-    def __init__(self, root: Any):
+    def __init__(self) -> None:
         self.rows: list[tuple[int, str, str]] = []
         self.faults: set[tuple[int, str]] = set()
-        self._known: dict[int, dict[str, Any]] = {}
-        self._merging: set[int] = set()
-
-    def check_nodes(self, root: Any) -> None:
-        """Note what Rasa's parser refuses anywhere: unknown tags, and mappings as keys."""
-        pending, seen, keys = collections.deque([root]), set(), []
-        while pending:  # in the order of the file, so that merged mappings come first
-            node = pending.popleft()
-            if node is None or id(node) in seen:
-                continue
-            seen.add(id(node))
-            if isinstance(node, yaml.MappingNode):
-                self.fields(node)
-                for key, value in node.value:
-                    keys.append(key)
-                    pending += [value] if key.tag == _TAG + "merge" else [key, value]
-            elif isinstance(node, yaml.SequenceNode):
-                pending += node.value
-            if node.tag == _TAG + "merge":
-                self._fault(node, "'<<' that is no key")
-            elif node.tag not in _TYPES:
-                self._fault(node, f"the unknown tag {node.tag.removeprefix(_TAG)}")
-        seen = set()
-        while keys:  # and the items of lists among them
-            node = keys.pop()
-            if id(node) not in seen:
-                seen.add(id(node))
-                if isinstance(node, yaml.MappingNode):
-                    self._fault(node, "a mapping as a key")
-                keys += node.value if isinstance(node, yaml.SequenceNode) else []
-
-    def fields(self, mapping: Any) -> dict[str, Any]:
-        """Return the values of a mapping by key; its own before merged ones (`<<`)."""
-        if id(mapping) in self._merging:
-            self._fault(mapping, "a mapping that merges itself")
-        if id(mapping) in self._known:  # each mapping is read once, whatever its aliases
-            return self._known[id(mapping)]
-        found: dict[str, Any] = {}
-        self._known[id(mapping)] = found
-        merged: list[Any] = []
-        seen = set()
-        for key, value in mapping.value:
-            if not isinstance(key, yaml.ScalarNode):
-                found["a key that is no string"] = value
-                continue
-            if key.value in seen:
-                self._fault(key, f"{key.value!r} a second time")
-            seen.add(key.value)
-            if key.tag == _TAG + "merge":
-                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
-            else:
-                found[key.value] = value
-        self._merging.add(id(mapping))
-        for other in merged:
-            if isinstance(other, yaml.MappingNode):
-                found |= {k: v for k, v in self.fields(other).items() if k not in found}
-            else:
-                self._fault(other, "'<<' of what is no mapping")
-        self._merging.remove(id(mapping))
-        return found
 
     def check_version(self, node: Any) -> None:
         """Note a later version, whose files Rasa skips. Rasa only compares numbers."""
@@ -244,7 +182,7 @@ class _Document:
         if not isinstance(block, yaml.MappingNode):
             self._fault(block, "no intent with examples")
             return
-        fields = self.fields(block)
+        fields = _fields(block)
         kind = next((name for name in _BLOCKS if name in fields), None)
         unknown = sorted(set(fields) - _BLOCKS[kind] if kind else fields)
         if unknown or kind is None:
@@ -285,7 +223,7 @@ class _Document:
                 self.faults.add((number, f"{shortened(line, _MAX_TEXT)!r} does not begin with '-'"))
 
     def _read_example(self, example: Any, intent: str) -> None:
-        fields = self.fields(example) if isinstance(example, yaml.MappingNode) else {}
+        fields = _fields(example)
         if "text" not in fields or set(fields) - _EXAMPLE:
             self._fault(example, "an example of a list is `text: …`, with metadata or without")
             return
@@ -323,6 +261,15 @@ class _Document:
 
     def _fault(self, node: Any, reason: str) -> None:
         self.faults.add((node.start_mark.line + 1, reason))
+
+
+def _fields(node: Any) -> dict[str, Any]:
+    """Return the values of a mapping by key; nothing for other nodes."""
+    return (
+        {key.value: value for key, value in node.value}
+        if isinstance(node, yaml.MappingNode)
+        else {}
+    )
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:

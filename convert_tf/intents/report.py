@@ -303,18 +303,9 @@ def confusion_chart(report: Report) -> Any:
     counts, labels = matrix[np.ix_(order, order)], [report["labels"][i] for i in order]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = len(labels)
-    cell = 0.17  # inches, in which a number of two digits can be read
-    margin = 0.5 + 0.064 * max(map(len, labels))
-    figure = Figure(figsize=(size * cell + margin, size * cell + margin + 0.4))
-    figure.set_layout_engine("none")  # the panel is placed here
-    panel = figure.add_axes(
-        (
-            margin / (size * cell + margin + 0.1),
-            0.2 / (size * cell + margin + 0.4),
-            size * cell / (size * cell + margin + 0.1),
-            size * cell / (size * cell + margin + 0.4),
-        )
-    )
+    side = 0.2 * size + 0.07 * max(map(len, labels)) + 0.6  # inches, for numbers of two digits
+    figure = Figure(figsize=(side, side))
+    panel = figure.add_subplot()
     is_right = np.eye(size, dtype=bool)
     right = np.ma.masked_where(~is_right, shares)
     # Square roots, or single errors among many examples could not be seen.

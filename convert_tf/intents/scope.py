@@ -9,34 +9,24 @@ from convert_tf.numerics.vectors import unit_rows
 KINDS = ("confidence", "distance")
 LEVELS = "/"  # between the levels of a label
 _ENOUGH = 20  # examples of an intent with a threshold of its own
+_REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
 _SHARED = 20  # weight of all examples in the threshold of an intent, in examples
 
 
 class ScopeScores(NamedTuple):
-    """Scores of validation examples; higher is more surely in scope.
+    """Scores of n validation examples; higher is more surely in scope.
 
     Attributes:
-      in_scope: float `[n]`.
-      is_right: bool `[n]`: whether the best intent is the right one.
-      out_of_scope: float `[m]`; m may be 0.
+      scores: float `[n]`.
       predicted: int `[n]`, the best intents.
-      predicted_outside: int `[m]`.
+      is_right: bool `[n]`: whether the best intent is the right one.
+      is_in: bool `[n]`: whether the examples are in scope.
     """
 
-    in_scope: np.ndarray
-    is_right: np.ndarray
-    out_of_scope: np.ndarray
+    scores: np.ndarray
     predicted: np.ndarray
-    predicted_outside: np.ndarray
-
-    @classmethod
-    def of(
-        cls, scores: np.ndarray, predicted: np.ndarray, is_right: np.ndarray, is_in: np.ndarray
-    ) -> "ScopeScores":
-        """Split the scores of n + m examples into those in scope (`is_in`) and the others."""
-        return cls(
-            scores[is_in], is_right[is_in], scores[~is_in], predicted[is_in], predicted[~is_in]
-        )
+    is_right: np.ndarray
+    is_in: np.ndarray
 
 
 def centroids_of(encodings: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -55,63 +45,50 @@ def nearest_cosines(encodings: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     return (encodings @ centroids.T).max(axis=1, initial=-1)
 
 
-def fit_threshold(scores: ScopeScores, *, rejected_share: float) -> float:
+def fit_threshold(scores: ScopeScores) -> float:
     """Return the score below which an example is out of scope.
 
     Args:
-      scores: of validation examples.
-      rejected_share: the share of in-scope examples that is rejected if there is no out-of-scope
-        example.
+      scores: of validation examples, some of them in scope.
 
     Returns:
       With out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a
       rejection is an error) and out-of-scope recall, in the middle of its interval. Without, the
-      quantile `rejected_share` of the in-scope scores.
-
-    Raises:
-      ValueError: there is no in-scope example.
+      score that one in twenty in-scope examples does not reach.
     """
-    if not len(scores.in_scope):
-        raise ValueError(
-            "There are no held-out examples in scope to fit the threshold on. Give validation "
-            "examples, or two examples of an intent."
-        )
-    if not len(scores.out_of_scope):
-        return float(np.quantile(scores.in_scope, rejected_share))
-    between = _between(np.concatenate([scores.in_scope, scores.out_of_scope]))
+    if scores.is_in.all():
+        return float(np.quantile(scores.scores, _REJECTED_SHARE))
+    between = _between(scores.scores)
     return float(between[np.argmax(_gain(scores, between))])
 
 
-def fit_intent_thresholds(
-    scores: ScopeScores, threshold: float, num_intents: int, *, rejected_share: float
-) -> np.ndarray:
+def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: int) -> np.ndarray:
     """Return a threshold for each predicted intent.
 
     Args:
       scores: of validation examples.
       threshold: that of all intents, which intents with few examples get.
       num_intents: how many there are.
-      rejected_share: see `fit_threshold`.
 
     Returns:
       float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
       and on all examples, which together weigh as much as 20.
     """
     found = np.full(num_intents, threshold, np.float64)
-    shared = _SHARED / (len(scores.in_scope) + len(scores.out_of_scope))
+    shared = _SHARED / len(scores.scores)
+    between = _between(scores.scores)
     for intent in range(num_intents):
-        own, outside = scores.predicted == intent, scores.predicted_outside == intent
-        if own.sum() + outside.sum() < _ENOUGH:
+        own = scores.predicted == intent
+        if own.sum() < _ENOUGH:
             continue
-        if not len(scores.out_of_scope):
+        if scores.is_in.all():
             weights = own + shared
-            order = np.argsort(scores.in_scope)
-            reached = np.cumsum(weights[order]) >= rejected_share * weights.sum()
-            found[intent] = scores.in_scope[order][np.argmax(reached)]
-            continue
-        between = _between(np.concatenate([scores.in_scope, scores.out_of_scope]))
-        gain = _gain(scores, between, own, outside) + shared * _gain(scores, between)
-        found[intent] = between[np.argmax(gain)]
+            order = np.argsort(scores.scores)
+            reached = np.cumsum(weights[order]) >= _REJECTED_SHARE * weights.sum()
+            found[intent] = scores.scores[order][np.argmax(reached)]
+        else:
+            gain = _gain(scores, between, own) + shared * _gain(scores, between)
+            found[intent] = between[np.argmax(gain)]
     return found
 
 
@@ -121,21 +98,15 @@ def _between(scores: np.ndarray) -> np.ndarray:
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
 
 
-def _gain(
-    scores: ScopeScores,
-    thresholds: np.ndarray,
-    own: np.ndarray | None = None,
-    outside: np.ndarray | None = None,
-) -> np.ndarray:
+def _gain(scores: ScopeScores, thresholds: np.ndarray, own: Any = True) -> np.ndarray:
     """Return in-scope accuracy plus out-of-scope recall, by threshold.
 
-    `own` and `outside` choose examples; the shares are of all.
+    `own`, bool `[n]`, chooses examples; the shares are of all.
     """
-    is_right = scores.is_right if own is None else scores.is_right & own
-    right = np.sort(scores.in_scope[is_right])
-    rejected = np.sort(scores.out_of_scope if outside is None else scores.out_of_scope[outside])
-    accuracy = (len(right) - np.searchsorted(right, thresholds)) / len(scores.in_scope)
-    return accuracy + np.searchsorted(rejected, thresholds) / len(scores.out_of_scope)
+    right = np.sort(scores.scores[scores.is_right & scores.is_in & own])
+    rejected = np.sort(scores.scores[~scores.is_in & own])
+    accuracy = (len(right) - np.searchsorted(right, thresholds)) / scores.is_in.sum()
+    return accuracy + np.searchsorted(rejected, thresholds) / (~scores.is_in).sum()
 
 
 def margins(probabilities: np.ndarray) -> np.ndarray:

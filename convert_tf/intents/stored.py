@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import LabelledTexts, checked_texts
-from convert_tf.intents.encodings import KINDS_OF_ENCODING, PROBES
+from convert_tf.intents.encodings import PROBES
 from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.explain import explanation
 from convert_tf.intents.head import head_arrays, head_of_arrays
@@ -21,7 +21,6 @@ from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
 from convert_tf.intents.scope import answered, margins, with_upper_levels
 
 _VERSION = 2
-_WITHOUT_WORDS = 1  # version of classifiers that had a head alone
 # What reading damaged files of JSON and arrays raises.
 UNREADABLE = (
     OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
@@ -31,9 +30,11 @@ UNREADABLE = (
 class ClassifierParts(NamedTuple):
     """A trained classifier without its encoder, as it is stored.
 
+    All fields but `params` are attributes of classifiers, where their names end in `_`.
+
     Attributes:
       params: parameters of `IntentClassifier` or `MultiIntentClassifier` without `encoder`.
-      labels: the intents, sorted.
+      classes: the intents, sorted.
       threshold: the threshold of out of scope, or of each of several intents; None without one.
       best_params: the options that a grid search chose.
       parts: head, words and mean encodings.
@@ -43,9 +44,9 @@ class ClassifierParts(NamedTuple):
     """
 
     params: dict[str, Any]
-    labels: np.ndarray
+    classes: np.ndarray
     threshold: float | None
-    best_params: dict[str, Any]
+    best_params: Mapping[str, Any]
     parts: Parts
     mixture: Mixture
     thresholds: np.ndarray | None
@@ -55,7 +56,7 @@ class ClassifierParts(NamedTuple):
         """Return what the head and the words say about texts without known labels."""
         labels = np.full(len(texts), OUTSIDE)
         if "label_separator" in self.params:
-            labels = np.zeros((len(texts), len(self.labels)), bool)
+            labels = np.zeros((len(texts), len(self.classes)), bool)
         return answers_of(self.parts, texts, encodings, labels)
 
     def scope_scores(self, answers: Answers) -> np.ndarray:
@@ -67,7 +68,9 @@ class ClassifierParts(NamedTuple):
         probabilities = answers.probabilities(self.mixture)
         if "label_separator" in self.params:
             found = np.empty(len(probabilities), object)
-            found[:] = [tuple(self.labels[own].tolist()) for own in probabilities >= self.threshold]
+            found[:] = [
+                tuple(self.classes[own].tolist()) for own in probabilities >= self.threshold
+            ]
             return found
         best = probabilities.argmax(axis=1)
         scores = None if self.threshold is None else self.scope_scores(answers)
@@ -76,11 +79,11 @@ class ClassifierParts(NamedTuple):
         min_margin = self.params.get("min_margin", 0)
         is_close = margins(probabilities) < min_margin
         outside = self.params["out_of_scope_label"]
-        found = answered(best, scores, limits, self.labels, outside, is_close)
+        found = answered(best, scores, limits, self.classes, outside, is_close)
         if not self.params.get("upper_levels", False):
             return found
         threshold = self.threshold or 0.0
-        return with_upper_levels(found, probabilities, self.labels, outside, threshold, min_margin)
+        return with_upper_levels(found, probabilities, self.classes, outside, threshold, min_margin)
 
 
 class Predictor(abc.ABC):
@@ -149,11 +152,11 @@ class Predictor(abc.ABC):
         parts, answers = self._parts_and_answers(texts)
         return parts.scope_scores(answers)
 
-    def explain(self, text: str, *, top_k: int = 5) -> dict[str, Any]:
-        """Explain the answer to a text; arguments and result as in `explanation`."""
-        return explanation(self, text, top_k=top_k)
+    def explain(self, text: str) -> dict[str, Any]:
+        """Explain the answer to a text; result as in `explanation`."""
+        return explanation(self, text)
 
-    def nearest_examples(self, text: str, top_k: int) -> list[dict[str, Any]]:
+    def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
         return []
 
@@ -162,9 +165,9 @@ def stored(parts: ClassifierParts) -> tuple[dict[str, Any], dict[str, np.ndarray
     """Return JSON values, and arrays by name."""
     described = {
         "version": _VERSION,
-        "labels": parts.labels.tolist(),
+        "labels": parts.classes.tolist(),
         "threshold": parts.threshold,
-        "best_params": parts.best_params,
+        "best_params": dict(parts.best_params),
         "mixture": parts.mixture._asdict(),
         "params": parts.params,
     }
@@ -189,21 +192,14 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     Raises:
       One of `UNREADABLE`: a value is missing, or values do not fit together.
     """
-    version, params = described["version"], described["params"]
-    if version == _WITHOUT_WORDS:
-        mixture, params = Mixture(), {**params, "lexical": None}
-    elif version == _VERSION:
-        mixture = Mixture(**described["mixture"])
-    else:
-        raise ValueError(f"version {version} of its format, not {_VERSION}")
+    if described["version"] != _VERSION:
+        raise ValueError(f"version {described['version']} of its format, not {_VERSION}")
+    params, mixture = described["params"], Mixture(**described["mixture"])
+    threshold, labels = described["threshold"], described["labels"]
     if not (0 <= mixture.weight <= 1 and 0 < mixture.temperature <= sys.float_info.max):
         raise ValueError(f"{mixture} is out of range")
-    if params.get("kind", "sentence") not in [*KINDS_OF_ENCODING]:
-        raise ValueError(f"kind {params['kind']!r}")
-    threshold = described["threshold"]
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
-    labels = described["labels"]
     if not isinstance(labels, list) or labels != sorted({*labels}):
         raise ValueError("the labels are not sorted intents")
     examples = None

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,9 @@ from convert_tf.intents.options import ClassifierOptions
 from convert_tf.intents.stored import ClassifierParts, Predictor
 
 _Self = TypeVar("_Self", bound="TextClassifier")
+_FITTED = [f"{name}_" for name in ClassifierParts._fields[1:]]
+# Options of earlier versions, which had no effect after training.
+_OF_EARLIER_TRAININGS = ("patience", "rejected_share", "validation_fraction")
 
 
 class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
@@ -30,6 +34,9 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     kind_: str
     names_: bool
     examples_: LabelledTexts | None
+    # `MultiIntentClassifier` does not set these two.
+    thresholds_: np.ndarray | None = None
+    best_params_: Mapping[str, Any] = MappingProxyType({})
     _encoded: tuple[Any, dict[str, IntentEncodings]]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
@@ -91,21 +98,11 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def stored_parts(self) -> ClassifierParts:
         """Return everything that was learnt."""
         check_is_fitted(self, "parts_")
-        params = self.get_params(deep=False)
+        params = {**self.get_params(deep=False), "kind": self.kind_}
         del params["encoder"]
-        params["kind"] = self.kind_
-        if hasattr(self, "names_"):
+        if "names" in params:
             params["names"] = "always" if self.names_ else None
-        return ClassifierParts(
-            params,
-            self.classes_,
-            self.threshold_,
-            getattr(self, "best_params_", {}),  # MultiIntentClassifier has no grid
-            self.parts_,
-            self.mixture_,
-            getattr(self, "thresholds_", None),
-            self.examples_,
-        )
+        return ClassifierParts(params, *(getattr(self, name) for name in _FITTED))
 
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
@@ -118,23 +115,21 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                 "version that wrote it, or train again."
             )
 
-        if unknown := sorted(parts.params.keys() - {*cls._get_param_names()}):
-            raise unusable(f"with {', '.join(unknown)}")
+        params = {k: value for k, value in parts.params.items() if k not in _OF_EARLIER_TRAININGS}
         # The behaviour of versions that did not write these options.
-        before = {"kind": "sentence", "names": None}
-        before = {name: value for name, value in before.items() if name in cls._get_param_names()}
-        classifier = cls(encoder, **{**before, **parts.params})
+        params.setdefault("kind", "sentence")
+        if "names" in cls._get_param_names():
+            params.setdefault("names", None)
         try:
+            classifier = cls(encoder, **params)
             classifier.check_options()
-        except (TypeError, OverflowError) as error:  # values of other types
+        except (TypeError, OverflowError) as error:  # unknown options, or values of other types
             raise unusable(error) from error
         classifier.kind_ = classifier.kind
         classifier.names_ = parts.params.get("names") == "always"
         classifier._encoded = (encoder, {classifier.kind: encodings})
-        classifier.classes_, classifier.threshold_ = parts.labels, parts.threshold
-        classifier.parts_, classifier.mixture_ = parts.parts, parts.mixture
-        classifier.best_params_, classifier.thresholds_ = parts.best_params, parts.thresholds
-        classifier.examples_ = parts.examples
+        for name, value in zip(_FITTED, parts[1:], strict=True):
+            setattr(classifier, name, value)
         return classifier
 
     def check_options(self) -> None:

@@ -28,6 +28,7 @@ from convert_tf.service.requests import (
 )
 
 _RANKED = 10  # responses for each context by default
+_MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # in the answer to a request
 MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
 
 
@@ -138,13 +139,6 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     async def metrics() -> Response:
         return Response(counters.text(), media_type="text/plain; version=0.0.4")
 
-    if not model.encoder.reads_history:
-        schemas = application.openapi()["components"]["schemas"]  # cached by FastAPI
-        for asked in ("EncodeRequest", "RankRequest"):
-            schemas[asked]["properties"]["extra_contexts"] = {
-                "type": "null",
-                "description": "the model here reads no earlier turns",
-            }
     return application
 
 
@@ -293,10 +287,10 @@ class _Service:
           top_k: results of each.
           lengths: characters of the texts that results repeat.
         """
-        limits, remedy = self._limits, "Lower top_k, or split the request."
-        _check_limit(asked * top_k, limits.max_results, "results", remedy)
+        remedy = "Lower top_k, or split the request."
+        _check_limit(asked * top_k, _MAX_RESULTS, "results", remedy)
         characters = asked * sum(sorted(lengths)[-top_k:])
-        _check_limit(characters, limits.max_result_characters, "characters in results", remedy)
+        _check_limit(characters, _MAX_RESULT_CHARACTERS, "characters in results", remedy)
 
 
 def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:

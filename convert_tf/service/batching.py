@@ -1,24 +1,17 @@
 """Compute requests that arrive at the same time in one batch."""
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-_LOGGER = logging.getLogger(__name__)
-
 Compute = Callable[[list[Any]], Sequence[Any]]
 
 
-class QueueFullError(Exception):
-    """The queue is full. The caller should try again later."""
-
-
-class NotRunningError(Exception):
-    """The batcher is not running yet, or was stopped."""
+class BusyError(Exception):
+    """The queue is full, or the batcher does not run. The caller should try again later."""
 
 
 class _Job(NamedTuple):
@@ -100,15 +93,14 @@ class Batcher:
           items: what it computes.
 
         Raises:
-          QueueFullError: too many items wait already.
-          NotRunningError: outside of the `async with` block.
+          BusyError: too many items wait already, or this is not in the `async with` block.
         """
         if not items:
             return []
         if not self.is_running:
             raise _not_running()
         if self.queued and self.queued + len(items) > self._max_queued:
-            raise QueueFullError(
+            raise BusyError(
                 f"The queue is full: {self.queued:,} of {self._max_queued:,} texts wait, and "
                 f"this request has {len(items):,}. Try again in a second."
             )
@@ -158,10 +150,7 @@ class Batcher:
         for job in jobs:
             job.succeed(results[start : start + len(job.items)])
             start += len(job.items)
-        try:
-            self._on_batch(jobs[0].what, len(items), time.perf_counter() - started)
-        except Exception:  # an error here would stop the worker
-            _LOGGER.exception("A batch was not counted.")
+        self._on_batch(jobs[0].what, len(items), time.perf_counter() - started)
 
     def _computed(self, what: str, items: list[Any]) -> list[Any]:
         results = list(self._functions[what](items))
@@ -190,7 +179,7 @@ class Batcher:
         return taken
 
 
-def _not_running() -> NotRunningError:
-    return NotRunningError(
+def _not_running() -> BusyError:
+    return BusyError(
         "The service is starting or stopping, and computes nothing. Try again in a second."
     )

@@ -7,7 +7,7 @@ from convert_tf.config.base import Config, option
 
 @dataclasses.dataclass(frozen=True)
 class Limits(Config):
-    """Limits of requests. The first five are flags of `convert-tf serve`."""
+    """Limits of requests, which are flags of `convert-tf serve`."""
 
     max_texts: int = option(2048, "Largest number of texts in a request.", at_least=1)
     max_characters: int = option(20_000, "Longest text of a request, in characters.", at_least=1)
@@ -18,9 +18,3 @@ class Limits(Config):
         at_least=1,
     )
     batch_size: int = option(256, "Largest number of texts to compute in one batch.", at_least=1)
-    max_results: int = option(
-        100_000, "Largest number of results of a request: its texts times top_k.", at_least=1
-    )
-    max_result_characters: int = option(
-        16 * 2**20, "Characters of the responses in all results of a request.", at_least=1
-    )

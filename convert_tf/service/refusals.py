@@ -1,7 +1,6 @@
 """Errors of the service as JSON, in the form that OpenAI's clients show."""
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,10 +9,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from convert_tf.numerics.forks import ForkedError
-from convert_tf.service.batching import NotRunningError, QueueFullError
+from convert_tf.service.batching import BusyError
 
-_LOGGER = logging.getLogger(__name__)
 _SECONDS_TO_WAIT = "1"  # until a client should try again
 
 
@@ -77,15 +74,9 @@ def add_refusals(application: FastAPI) -> None:
             message = "The body of the request is not valid JSON in UTF-8."
         return refusal(error.status_code, message, error.headers)
 
-    @application.exception_handler(NotRunningError)
-    @application.exception_handler(QueueFullError)
-    async def busy(_: Request, error: Exception) -> Response:
+    @application.exception_handler(BusyError)
+    async def busy(_: Request, error: BusyError) -> Response:
         return refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
-
-    @application.exception_handler(ForkedError)
-    async def forked(_: Request, error: ForkedError) -> Response:
-        _LOGGER.error("%s", error)  # the operator must start the server in another way
-        return refusal(500, str(error))
 
     @application.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

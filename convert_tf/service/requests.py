@@ -22,16 +22,6 @@ Turns = Annotated[
 ]
 
 
-def _with_null(schema: dict[str, Any]) -> None:
-    """Say in a schema that fields with a default may be null."""
-    for name, field in schema["properties"].items():
-        if name not in schema.get("required", ()) and {"type": "null"} not in field.get(
-            "anyOf", ()
-        ):
-            kept = {key: field.pop(key) for key in ("title", "default") if key in field}
-            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
-
-
 def _no_other_kind(value: Any) -> Any:
     """Refuse booleans and strings, which pydantic would convert to integers."""
     if isinstance(value, bool | str):
@@ -45,7 +35,7 @@ Count = Annotated[int, Field(ge=1), BeforeValidator(_no_other_kind)]
 class _Request(BaseModel):
     """A request. A field with a default that is null has its default."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_with_null)
+    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,7 +1,6 @@
 """`IntentClassifier` as a scikit-learn estimator, and out of scope."""
 
 import json
-import pickle
 import warnings
 from functools import partial
 
@@ -51,10 +50,6 @@ def test_it_learns_a_dozen_sentences(encoder, head):
 
 def test_scikit_learn_can_clone_search_and_validate_it(encoder):
     classifier = make(encoder, dropout=0.5, lexical=None)  # words would do without the encoder
-    assert classifier.get_params()["dropout"] == 0.5
-    copy = clone(classifier)
-    assert copy.get_params() == classifier.get_params()
-    assert not hasattr(copy, "classes_")
     assert cross_val_score(classifier, TEXTS, LABELS, cv=2).shape == (2,)
     search = GridSearchCV(classifier, {"epochs": [1, 40]}, cv=2).fit(TEXTS, LABELS)
     assert search.best_params_ == {"epochs": 40}
@@ -62,12 +57,6 @@ def test_scikit_learn_can_clone_search_and_validate_it(encoder):
     assert pipeline.fit(TEXTS, LABELS).predict(["HELLO Friend"]) == ["greet"]
     assert set(encoder.texts) == {*TEXTS, "hello friend", *LABELS}  # names are texts, too
     assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
-
-
-def test_it_can_be_pickled_without_what_it_has_loaded(encoder):
-    classifier = make(encoder).fit(TEXTS, LABELS)
-    again = pickle.loads(pickle.dumps(classifier))
-    np.testing.assert_array_equal(again.predict_proba(QUERIES), classifier.predict_proba(QUERIES))
 
 
 def test_an_exchanged_encoder_is_used(encoder):
@@ -110,12 +99,6 @@ def test_what_encoders_return_is_checked(vectors, message):
         IntentEncodings(lambda texts: vectors)(["hello", "order today"])
 
 
-@pytest.mark.parametrize(("encoder", "message"), [([], "empty list"), (3, "3 is no encoder")])
-def test_what_is_no_encoder_is_refused(encoder, message):
-    with pytest.raises(ValueError, match=message):
-        make(encoder).fit(TEXTS, LABELS)
-
-
 @pytest.mark.parametrize(
     ("head", "option"),
     [("network", {name: value}) for name, value in
@@ -134,18 +117,11 @@ def test_every_option_reaches_the_head(encoder, head, option):
     ("options", "message"),
     [
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
-        ({"lexical": "yes"}, "lexical must be one of auto, None. Received: 'yes'"),
         ({"lexical": "none"}, "lexical must be one of auto, None. Received: 'none'"),
         ({"threshold": 0.5}, "without out_of_scope"),
         ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"grid": {"dropout": ()}}, "values of hidden_dim"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be .* less than 1"),
-        ({"rejected_share": -0.1}, "rejected_share must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
-        ({"learning_rate": float("inf")}, "learning_rate must be .* less than inf"),
-        ({"patience": 0}, "patience must be at least 1"),
-        ({"kind": "other"}, "kind must be one of auto, sentence, similarity"),
-        ({"names": "never"}, "names must be one of auto, always, None"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
         ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
     ],
@@ -265,19 +241,6 @@ def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
     assert loaded == [str(tmp_path / "run")]
 
 
-def test_a_clone_does_not_ask_again_which_kinds_there_are(monkeypatch):
-    classifier = IntentClassifier(TwoKinds("similarity"), lexical=None, **QUICK).fit(TEXTS, LABELS)
-    monkeypatch.setattr("convert_tf.intents.classifier.encodes_similarity", None)
-    assert clone(classifier).fit(TEXTS, LABELS).kind_ == "similarity"
-
-
-def test_folds_are_of_one_kind_and_with_names_or_without(encoder):
-    with pytest.raises(ValueError, match=r"kind='auto' and names=None\. Set both"):
-        IntentClassifier(TwoKinds("similarity"), names=None, **QUICK).fit(TEXTS, LABELS, folds=[])
-    with pytest.raises(ValueError, match="kind='sentence' and names='auto'"):
-        make(encoder, kind="sentence").fit(TEXTS, LABELS, folds=[])
-
-
 RENAMED = {"greet": "SayHello", "reset": "password_reset?", "order": "order/where-is-it"}
 # Examples of an intent have no word in common, but each has one with its name.
 SPARSE = ["say one", "hello two", "password three", "reset four", "order five", "where six"]
@@ -312,20 +275,16 @@ def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validat
     assert (loaded.names, loaded.names_) == (None, False)
 
 
-def test_a_model_of_before_has_no_names(encoder, tmp_path):
+def test_a_model_of_before_has_no_names_and_options_that_are_gone(encoder, tmp_path):
     make(encoder).fit(TEXTS, LABELS).save(tmp_path / "model")
     path = tmp_path / "model" / MODEL_FILE
     described = json.loads(path.read_text())
     del described["params"]["names"]
+    described["params"] |= {"patience": None, "validation_fraction": 0.1, "rejected_share": 0.05}
     path.write_text(json.dumps(described))
     record_checksums(tmp_path / "model", [MODEL_FILE, HEAD_FILE])
     loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
     assert (loaded.names, loaded.names_) == (None, False)
-
-
-def test_descriptions_take_the_place_of_names(encoder):
-    classifier = IntentClassifier.from_descriptions({"a": "hello", "b": "password"}, encoder)
-    assert (classifier.names, classifier.names_) == (None, False)
 
 
 def test_what_has_no_intent_has_no_name(encoder):
@@ -355,24 +314,6 @@ def test_names_count_as_much_as_a_mean_example(encoder):
     )
 
 
-def test_names_are_not_validated_on(encoder, monkeypatch):
-    """A grid's examples are drawn as without names."""
-    from convert_tf.intents import classifier as module
-
-    seen, best = [], module.best_options
-
-    def spied(options, grid, encodings, labels, validation, weights):
-        seen.append((len(labels), validation))
-        return best(options, grid, encodings, labels, validation, weights)
-
-    monkeypatch.setattr(module, "best_options", spied)
-    for names in (None, "always"):
-        make(encoder, "logistic", grid={"logistic_c": (1.0, 10.0)}, names=names).fit(TEXTS, LABELS)
-    (few, plain), (more, named) = seen
-    assert more == few + 3
-    np.testing.assert_array_equal(named[0], plain[0])
-
-
 def test_texts_between_two_intents_are_rejected(encoder):
     """Those whose two most probable intents are closer than the margin, and no others."""
     plain = make(encoder).fit(TEXTS, LABELS)
@@ -388,7 +329,7 @@ def test_texts_between_two_intents_are_rejected(encoder):
 def test_an_explanation_is_what_leaving_words_out_changes(encoder):
     classifier = make(encoder).fit(TEXTS, LABELS)
     give_words(classifier, 0.4)
-    found = classifier.explain("reset my order please", top_k=2)
+    found = classifier.explain("reset my order please")
     best, second = np.searchsorted(classifier.classes_, [found["intent"], found["second"]])
     texts = ["reset my order please", "my order please", "reset order please", "reset my please",
              "reset my order"]  # fmt: skip
@@ -401,7 +342,7 @@ def test_an_explanation_is_what_leaving_words_out_changes(encoder):
     shares = classifier.predict_proba(texts[:1])[0]
     assert found["margin"] == pytest.approx(shares[best] - shares[second], abs=1e-4)
     vectors = classifier.encode([texts[0], *TEXTS])
-    nearest = np.argsort(-(vectors[1:] @ vectors[0]))[:2]
+    nearest = np.argsort(-(vectors[1:] @ vectors[0]), kind="stable")[:5]
     assert [row["text"] for row in found["examples"]] == [TEXTS[i] for i in nearest]
 
 
@@ -460,7 +401,7 @@ def test_tables_of_one_column_are_read(encoder):
 def test_a_grid_is_decided_on_validation_data(encoder):
     grid = {"learning_rate": (1e-6, 0.7), "hidden_dim": (16,)}
     for validation in (None, (QUERIES, ["greet", "reset", "order"])):
-        classifier = make(encoder, grid=grid, validation_fraction=0.25)
+        classifier = make(encoder, grid=grid)
         classifier.fit(TEXTS, LABELS, validation=validation)
         assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
         # The winner is trained on all examples.
@@ -471,14 +412,6 @@ def test_a_grid_is_decided_on_validation_data(encoder):
     with pytest.raises(ValueError, match="each intent has one example"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
-
-
-def test_patience_holds_examples_out(encoder):
-    stopped = make(encoder, patience=1, validation_fraction=0.5).fit(TEXTS, LABELS)
-    all_epochs = make(encoder).fit(TEXTS, LABELS)
-    assert np.abs(stopped.predict_proba(QUERIES) - all_epochs.predict_proba(QUERIES)).max() > 1e-3
-    one, two = (make(encoder, "logistic", patience=p).fit(TEXTS, LABELS) for p in (None, 1))
-    np.testing.assert_array_equal(one.predict_proba(QUERIES), two.predict_proba(QUERIES))
 
 
 def topics(texts):
@@ -559,12 +492,6 @@ def test_the_label_of_texts_out_of_scope_may_be_any(encoder):
     mixed = make(encoder, out_of_scope_label=-1, **options).fit(TEXTS, numbers)
     assert mixed.predict(TEXTS[:1]).tolist() == [-1]
     assert make(encoder, **options).fit(TEXTS, numbers).predict(TEXTS[:1]).tolist() == ["oos"]
-
-
-def test_examples_out_of_scope_are_an_intent_where_nothing_else_is_asked(encoder):
-    classifier = make(encoder).fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)])
-    assert "oos" in classifier.classes_
-    assert classifier.predict(OUTSIDE[:1]).tolist() == ["oos"]
 
 
 def test_confidence_and_distance_are_what_they_say(encoder):

@@ -128,7 +128,6 @@ def test_what_cannot_be_grouped():
 
 def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
-    monkeypatch.setattr(messages, "encodes_similarity", lambda encoder: False)
     log = tmp_path / "log.txt"
     log.write_text("\n".join([*LOG, "my id is 4711"]))
     output = tmp_path / "groups"

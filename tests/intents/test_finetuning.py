@@ -55,20 +55,6 @@ def contrast(encodings, labels):
     return float(np.mean(losses))
 
 
-def test_the_contrast_is_the_formula():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((7, 5)).astype(np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    y = np.array([0, 1, 0, 2, 1, 0, 3])
-    naive = []
-    for i in range(7):
-        scores = {j: x[i] @ x[j] / 0.1 for j in range(7) if j != i}
-        whole = np.log(sum(np.exp(score) for score in scores.values()))
-        own = [scores[j] - whole for j in scores if y[j] == y[i]]
-        naive.append(-np.mean(own) if own else 0)
-    assert contrast(x, y) == pytest.approx(np.mean(naive), rel=1e-4)
-
-
 def test_batches_hold_as_many_examples_of_each_intent():
     labels = np.repeat(np.arange(40), np.arange(40) % 5 + 1)
     batches = [*itertools.islice(balanced_batches(labels, np.random.default_rng(0)), 50)]
@@ -108,7 +94,6 @@ def test_frozen_encodings_are_those_of_the_checkpoint(checkpoint):
 def test_only_the_upper_blocks_and_the_reduction_are_trained(checkpoint, quick, tmp_path):
     encoder = make(checkpoint)
     facts = encoder.train(Y, ALL)
-    assert facts["relative_change"] > 0
     assert facts["steps"] == 30
     encoder.save(tmp_path / "tuned", facts)
     old, new = (load_checkpoint(each)[0] for each in (checkpoint, tmp_path / "tuned"))
@@ -147,14 +132,12 @@ def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
     def weights(share):
         monkeypatch.setattr(tuner, "_SHARE", share)
         encoder = make(checkpoint)
-        facts = encoder.train(Y, ALL)
-        return [np.array(own) for own in encoder._network.trainable_variables], facts
+        encoder.train(Y, ALL)
+        return [np.array(own) for own in encoder._network.trainable_variables]
 
-    (first, still), (last, whole), (some, part) = map(weights, (0.0, 1.0, 0.75))
-    for start, end, between in zip(first, last, some, strict=True):
+    for start, end, between in zip(*map(weights, (0.0, 1.0, 0.75)), strict=True):
         np.testing.assert_allclose(between, start + 0.75 * (end - start), atol=1e-5)
-    assert still["relative_change"] == 0 < whole["relative_change"]
-    assert part["relative_change"] == pytest.approx(0.75 * whole["relative_change"], rel=1e-3)
+        assert np.abs(end - start).max() > 0
 
 
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
@@ -193,7 +176,7 @@ def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys
     assert classifier.names_
     assert "50.00% with the frozen encoder and the network head, 60.00%" in printed
     assert "with the fine-tuned one and the logistic head" in printed
-    assert "weights of the encoder changed by" in printed
+    assert "The encoder was trained in 30 steps" in printed
     assert facts["is_finetuned"]
     assert facts["examples"] == 12  # names train the head alone
     assert classifier.head == "logistic"
@@ -214,7 +197,7 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     classifier, facts = train(source, tmp_path)
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
-    assert "changed" not in printed
+    assert "was trained" not in printed
     assert not facts["is_finetuned"]
     assert classifier.head == "logistic"
     own = unit_encodings(checkpoint)
@@ -291,29 +274,19 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
         assert seen == set(range(len(TEXTS))) - held
 
 
-def test_vectors_for_similarity_are_refused_where_there_are_none(checkpoint, tmp_path):
-    data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match=r"--kind=similarity needs a model with .*\. Fit a"):
-        call_command(
-            "intent", "train", "--finetune", "--kind=similarity", f"--encoder={checkpoint}",
-            f"--data={data}", f"--output={tmp_path / 'model'}",
-        )  # fmt: skip
-
-
-def test_options_of_the_head_are_refused_before_anything_is_trained(tmp_path):
-    data = write_csv(tmp_path / "train.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match=r"learning_rate must be .* Received: nan"):
-        call_command(
-            "intent", "train", "--finetune", "--encoder=/nowhere", "--learning_rate=nan",
-            f"--data={data}", f"--output={tmp_path / 'model'}",
-        )  # fmt: skip
-
-
-def test_one_example_of_each_intent_cannot_be_judged(checkpoint, tmp_path):
-    data = write_csv(tmp_path / "train.csv", TEXTS[::4], LABELS[::4])
-    with pytest.raises(SystemExit, match="Each intent has one example"):
+@pytest.mark.parametrize(
+    ("examples", "arguments", "message"),
+    [
+        (slice(None), ["--kind=similarity"], r"--kind=similarity needs a model with .*\. Fit a"),
+        (slice(None), ["--learning_rate=nan"], r"learning_rate must be .* Received: nan"),
+        (slice(None, None, 4), [], "Each intent has one example"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(checkpoint, tmp_path, examples, arguments, message):
+    data = write_csv(tmp_path / "train.csv", TEXTS[examples], LABELS[examples])
+    with pytest.raises(SystemExit, match=message):
         call_command(
             "intent", "train", "--finetune", f"--encoder={checkpoint}", f"--data={data}",
-            f"--output={tmp_path / 'model'}",
+            f"--output={tmp_path / 'model'}", *arguments,
         )  # fmt: skip
     assert not (tmp_path / "model").exists()

@@ -82,15 +82,6 @@ def test_it_learns_and_repeats_itself():
     assert not np.array_equal(head.layers[0].kernel, other.layers[0].kernel)
 
 
-def test_patience_ends_training_and_keeps_the_best():
-    x, y = _examples(40)
-    wrong = (x, (y + 1) % 3)  # the better the worse: the first epochs are the best
-    options = {"epochs": 300, "learning_rate": 0.05, "hidden_dim": 8}
-    stopped = train_network(x, y, seed=0, validation=wrong, patience=2, **options)
-    trained = train_network(x, y, seed=0, **options)
-    assert accuracy_of(stopped, *wrong) > accuracy_of(trained, *wrong) + 0.1
-
-
 def test_logistic_regression_is_scikit_learns():
     from sklearn.linear_model import LogisticRegression
 

@@ -45,13 +45,13 @@ def _answers(number=400, intents=5, seed=0, **changes):
 
 def test_each_example_is_answered_once_by_what_was_not_trained_on_it(examples):
     folds = frozen_folds(examples, seed=0)
-    assert sum(fold.is_held.astype(int) for fold in folds).tolist() == [1] * len(TEXTS)
+    held = sum(fold.is_held.astype(int) for fold in folds)
+    assert held.tolist() == examples.is_inside.astype(int).tolist()
     found = held_out_answers(LOGISTIC, examples, folds, has_lexical=True)
-    assert sorted(found.labels.tolist()) == sorted([*examples.labels, *[NONE] * len(OUTSIDE)])
+    assert sorted(found.labels.tolist()) == sorted(examples.labels.tolist())
     first = folds[0].is_held
-    parts = train_parts(LOGISTIC, examples.kept(~first), has_lexical=True)
-    held = examples.kept(first)
-    expected = answers_of(parts, held.texts, held.encodings, held.labels)
+    parts = train_parts(LOGISTIC, examples.rows(~first), has_lexical=True)
+    expected = answers_of(parts, *examples.rows(first)[:3])
     for own, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(own[: first.sum()], theirs, atol=1e-5)
 
@@ -65,10 +65,9 @@ def test_a_fold_is_encoded_as_it_says(examples):
 
 
 def test_nothing_is_held_out_of_single_examples(examples):
-    single = examples.kept(np.isin(np.arange(len(TEXTS)), [0, 4, 8]))
-    assert (
-        held_out_answers(LOGISTIC, single, frozen_folds(single, seed=0), has_lexical=False) is None
-    )
+    single = examples.rows(np.isin(np.arange(len(examples.texts)), [0, 4, 8]))
+    folds = frozen_folds(single, seed=0)
+    assert held_out_answers(LOGISTIC, single, folds, has_lexical=False) is None
 
 
 def test_of_many_examples_one_part_is_enough(examples):
@@ -95,16 +94,16 @@ def test_a_lead_is_clear_beyond_its_standard_error(gained, lost, is_clear):
 
 def test_names_are_trained_on_and_never_held_out(examples):
     encode = IntentEncodings(WordEncoder())
+    examples = examples.rows(examples.is_inside)
     named = examples.with_names(["greet", "7", "reset"], encode, left_out=None)
     assert named.texts == [*TEXTS, "greet", "reset"]
     assert named.labels[-2:].tolist() == [0, 2]
     only = examples.with_names(["greet", "order", "hello_there"], encode, left_out="greet")
     assert only.texts == [*TEXTS, "order"]  # "hello there" is an example
-    assert named.encoded(encode).encodings.tolist() == named.encodings.tolist()
+    assert encode(named.texts).tolist() == named.encodings.tolist()
     parts, plain = held_parts(named, seed=0), held_parts(examples, seed=0)
     for part, own in zip(parts, plain, strict=True):
         assert part.tolist() == [*own, False, False]
-    assert named.kept(~parts[0]).texts[-2:] == ["greet", "reset"]
 
 
 def test_the_temperature_is_found():
@@ -147,14 +146,12 @@ def test_scores_of_scope_are_of_the_mixture():
     mixture = Mixture(0.2, 1.5)
     best = answers.probabilities(mixture)
     scores = scope_scores_of(answers, mixture, "confidence")
-    np.testing.assert_allclose(scores.in_scope, best.max(axis=1)[:5])
-    assert scores.predicted_outside.tolist() == best.argmax(axis=1)[5:].tolist()
-    assert scores.is_right.tolist() == (best.argmax(axis=1) == answers.labels)[:5].tolist()
-    assert scope_scores_of(answers, mixture, "distance").out_of_scope.tolist() == [
-        5 / 8,
-        6 / 8,
-        7 / 8,
-    ]
+    np.testing.assert_allclose(scores.scores, best.max(axis=1))
+    assert scores.predicted.tolist() == best.argmax(axis=1).tolist()
+    assert scores.is_right.tolist() == (best.argmax(axis=1) == answers.labels).tolist()
+    assert scores.is_in.tolist() == [True] * 5 + [False] * 3
+    by_distance = scope_scores_of(answers, mixture, "distance")
+    assert by_distance.scores.tolist() == answers.nearest.tolist()
 
 
 def test_the_calibration_error_is_that_of_the_bins():

@@ -48,14 +48,6 @@ def test_nearness(rows_at_once, monkeypatch):
     assert found[16, 3] == -np.inf  # an intent with one example
 
 
-def test_clean_examples_have_no_suspects(encodings):
-    report = inspect_examples(encodings, LabelledTexts(TEXTS, LABELS))
-    assert report["examples"] == len(TEXTS)
-    assert {row["intent"] for row in report["intents"]} == {*LABELS}
-    assert report["num_duplicates"] == 0
-    assert all(row["label"] != row["nearest"] for row in report["suspects"])
-
-
 def test_a_wrong_label_of_several_is_a_suspect(encodings):
     texts = [*TEXTS, f"{TEXTS[0]} {TEXTS[4]}", f"{TEXTS[1]} {TEXTS[5]}", "no intent at all"]
     labels = [*LABELS, "greet+reset", "order", ""]

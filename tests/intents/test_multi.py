@@ -41,12 +41,6 @@ def classifier():
     return MultiIntentClassifier(WordEncoder()).fit(TEXTS, SETS)
 
 
-def write_csv(path, separator="+"):
-    rows = "".join(f'"{t}",{separator.join(own)}\n' for t, own in zip(TEXTS, SETS, strict=True))
-    path.write_text(f"text,label\n{rows}", encoding="utf-8")
-    return path
-
-
 def test_one_several_and_no_intent(classifier):
     assert classifier.classes_.tolist() == ["greet", "order", "reset"]
     answers = classifier.predict(["hello there, i forgot the password", "track the order", "wool"])
@@ -67,18 +61,6 @@ def test_scikit_learn_validates_and_searches_it(classifier):
 def test_labels_of_any_collection_in_any_order(classifier):
     other = MultiIntentClassifier(WordEncoder()).fit(np.array(TEXTS), [{*own} for own in SETS])
     np.testing.assert_array_equal(other.predict_proba(TEXTS), classifier.predict_proba(TEXTS))
-
-
-def test_clones_share_what_was_encoded():
-    encoder = WordEncoder()
-    classifier = MultiIntentClassifier(encoder).fit(TEXTS, SETS)
-    clone(classifier).fit(TEXTS, SETS)
-    assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
-
-
-def test_rows_do_not_depend_on_each_other(classifier):
-    alone = np.concatenate([classifier.predict_proba([text]) for text in TEXTS[:5]])
-    np.testing.assert_allclose(alone, classifier.predict_proba(TEXTS)[:5], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +137,10 @@ def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
         export_one_file(classifier, tmp_path / "x.onnx")
 
 
-@pytest.mark.parametrize("separator", ["+", "|"])
-def test_the_commands(tiny_onnx, tmp_path, capsys, separator):
-    data = write_csv(tmp_path / "train.csv", separator)
+def test_the_commands(tiny_onnx, tmp_path, capsys):
+    separator, data = "|", tmp_path / "train.csv"
+    rows = "".join(f'"{text}",{"|".join(own)}\n' for text, own in zip(TEXTS, SETS, strict=True))
+    data.write_text(f"text,label\n{rows}", encoding="utf-8")
     model = tmp_path / "model"
     train = [
         "intent", "train", f"--encoder={tiny_onnx}", f"--data={data}",
@@ -167,11 +150,8 @@ def test_the_commands(tiny_onnx, tmp_path, capsys, separator):
         call_command(*train, "--epochs=3")
     call_command(*train)
     assert "3 intents, of which texts may have several" in capsys.readouterr().out
-    call_command("intent", "evaluate", f"--model={model}", f"--data={data}",
-                 f"--output={tmp_path / 'results'}")  # fmt: skip
+    call_command("intent", "evaluate", f"--model={model}", f"--data={data}")
     assert "micro F1" in capsys.readouterr().out
-    report = json.loads((tmp_path / "results" / "evaluation.json").read_text())
-    assert report["micro_f1"] > 0.7
     (tmp_path / "texts").write_text("hello there, i forgot the password\n\n")
     call_command("intent", "predict", f"--model={model}", f"--input={tmp_path / 'texts'}",
                  "--top_k=3")  # fmt: skip
@@ -181,14 +161,6 @@ def test_the_commands(tiny_onnx, tmp_path, capsys, separator):
     assert len(first["intents"]) == 3
     assert first["confidence"] > 0
     assert empty["intent"] is None
-
-
-def test_a_separator_that_is_none_is_refused_by_the_command(tmp_path):
-    with pytest.raises(SystemExit, match="label_separator must be"):
-        call_command(
-            "intent", "train", "--encoder=/nowhere", f"--data={write_csv(tmp_path / 'train.csv')}",
-            f"--output={tmp_path / 'model'}", "--label_separator=",
-        )  # fmt: skip
 
 
 def test_labels_that_are_none_are_refused(classifier):

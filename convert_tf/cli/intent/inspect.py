@@ -29,10 +29,6 @@ def define_flags(define: Define) -> None:
     define("data", NEEDED, "Examples: CSV files or nlu.yml.", kind=list)
     define("output", None, "Folder for the results.")
     define(
-        "duplicate_cosine", 0.95, "Cosine from which texts of two intents are near duplicates.",
-        lower_bound=0.0, upper_bound=1.0,
-    )  # fmt: skip
-    define(
         "label_separator",
         None,
         "Character between the labels, if texts may have several intents or none.",
@@ -48,9 +44,7 @@ def run(values: Any) -> None:
     separator = values.label_separator
     data = read_files(values.data, needs_labels=separator is None)
     encodings = IntentEncodings(list(values.encoder))
-    report = inspect_examples(
-        encodings, data, duplicate_cosine=values.duplicate_cosine, label_separator=separator
-    )
+    report = inspect_examples(encodings, data, label_separator=separator)
     print(inspection_text(report, shown=values.top_k))
     if values.output is None:
         return

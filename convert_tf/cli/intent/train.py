@@ -41,7 +41,6 @@ from convert_tf.storage.files import only_writer
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
 
-_WITHOUT_FLAGS = ("validation_fraction", "rejected_share")
 # Flags without effect for classifiers of several intents per text.
 _OF_ONE_INTENT = (
     *({*IntentOptions.__dataclass_fields__} - {*SeveralOptions.__dataclass_fields__}),
@@ -65,7 +64,7 @@ def define_flags(define: Define) -> None:
     define(
         "validation",
         [],
-        "Files for choosing --kind, --names, --tune, --patience and thresholds. Default: "
+        "Files for choosing --kind, --names, --tune and thresholds. Default: "
         "cross-validation on --data.",
         group=DATA,
     )
@@ -97,7 +96,7 @@ def define_flags(define: Define) -> None:
         "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
         group=MODEL,
     )
-    define_fields(define, IntentOptions, leave_out=_WITHOUT_FLAGS)
+    define_fields(define, IntentOptions)
     define(
         "tune",
         False,
@@ -149,7 +148,7 @@ def run(values: Any) -> None:
     params = {} if model is None else model.get_params(deep=False)
     for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
         del params[name]
-    params |= given_fields(values, IntentOptions, leave_out=_WITHOUT_FLAGS)
+    params |= given_fields(values, IntentOptions)
     if values["seed"].present:
         params["random_state"] = values.seed
     if values["tune"].present:

@@ -6,6 +6,7 @@ configuration, the maximum length of texts and a model card. This needs the extr
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ def export_onnx(
     max_tokens: int | None = None,
     notes: str = "",
     overwrite: bool = False,
+    metadata: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the `.onnx` file of an encoder.
 
@@ -59,6 +61,7 @@ def export_onnx(
         `checkpoint` if it is a module.
       notes: Markdown for the model card.
       overwrite: whether to replace an existing file.
+      metadata: further metadata of the file, by key.
 
     Returns:
       `output`.
@@ -77,7 +80,11 @@ def export_onnx(
     max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     with only_writer(output):
         content = _file_content(
-            checkpoint, network_bits=network_bits, max_tokens=max_tokens, notes=notes
+            checkpoint,
+            network_bits=network_bits,
+            max_tokens=max_tokens,
+            notes=notes,
+            metadata=metadata or {},
         )
         write_file(output, content)
     return output
@@ -132,7 +139,12 @@ def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
 
 
 def _file_content(
-    checkpoint: str | os.PathLike, *, network_bits: int, max_tokens: int, notes: str
+    checkpoint: str | os.PathLike,
+    *,
+    network_bits: int,
+    max_tokens: int,
+    notes: str,
+    metadata: Mapping[str, str],
 ) -> bytes:
     from convert_tf.export.onnx.graph import GraphBuilder
 
@@ -167,6 +179,7 @@ def _file_content(
         (CONFIG_KEY, config.to_json()),
         (VOCABULARY_KEY, source.vocabulary.read_text(encoding="utf-8")),
         (CARD_FILE, card),
+        *metadata.items(),
     ):
         model.metadata_props.add(key=key, value=value)
     return with_checksum(model.SerializeToString())

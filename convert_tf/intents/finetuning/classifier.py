@@ -13,7 +13,7 @@ from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
-from convert_tf.intents.examples import OUTSIDE, IntentExamples, Validated, examples_of, validated
+from convert_tf.intents.examples import Examples, examples_of, validated
 from convert_tf.intents.head import quick_options
 from convert_tf.intents.heldout import (
     Answers,
@@ -98,11 +98,10 @@ def finetuned_classifier(
     if is_better:
         folds = judged.folds
         if judged.folds is not None:  # the encoder still has the weights of the last fold
-            facts |= judged.train(~judged.examples.is_name)
+            facts |= judged.train(np.ones(len(judged.examples.texts), bool))
         print(
-            f"{facts['trained_weights']:,} weights of the encoder changed by "
-            f"{facts['relative_change']:.2%} in {facts['steps']:,} steps. Context and "
-            "response encodings were not trained: use the original module to rank responses."
+            f"The encoder was trained in {facts['steps']:,} steps. Context and response encodings "
+            "were not trained: use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
         module = os.path.join(scratch, "module")
@@ -148,17 +147,13 @@ class _Judged:
         validation: LabelledTexts | None,
         params: Mapping[str, Any],
     ):
-        self._tuner = tuner
+        self._tuner, self._map = tuner, tuner.similarity_map
         self._places = {text: place for place, text in enumerate(tuner.texts)}
-        options = {
-            **params,
-            "seed": params["random_state"],
-            "patience": None,
-        }
-        self._options = quick_options(options)
+        self._seed = params["random_state"]
+        self._options = quick_options({**params, "seed": self._seed})
+        self._has_lexical = params["lexical"] is not None
         # Fine-tuned encodings are linearly separable, so no hidden layer is needed.
         heads = [params["head"], *(["logistic"] if params["grid"] is None else [])]
-        self._map = tuner.similarity_map
         kinds = [params["kind"]]
         if params["kind"] == ANY_KIND:
             kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
@@ -167,101 +162,97 @@ class _Judged:
                 f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
             )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
-        self._has_lexical = params["lexical"] is not None
         outside = None if params["out_of_scope"] is None else params["out_of_scope_label"]
-        vectors = tuner.encodings()
+        frozen_vectors = tuner.encodings()
 
         def encode(texts: list[str]) -> np.ndarray:
-            return vectors[[self._places[text] for text in texts]]
+            return frozen_vectors[self._rows(texts)]
 
-        self._seed = params["random_state"]
         self.examples, classes = examples_of(*examples, None, encode, outside)
         checked = None
         if validation is not None:
             checked = validated(*validation, classes, encode, outside)
         left_out = params["out_of_scope_label"]
-        of_sentences = tuner.sentences
         judged = with_helpful_names(
-            self.examples._replace(encodings=of_sentences(self.examples.encodings)),
+            self._in("sentence", self.examples),
             classes,
-            lambda texts: of_sentences(encode(texts)),
+            lambda texts: tuner.sentences(encode(texts)),
             params["names"],
-            checked and checked._replace(encodings=of_sentences(checked.encodings)),
+            checked and self._in("sentence", checked),
             left_out=left_out,
             seed=self._seed,
         )
         if judged.is_name.any():
             self.examples = self.examples.with_names(classes, encode, left_out=left_out)
         self.folds: list[Fold] | None = None
+        self.facts: dict[str, Any] = {}
         frozen, tuned = self._by_folds() if checked is None else self._by_validation(checked)
-        self.facts["has_names"] = bool(self.examples.is_name.any())
-        best = []
-        for suffix, answers in (("_frozen", frozen), ("", tuned)):
-            right = [right_answers(each) for each in answers]
-            place = int(np.argmax([own.mean() for own in right]))
-            kind, head = self._variants[place]
-            self.facts |= {
-                f"accuracy{suffix}": float(right[place].mean()),
-                f"kind{suffix}": kind,
-                f"head{suffix}": head,
-            }
-            best.append(right[place])
-        of_frozen, of_tuned = best
-        self.facts["is_finetuned"] = are_clearly_more(of_tuned, of_frozen)
-        self.facts["judged_examples"] = int((frozen[0].labels != OUTSIDE).sum())
+        right_frozen, right_tuned = self._best("_frozen", frozen), self._best("", tuned)
+        self.facts |= {
+            "has_names": bool(self.examples.is_name.any()),
+            "is_finetuned": are_clearly_more(right_tuned, right_frozen),
+            "judged_examples": len(right_tuned),
+        }
         if self.folds is not None:
-            self.folds = [self._fold_in(kind, fold) for fold in self.folds]
+            self.folds = [self._in(self.facts["kind"], fold) for fold in self.folds]
 
     def train(self, is_trained: np.ndarray) -> dict[str, Any]:
-        """Train the encoder on some of the examples, bool `[n]`, and return facts."""
-        labels = self.examples.labels[is_trained]
-        places = np.array([self._places[text] for text in self.examples.texts])[is_trained]
+        """Train the encoder on examples of intents in `is_trained`, bool `[n]`; return facts."""
+        chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
         # There are outputs only for intents with examples.
-        facts: dict[str, Any] = self._tuner.train(np.unique(labels, return_inverse=True)[1], places)
+        labels = np.unique(chosen.labels, return_inverse=True)[1]
+        facts: dict[str, Any] = self._tuner.train(labels, self._rows(chosen.texts))
         return facts
 
-    def _in(self, kind: str, encodings: np.ndarray) -> np.ndarray:
-        """Return encodings of a kind from r of length 1."""
+    def _rows(self, texts: list[str]) -> np.ndarray:
+        """Return the places of texts in those of the tuner: int `[texts]`."""
+        return np.array([self._places[text] for text in texts], int)
+
+    def _in(self, kind: str, encoded: Any) -> Any:
+        """Return examples or a fold with encodings of a kind in place of r of length 1."""
+        encodings = encoded.encodings
         if kind == "sentence":
-            return self._tuner.sentences(encodings)
-        return unit_rows(encodings @ self._map)
+            return encoded._replace(encodings=self._tuner.sentences(encodings))
+        return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _by_folds(self) -> tuple[list[Answers], list[Answers]]:
         examples = self.examples
         parts = held_parts(examples, seed=self._seed, folds=_FOLDS)
-        if (~examples.is_name).sum() > _FEW:
+        if (examples.is_inside & ~examples.is_name).sum() > _FEW:
             parts = parts[: _FOLDS - 1]
         if not parts:
             raise ValueError(
                 "Each intent has one example, so none can be held out to judge the fine-tuned "
                 "encoder. Add examples, or pass validation data."
             )
-        frozen = [Fold(part, examples.encodings, examples.outside) for part in parts]
-        self.folds, self.facts = [], {}
+        self.folds = []
         for part in parts:
-            self.facts = self.train(~(part | examples.is_name))
-            tuned = self._encoded(examples)
-            self.folds.append(Fold(part, tuned.encodings, tuned.outside))
+            self.facts = self.train(~part)
+            self.folds.append(Fold(part, self._tuner.encodings()[self._rows(examples.texts)]))
+        frozen = [Fold(part, examples.encodings) for part in parts]
         return self._answers(examples, None, frozen), self._answers(examples, None, self.folds)
 
-    def _by_validation(self, checked: Validated) -> tuple[list[Answers], list[Answers]]:
+    def _by_validation(self, checked: Examples) -> tuple[list[Answers], list[Answers]]:
         frozen = self._answers(self.examples, checked, [])
-        self.facts = self.train(~self.examples.is_name)
-        vectors = self._tuner.encodings()[[self._places[text] for text in checked.texts]]
-        checked = checked._replace(encodings=vectors)
-        return frozen, self._answers(self._encoded(self.examples), checked, [])
+        self.facts = self.train(np.ones(len(self.examples.texts), bool))
+        vectors = self._tuner.encodings()
+        examples, checked = (
+            own._replace(encodings=vectors[self._rows(own.texts)])
+            for own in (self.examples, checked)
+        )
+        return frozen, self._answers(examples, checked, [])
 
     def _answers(
-        self, examples: IntentExamples, checked: Validated | None, folds: list[Fold]
+        self, examples: Examples, checked: Examples | None, folds: list[Fold]
     ) -> list[Answers]:
         """Return the answers of each variant to the validation data or the folds."""
         answers: list[Answers] = []
         for kind, head in self._variants:
             found = judged_answers(
                 {**self._options, "head": head},
-                examples._replace(encodings=self._in(kind, examples.encodings)),
-                checked and checked._replace(encodings=self._in(kind, checked.encodings)),
-                [self._fold_in(kind, fold) for fold in folds],
+                self._in(kind, examples),
+                checked and self._in(kind, checked),
+                [self._in(kind, fold) for fold in folds],
                 # Words do not depend on the encoder.
                 has_lexical=self._has_lexical and not answers,
             )
@@ -269,9 +260,14 @@ class _Judged:
             answers.append(found._replace(lexical=answers[0].lexical) if answers else found)
         return answers
 
-    def _fold_in(self, kind: str, fold: Fold) -> Fold:
-        return Fold(fold.is_held, self._in(kind, fold.encodings), self._in(kind, fold.outside))
-
-    def _encoded(self, examples: IntentExamples) -> IntentExamples:
-        vectors = self._tuner.encodings()
-        return examples.encoded(lambda texts: vectors[[self._places[text] for text in texts]])
+    def _best(self, suffix: str, answers: list[Answers]) -> np.ndarray:
+        """Note the best variant in `facts`, and return which examples it answers right."""
+        right = [right_answers(each) for each in answers]
+        place = int(np.argmax([own.mean() for own in right]))
+        kind, head = self._variants[place]
+        self.facts |= {
+            f"accuracy{suffix}": float(right[place].mean()),
+            f"kind{suffix}": kind,
+            f"head{suffix}": head,
+        }
+        return right[place]

@@ -208,8 +208,7 @@ class FewShotTuner:
           places: int `[n]`, the texts, as indices of `texts`.
 
         Returns:
-          `steps`, `examples`, `trained_weights`, and `relative_change`, the norm of the change of
-          the weights divided by their norm.
+          `steps` and `examples`.
 
         Raises:
           ValueError: the loss is not finite.
@@ -232,12 +231,7 @@ class FewShotTuner:
                 progress.add(len(chosen))
         for variable, values in zip(self._network.trainable_variables, before, strict=True):
             variable.assign(values + _SHARE * (np.array(variable) - values))
-        return {
-            "steps": steps,
-            "examples": len(labels),
-            "trained_weights": int(sum(values.size for values in before)),
-            "relative_change": _relative_change(before, self._network.trainable_variables),
-        }
+        return {"steps": steps, "examples": len(labels)}
 
     def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
         """Write the current encoder as a checkpoint, with `facts`.
@@ -333,9 +327,3 @@ def _schedule(steps: int) -> Any:
     return keras.optimizers.schedules.CosineDecay(
         0.0, steps - rising, warmup_target=_LEARNING_RATE, warmup_steps=rising
     )
-
-
-def _relative_change(before: Sequence[np.ndarray], variables: Sequence[Any]) -> float:
-    after = [np.array(variable) for variable in variables]
-    moved = sum(float(np.sum((a - b) ** 2)) for a, b in zip(after, before, strict=True))
-    return float(np.sqrt(moved / sum(float(np.sum(b**2)) for b in before)))

@@ -113,8 +113,8 @@ WHOLE = (
     "x: &x\n  intent: a\n" + small("- <<: *x\n  examples: |\n    - a\n"),
     "x: &x {intent: a}\n" + small("- <<: [*x, {intent: c}]\n  intent: b\n  examples: |\n    - a\n"),
     *(head + intent() for head in (
-        "x: {a: 1, a: 2}\n", "x: {<<: 5}\n", "x: {<<: [5]}\n", "x: {<<: []}\n", "x: &x\n- <<: *x\n  a: b\n",
-        "x: &x\n- *x\n", "x: &x\n  y: *x\n", "x: {? [a] : b}\n", "x: {? {c: d} : e}\n", "x: {? [{c: d}] : e}\n",
+        "x: {a: 1, a: 2}\n", "x: {<<: 5}\n", "x: {<<: [5]}\n", "x: {<<: []}\n",
+        "x: &x\n- *x\n", "x: &x\n  y: *x\n", "x: {? {c: d} : e}\n", "x: {? [{c: d}] : e}\n",
         "x: [<<]\n",
         "x: !foo 5\n", "x: !!foo 5\n", "x: !!set {a, b}\n", "%FOO 1\n---\n", "x: {<<: {a: b}, <<: {c: d}}\n")),
     *("version: " + v + "\n" + intent() for v in
