@@ -155,7 +155,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked = None
         if validation is not None:
             checked = validated(*validation, self.classes_, encode, outside)
-        options = self._head_options()
+        options = {"head": self.head, "seed": self.random_state}
+        options |= {name: getattr(self, name) for name in HEADS[self.head]}
         self.kind_, known = kinds[0], None
         examples = with_helpful_names(
             examples,
@@ -303,7 +304,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.mixture_ = fit_mixture(answers)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
-        if self.out_of_scope is None or not is_scoped:
+        if not is_scoped:
             return
         if answers is None:
             raise ValueError(
@@ -325,11 +326,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return listed_labels(labels)
-
-    def _head_options(self) -> dict[str, Any]:
-        """Return the options of `train_head`."""
-        own = {name: getattr(self, name) for name in HEADS[self.head]}
-        return {"head": self.head, "seed": self.random_state, **own}
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""

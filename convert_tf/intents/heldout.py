@@ -313,7 +313,7 @@ def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray
     return answers.probabilities(mixture).max(axis=1, initial=0)
 
 
-def scope_scores_of(answers: Answers, mixture: Mixture, kind: str) -> ScopeScores:
+def scope_scores_of(answers: Answers, mixture: Mixture, kind: str | None) -> ScopeScores:
     """Return how surely the examples are in scope; `kind` as in `IntentClassifier`."""
     predicted = answers.probabilities(mixture).argmax(axis=1)
     scores = sureness(answers, mixture, kind)

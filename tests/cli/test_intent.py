@@ -60,10 +60,11 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
         r"3 intents, 12 examples, sentence encodings, (words count \d+%, )?threshold",
         capsys.readouterr().out,
     )
-    call("evaluate", f"--model={files / 'model'}", f"--data={test}",
+    call("evaluate", f"--model={files / 'model'}", f"--data={test}", "--precision=0.9",
          f"--output={files / 'results'}")  # fmt: skip
     printed = capsys.readouterr().out
     assert "out-of-scope recall 100.00%, 3 examples" in printed
+    assert "for a precision of 90%:" in printed
     report = json.loads((files / "results" / "evaluation.json").read_text())
     assert report["examples"] == 12
     assert (files / "results" / "confusions.png").read_bytes().startswith(PNG)
@@ -77,21 +78,6 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     assert first["confidence"] == first["intents"]["reset"]
     assert empty == {"text": "", "intent": None, "confidence": 0.0}
     assert outside["intent"] == "oos"
-
-
-def test_answers_are_explained(files, capsys):
-    train(files, "--head=logistic")
-    (files / "queries.txt").write_text("forgot the password\n\nhello\n", "utf-8")
-    capsys.readouterr()
-    call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}", "--explain")
-    first, empty, hello = map(json.loads, capsys.readouterr().out.splitlines())
-    why = first["explanation"]
-    assert why["intent"] == first["intent"] == "reset" != why["second"]
-    assert why["words"][0]["word"] == "password"
-    assert why["examples"][0]["text"] == "i forgot the password"
-    assert why["examples"][0]["label"] == "reset"
-    assert "explanation" not in empty
-    assert hello["explanation"]["words"] == [], "Nothing is left without the only word."
 
 
 def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
@@ -127,13 +113,18 @@ def test_a_model_is_extended_with_its_own_encoder(files, monkeypatch):
 
 
 def test_examples_are_forgotten(files, capsys):
-    train(files, "--head=logistic", "--forget_examples")
+    train(files, "--head=logistic", "--tune", "--lexical=none", "--forget_examples")
+    printed = capsys.readouterr().out
+    assert "chosen {'logistic_c':" in printed and "words count" not in printed
     content = b"".join(path.read_bytes() for path in (files / "model").iterdir())
     assert b"forgot the password" not in content
-    (files / "queries.txt").write_text("forgot the password\n", "utf-8")
-    capsys.readouterr()
+    (files / "queries.txt").write_text("forgot the password\n\nhello\n", "utf-8")
     call("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}", "--explain")
-    assert json.loads(capsys.readouterr().out)["explanation"]["examples"] == []
+    first, empty, hello = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["explanation"]["words"][0]["word"] == "password"
+    assert first["explanation"]["examples"] == []
+    assert "explanation" not in empty
+    assert hello["explanation"]["words"] == [], "Nothing is left without the only word."
     with pytest.raises(SystemExit, match="does not hold its examples"):
         call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
              f"--data={files / 'train.csv'}", f"--output={files / 'more'}")  # fmt: skip
@@ -164,24 +155,6 @@ def test_standard_input_is_read(files, capsys, monkeypatch):
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["text"] for row in found] == ["hello", "where is it"]
     assert set(found[0]) == {"text", "intent", "confidence"}
-
-
-def test_tuning_says_what_it_chose(files, capsys):
-    train(files, "--head=logistic", "--tune")
-    assert "chosen {'logistic_c':" in capsys.readouterr().out
-
-
-def test_a_training_that_diverges_writes_nothing(files):
-    with pytest.raises(SystemExit, match="Nothing was written"):
-        train(files, "--learning_rate=1e9", "--hidden_dim=64")
-    assert not (files / "model").exists()
-
-
-def test_words_can_be_left_out(files, capsys):
-    train(files, "--head=logistic")
-    assert "words count" in capsys.readouterr().out
-    train(files, "--head=logistic", "--lexical=none", "--names=none", output="other")
-    assert "words count" not in capsys.readouterr().out
 
 
 def test_notes_go_to_standard_error(files, capsys):
@@ -305,27 +278,3 @@ def test_the_label_of_texts_out_of_scope_is_no_answer():
     (data.labels[0], data.labels[3]) = ("oos", "oos")
     WithOutside.predict_proba = lambda self, texts: np.array([[0.1, 0.9]] * 4)
     assert evaluate_classifier(WithOutside(), data)["coverage"] == []
-
-
-def test_evaluation_recommends_a_threshold(files, capsys):
-    train(files, "--head=logistic")
-    common = ("evaluate", f"--model={files / 'model'}", f"--data={files / 'test.csv'}")
-    call(*common, "--precision=0.9", f"--output={files / 'results'}")
-    printed = capsys.readouterr().out
-    assert "for a precision of 90%:" in printed
-    found = json.loads((files / "results" / "evaluation.json").read_text())
-    assert found["precision_threshold"]["accuracy"] >= 0.9 > found["coverage"][0]["accuracy"]
-    assert found["precision_threshold"]["answered"] < 1
-
-
-def test_the_chart_grows_with_the_intents():
-    import matplotlib.image
-
-    sizes = []
-    for number in (2, 25):
-        labels = [*(f"a_long_name_of_an_intent_{i}" for i in range(number)), "(out of scope)"]
-        matrix = np.eye(number + 1, dtype=int) * 9 + np.eye(number + 1, k=1, dtype=int)
-        chart = confusion_chart({"labels": labels, "matrix": matrix.tolist()})
-        sizes.append(matplotlib.image.imread(io.BytesIO(chart)).shape[0])
-    assert sizes[0] < 700
-    assert sizes[1] > 25 * 17  # pixels of a line of labels

@@ -181,6 +181,7 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
         descriptions, encoder, examples=(TEXTS[:4], LABELS[:4]), **QUICK
     )
     assert refined.classes_.tolist() == ["greet", "order", "reset"]
+    assert not refined.names_
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
 
 
@@ -236,7 +237,6 @@ def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("convert_tf.encoding.sentence_encoder.SentenceEncoder", Counted)
     classifier = IntentClassifier(str(tmp_path / "run"), lexical=None, **QUICK).fit(TEXTS, LABELS)
-    assert {*classifier._encoded_by_kind()} == {"sentence", "similarity"}
     clone(classifier).fit(TEXTS, LABELS).predict(QUERIES)
     assert loaded == [str(tmp_path / "run")]
 
@@ -312,6 +312,24 @@ def test_names_count_as_much_as_a_mean_example(encoder):
     np.testing.assert_allclose(
         classifier.predict_proba(QUERIES), by_hand.predict_proba(QUERIES), atol=1e-5
     )
+
+
+def test_names_are_not_validated_on(encoder, monkeypatch):
+    """A grid's examples are drawn as without names."""
+    from convert_tf.intents import classifier as module
+
+    seen, best = [], module.best_options
+
+    def spied(options, grid, encodings, labels, validation, weights):
+        seen.append((len(labels), validation))
+        return best(options, grid, encodings, labels, validation, weights)
+
+    monkeypatch.setattr(module, "best_options", spied)
+    for names in (None, "always"):
+        make(encoder, "logistic", grid={"logistic_c": (1.0, 10.0)}, names=names).fit(TEXTS, LABELS)
+    (few, plain), (more, named) = seen
+    assert more == few + 3
+    np.testing.assert_array_equal(named[0], plain[0])
 
 
 def test_texts_between_two_intents_are_rejected(encoder):

@@ -213,11 +213,7 @@ def _train_several(values: Any) -> None:
     classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
     _write_serving(classifier, values)
     classifier.save(values.output, overwrite=values.overwrite)
-    print(
-        f"wrote {values.output}: {len(classifier.classes_)} intents, of which texts may have "
-        f"several, {len(examples.texts):,} examples, {classifier.kind_} encodings, words count "
-        f"{classifier.mixture_.weight:.0%}, threshold {classifier.threshold_:.2f}"
-    )
+    _print_summary(classifier, values, len(examples.texts))
 
 
 def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None") -> None:
@@ -238,6 +234,7 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
             overwrite=values.overwrite,
             keep_examples=not values.forget_examples,
         )
+        _write_serving(classifier, values)  # it contains the module in --output
     else:
         encoder = one_or_list(values.encoder) if model is None else model.encoder
         classifier = IntentClassifier(encoder, **params)
@@ -250,17 +247,20 @@ def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None"
             module=_tuned_module(values.model, encoder),
             keep_examples=not values.forget_examples,
         )
+    _print_summary(classifier, values, len(examples.texts))
+
+
+def _print_summary(classifier: Any, values: Any, num_examples: int) -> None:
+    several = ", of which texts may have several" if values.label_separator else ""
     print(
-        f"wrote {values.output}: {len(classifier.classes_)} intents, {len(examples.texts):,} "
+        f"wrote {values.output}: {len(classifier.classes_)} intents{several}, {num_examples:,} "
         "examples"
         + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
         + (f", {classifier.kind_} encodings" if values.kind in (None, ANY_KIND) else "")
         + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
-        + (", names of intents are examples" if classifier.names_ else "")
+        + (", names of intents are examples" if getattr(classifier, "names_", False) else "")
         + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
     )
-    if values.finetune:  # the serving module contains the module in --output
-        _write_serving(classifier, values)
 
 
 def _tuned_module(model: str | None, encoder: Any) -> str | None:

@@ -67,27 +67,19 @@ def finetuned_classifier(
     from convert_tf.intents.finetuning.tuner import FewShotTuner
     from convert_tf.numerics.devices import choose_precision
 
-    complete = IntentClassifier(checkpoint, **params)
-    complete.check_options()
-    params = {name: own for name, own in complete.get_params().items() if name != "encoder"}
+    classifier = IntentClassifier(checkpoint, **params)
+    classifier.check_options()
     names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
         checkpoint,
         list(dict.fromkeys(texts)),
         precision=choose_precision(precision),
-        seed=params["random_state"],
+        seed=classifier.random_state,
     )
-    judged = _Judged(tuner, examples, validation, params)
+    judged = _Judged(tuner, examples, validation, classifier)
     facts = judged.facts
     is_better = facts["is_finetuned"]
-    kept = "" if is_better else "_frozen"
-    params = {
-        **params,
-        "head": facts[f"head{kept}"],
-        "kind": facts[f"kind{kept}"],
-        "names": "always" if facts["has_names"] else None,
-    }
     print(
         f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
         f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
@@ -112,7 +104,13 @@ def finetuned_classifier(
             shutil.copytree(checkpoint, module)
         else:
             export_module(checkpoint, module)
-        classifier = IntentClassifier(module, **params)
+        kept = "" if is_better else "_frozen"
+        classifier.set_params(
+            encoder=module,
+            head=facts[f"head{kept}"],
+            kind=facts[f"kind{kept}"],
+            names="always" if facts["has_names"] else None,
+        )
         classifier.fit(*examples, validation=validation, folds=folds)
         classifier.save(
             output,
@@ -145,24 +143,25 @@ class _Judged:
         tuner: Any,
         examples: LabelledTexts,
         validation: LabelledTexts | None,
-        params: Mapping[str, Any],
+        classifier: IntentClassifier,
     ):
         self._tuner, self._map = tuner, tuner.similarity_map
         self._places = {text: place for place, text in enumerate(tuner.texts)}
-        self._seed = params["random_state"]
-        self._options = quick_options({**params, "seed": self._seed})
-        self._has_lexical = params["lexical"] is not None
+        self._seed = classifier.random_state
+        self._options = quick_options({**classifier.get_params(deep=False), "seed": self._seed})
+        self._has_lexical = classifier.lexical is not None
         # Fine-tuned encodings are linearly separable, so no hidden layer is needed.
-        heads = [params["head"], *(["logistic"] if params["grid"] is None else [])]
-        kinds = [params["kind"]]
-        if params["kind"] == ANY_KIND:
+        heads = [classifier.head, *(["logistic"] if classifier.grid is None else [])]
+        kinds = [classifier.kind]
+        if classifier.kind == ANY_KIND:
             kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
-        elif params["kind"] == "similarity" and self._map is None:
+        elif classifier.kind == "similarity" and self._map is None:
             raise ValueError(
                 f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
             )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
-        outside = None if params["out_of_scope"] is None else params["out_of_scope_label"]
+        left_out = classifier.out_of_scope_label
+        outside = None if classifier.out_of_scope is None else left_out
         frozen_vectors = tuner.encodings()
 
         def encode(texts: list[str]) -> np.ndarray:
@@ -172,12 +171,11 @@ class _Judged:
         checked = None
         if validation is not None:
             checked = validated(*validation, classes, encode, outside)
-        left_out = params["out_of_scope_label"]
         judged = with_helpful_names(
             self._in("sentence", self.examples),
             classes,
             lambda texts: tuner.sentences(encode(texts)),
-            params["names"],
+            classifier.names,
             checked and self._in("sentence", checked),
             left_out=left_out,
             seed=self._seed,
