@@ -1,6 +1,5 @@
 """Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -78,7 +77,7 @@ def checked_texts(texts: Any) -> list[str]:
     Raises:
       ValueError: it is a single text or has several columns, or a text is empty or no string.
     """
-    found = listed_texts(texts)
+    found = column(texts)
     for index, text in enumerate(found):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(
@@ -87,29 +86,23 @@ def checked_texts(texts: Any) -> list[str]:
     return [str(text) for text in found]
 
 
-def listed_texts(texts: Any) -> list[Any]:
-    """Return texts, which may be empty, as a list.
-
-    Args:
-      texts: a list, an array or a table of one column, such as a pandas series.
-
-    Raises:
-      ValueError: it is a single text or None, or has several columns.
-    """
-    if not isinstance(texts, str | bytes):
-        with contextlib.suppress(TypeError):  # what cannot be iterated over
-            return column(texts, "Texts")
-    raise ValueError(
-        f"texts must be a list of strings. Received: {texts!r}. Pass [text] for a single text."
-    )
-
-
-def column(values: Any, what: str) -> list[Any]:
+def column(values: Any, what: str = "texts") -> list[Any]:
     """Return a list, an array or a table of one column as a list.
 
+    Args:
+      values: a list, an array or a table of one column, such as a pandas series.
+      what: what the values are, for messages.
+
     Raises:
-      ValueError: the table has several columns. The message calls the values `what`.
+      ValueError: it is None or a single value, or has several columns.
     """
+    if isinstance(values, str | bytes) or not (
+        hasattr(values, "__iter__") or hasattr(values, "__array__")
+    ):
+        raise ValueError(
+            f"{what} must be a list, an array or a table of one column. Received: {values!r}. Put "
+            "a single value in a list."
+        )
     if not hasattr(values, "__iter__"):
         values = np.asarray(values)
     shape: tuple[int, ...] = tuple(getattr(values, "shape", ()))
@@ -136,7 +129,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
     """
     if weights is None:
         return np.ones(number)
-    found = np.asarray(column(weights, "Weights"), np.float64)
+    found = np.asarray(column(weights, "sample_weight"), np.float64)
     if found.shape != (number,):
         raise ValueError(
             f"sample_weight must have one number for each of the {number} texts. Received: shape "
@@ -159,9 +152,7 @@ def listed_labels(labels: Any) -> list[Any]:
     Raises:
       ValueError: labels are None or have several columns, or a text has several labels.
     """
-    if labels is None:
-        raise ValueError("labels must be a list, an array or a column. Received: None.")
-    found = column(labels, "Labels")
+    found = column(labels, "labels")
     for index, label in enumerate(found):
         if (
             isinstance(label, Collection)

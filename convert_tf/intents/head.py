@@ -215,13 +215,14 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
+    shares = None if weights is None else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     with _one_blas_thread(), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)
             for step in range(steps):
-                chosen = _drawn(rng, len(labels), batch_size, weights)
+                chosen = rng.choice(len(labels), batch_size, p=shares)
                 inputs = encodings[chosen]
                 if dropout:
                     inputs *= rng.random(shape, dtype=np.float32) < kept
@@ -234,14 +235,6 @@ def train_network(
     if not all(np.isfinite(array).all() for layer in head.layers for array in layer):
         check_step(epochs * steps, np.nan, learning_rate)
     return head
-
-
-def _drawn(
-    rng: np.random.Generator, number: int, size: int, weights: np.ndarray | None
-) -> np.ndarray:
-    if weights is None:
-        return rng.integers(0, number, size)
-    return rng.choice(number, size, p=weights / weights.sum())
 
 
 def check_step(step: int, loss: float, learning_rate: float) -> None:

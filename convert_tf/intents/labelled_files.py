@@ -30,29 +30,13 @@ from convert_tf.storage.streams import (
 TEXT, LABEL = "text", "label"
 # JSON keys and CSV columns, in the order of preference.
 TEXT_KEYS = (
-    TEXT,
-    "utterance",
-    "sentence",
-    "query",
-    "question",
-    "message",
-    "input",
-    "phrase",
-    "example",
+    TEXT, "utterance", "sentence", "query", "question", "message", "input", "phrase", "example",
     "request",
-)
+)  # fmt: skip
 LABEL_KEYS = (
-    LABEL,
-    "intent",
-    "label_text",
-    "label_name",
-    "intent_name",
-    "category",
-    "class",
-    "target",
-    "tag",
-    "topic",
-)
+    LABEL, "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
+    "tag", "topic",
+)  # fmt: skip
 # Names of labels, which files often hold next to numbers of labels.
 _LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 _YAML = (".yml", ".yaml")

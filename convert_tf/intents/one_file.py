@@ -16,7 +16,7 @@ import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.intents.data import listed_texts
+from convert_tf.intents.data import column
 from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
 from convert_tf.intents.stored import (
     UNREADABLE,
@@ -141,4 +141,4 @@ class IntentFile(Predictor):
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`."""
-        return self._encodings(listed_texts(texts))
+        return self._encodings(column(texts))

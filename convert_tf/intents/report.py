@@ -58,21 +58,22 @@ def evaluate_classifier(
     outside = str(classifier.out_of_scope_label)
     known = [str(label) for label in classifier.classes_ if str(label) != outside]
     has_levels = any(LEVELS in label for label in known)
-    true = [NONE if label == outside else label for label in map(str, data.labels)]
-    _check_labels(true, {*known, NONE}, f", leave them out, or label them {outside!r}")
-    answers = map(str, classifier.predict(data.texts))
-    predicted = [NONE if answer == outside else answer for answer in answers]
+    _check_labels(
+        [*map(str, data.labels)], {*known, outside}, f", leave them out, or label them {outside!r}"
+    )
+    true, predicted = (
+        [NONE if label == outside else label for label in map(str, own)]
+        for own in (data.labels, classifier.predict(data.texts))
+    )
     labels = [*known, *sorted({*predicted} - {*known, NONE}), NONE]  # upper levels are answers too
     matrix = confusion_matrix(true, predicted, labels=labels)
     intents = intent_rows(true, predicted, labels[:-1])
     in_scope = matrix[:-1].sum()
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
-    best = [str(label) for label in classifier.classes_[probabilities.argmax(axis=1)]]
-    # If the label of texts out of scope was trained, it is not an answer.
-    is_answered = np.array([label != outside for label in best])
-    is_right = np.array([one == other for one, other in zip(true, best, strict=True)])
-    is_in = np.array([label != NONE for label in true])
+    best = classifier.classes_[probabilities.argmax(axis=1)].astype(str)
+    is_answered = best != outside  # that label is no answer, even if it was trained
+    is_right, is_in = best == np.array(true), np.array(true) != NONE
     report: Report = {
         "examples": int(in_scope),
         "accuracy": float(np.trace(matrix[:-1]) / in_scope) if in_scope else None,

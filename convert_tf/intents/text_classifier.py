@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.config.base import check_field
-from convert_tf.intents.data import LabelledTexts, checked_weights, listed_texts
+from convert_tf.intents.data import LabelledTexts, checked_weights, column
 from convert_tf.intents.encodings import ANY_KIND, PROBES, IntentEncodings
 from convert_tf.intents.folder import read_classifier, write_classifier
 from convert_tf.intents.options import ClassifierOptions
@@ -45,7 +45,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         Args:
           texts: a list, an array or a table of one column.
         """
-        return self._encodings()(listed_texts(texts))
+        return self._encodings()(column(texts))
 
     def score(
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None

@@ -158,14 +158,14 @@ class _Service:
             )
         if request.kind == "context":
             vectors = await self._contexts(request.texts, request.extra_contexts)
-        else:
-            if request.extra_contexts is not None:
-                raise RefusedError(
-                    422,
-                    f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, "
-                    "or ask for the kind context.",
-                )
+        elif request.extra_contexts is None:
             vectors = await self._vectors(request.kind, request.texts)
+        else:
+            raise RefusedError(
+                422,
+                f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, or "
+                "ask for the kind context.",
+            )
         return await _answer(_encoded, vectors, request.format)
 
     async def rank(self, request: RankRequest) -> Response:

@@ -162,7 +162,7 @@ def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("hello", r"Pass \[text\]"),
+        ("hello", "a single value in a list"),
         (["a", " "], "Text 1 is empty .*' '"),
         (["a", None], "Text 1 is empty .*None"),
     ],
