@@ -106,14 +106,27 @@ def discover_intents(
     groups = group_vectors(np.concatenate(parts), num_groups)
     num_groups = len(groups.centres)
     sizes = _sizes(groups.numbers, sample, counts, num_groups)
-    rows = _described(groups, sample, unit_rows(np.concatenate(parts)))
     for others, vectors in found:
         numbers = (vectors @ groups.centres.T).argmax(axis=1)
         sizes += _sizes(numbers, others, counts, num_groups)
-    for row, size in zip(rows, sizes, strict=True):
-        row |= {"size": int(size), "share": round(float(size / counts.total()), _DIGITS)}
-    if classifier is not None:
-        _add_nearest(rows, groups, classifier)
+    cosines = (unit_rows(np.concatenate(parts)) * groups.centres[groups.numbers]).sum(axis=1)
+    rows = []
+    for number, words in enumerate(telling_words(sample, groups.numbers)):
+        places = np.flatnonzero(groups.numbers == number)
+        places = places[np.argsort(-cosines[places], kind="stable")]
+        row: dict[str, Any] = {
+            "cohesion": round(float(cosines[places].mean()), _DIGITS),
+            "words": words,
+            "texts": [sample[place] for place in places.tolist()],
+            "size": int(sizes[number]),
+            "share": round(float(sizes[number] / counts.total()), _DIGITS),
+        }
+        if classifier is not None:
+            nearest = unit_rows(classifier.parts_.centroids) @ groups.centres[number]
+            best = int(nearest.argmax())
+            cosine = round(float(nearest[best]), _DIGITS)
+            row["nearest"] = {"intent": str(classifier.classes_[best]), "cosine": cosine}
+        rows.append(row)
     rows = sorted((row for row in rows if row["size"] >= min_size), key=lambda row: -row["size"])
     _add_labels(rows)
     return {
@@ -178,23 +191,6 @@ def _sizes(
     return np.bincount(numbers, [counts[text] for text in texts], num_groups)
 
 
-def _described(groups: Groups, texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
-    cosines = (vectors * groups.centres[groups.numbers]).sum(axis=1)
-    words = telling_words(texts, groups.numbers)
-    rows = []
-    for number, own_words in enumerate(words):
-        places = np.flatnonzero(groups.numbers == number)
-        places = places[np.argsort(-cosines[places], kind="stable")]
-        rows.append(
-            {
-                "cohesion": round(float(cosines[places].mean()), _DIGITS),
-                "words": own_words,
-                "texts": [texts[place] for place in places.tolist()],
-            }
-        )
-    return rows
-
-
 def telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
     """Return the words that tell each group apart from the others, the best first.
 
@@ -218,14 +214,6 @@ def telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
         best = sorted(scores, key=lambda word: (-scores[word], word))
         found.append(best[:_WORDS])
     return found
-
-
-def _add_nearest(rows: Sequence[dict[str, Any]], groups: Groups, classifier: Any) -> None:
-    cosines = groups.centres @ unit_rows(classifier.parts_.centroids).T
-    for row, own in zip(rows, cosines, strict=True):
-        best = int(own.argmax())
-        cosine = round(float(own[best]), _DIGITS)
-        row["nearest"] = {"intent": str(classifier.classes_[best]), "cosine": cosine}
 
 
 def _add_labels(rows: Sequence[dict[str, Any]]) -> None:
