@@ -30,7 +30,6 @@ from convert_tf.intents.heldout import (
     answers_of,
     fit_mixture,
     frozen_folds,
-    held_out_answers,
     judged_answers,
     scope_scores_of,
     train_parts,
@@ -296,7 +295,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 number = _FOLDS_OF_THRESHOLDS if is_scoped else _FOLDS
                 folds = frozen_folds(examples, seed=self.random_state, folds=number)
             has_lexical = self.lexical is not None
-            answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
+            answers = judged_answers(options, examples, None, folds, has_lexical=has_lexical)
         else:
             both = checked.followed_by(examples.rows(~examples.is_inside))
             answers = answers_of(self.parts_, *both[:3])

@@ -169,21 +169,30 @@ def held_parts(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[np
     return [part for part in parts if part.any()]
 
 
-def held_out_answers(
-    options: Mapping[str, Any], examples: Examples, folds: Iterable[Fold], *, has_lexical: bool
+def judged_answers(
+    options: Mapping[str, Any],
+    examples: Examples,
+    checked: Examples | None,
+    folds: Sequence[Fold],
+    *,
+    has_lexical: bool,
 ) -> Answers | None:
-    """Return answers to the part of each fold by a classifier that was trained on the rest.
+    """Return answers that show how good a classifier with these options and encodings is.
 
     Args:
       options: see `train_head`.
-      examples: those out of scope are distributed over the folds.
+      examples: what is trained on. Those out of scope are distributed over the folds.
+      checked: validation data to answer. Without them the part of each fold is answered by a
+        classifier that was trained on the rest.
       folds: of the examples.
       has_lexical: whether words count.
 
     Returns:
       None if nothing can be held out, because each intent has one example.
     """
-    found, folds = [], list(folds)
+    if checked is not None:
+        return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked[:3])
+    found = []
     outside = np.flatnonzero(~examples.is_inside)
     for index, fold in enumerate(folds):
         is_held = fold.is_held.copy()
@@ -200,26 +209,6 @@ def held_out_answers(
         np.concatenate(lexical) if has_lexical else None,
         np.concatenate(nearest),
     )
-
-
-def judged_answers(
-    options: Mapping[str, Any],
-    examples: Examples,
-    checked: Examples | None,
-    folds: Iterable[Fold],
-    *,
-    has_lexical: bool,
-) -> Answers | None:
-    """Return answers that show how good a classifier with these options and encodings is.
-
-    Args:
-      options, examples, has_lexical: see `held_out_answers`.
-      checked: validation data to answer. Without it the folds are answered.
-      folds: see `held_out_answers`.
-    """
-    if checked is None:
-        return held_out_answers(options, examples, folds, has_lexical=has_lexical)
-    return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked[:3])
 
 
 def with_helpful_names(

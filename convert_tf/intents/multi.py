@@ -20,7 +20,7 @@ from convert_tf.intents.heldout import (
     Fold,
     Mixture,
     fit_mixture,
-    held_out_answers,
+    judged_answers,
     train_parts,
 )
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
@@ -111,7 +111,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             for places in np.array_split(order, _FOLDS)
             if 0 < len(places) < number
         ]
-        answers = held_out_answers(options, examples, folds, has_lexical=has_lexical)
+        answers = judged_answers(options, examples, None, folds, has_lexical=has_lexical)
         if answers is not None:  # None for a single example
             self._fit_on_answers(answers)
         return self

@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -22,14 +21,7 @@ Turns = Annotated[
 ]
 
 
-def _no_other_kind(value: Any) -> Any:
-    """Refuse booleans and strings, which pydantic would convert to integers."""
-    if isinstance(value, bool | str):
-        raise ValueError(f"Input should be a valid integer, not {value!r}")
-    return value
-
-
-Count = Annotated[int, Field(ge=1), BeforeValidator(_no_other_kind)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class _Request(BaseModel):

@@ -562,7 +562,7 @@ def test_validation_data_take_the_place_of_folds(encoder, monkeypatch):
     def refused(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(module, "held_out_answers", refused)
+    monkeypatch.setattr(module, "judged_answers", refused)
     fitted = make(encoder, out_of_scope="confidence")
     fitted.fit([*TEXTS, OUTSIDE[0]], [*LABELS, "oos"], validation=(QUERIES, LABELS[::4]))
     assert fitted.threshold_ is not None

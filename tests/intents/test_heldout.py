@@ -16,8 +16,8 @@ from convert_tf.intents.heldout import (
     calibration_error,
     fit_mixture,
     frozen_folds,
-    held_out_answers,
     held_parts,
+    judged_answers,
     log_of,
     scope_scores_of,
     train_parts,
@@ -47,7 +47,7 @@ def test_each_example_is_answered_once_by_what_was_not_trained_on_it(examples):
     folds = frozen_folds(examples, seed=0)
     held = sum(fold.is_held.astype(int) for fold in folds)
     assert held.tolist() == examples.is_inside.astype(int).tolist()
-    found = held_out_answers(LOGISTIC, examples, folds, has_lexical=True)
+    found = judged_answers(LOGISTIC, examples, None, folds, has_lexical=True)
     assert sorted(found.labels.tolist()) == sorted(examples.labels.tolist())
     first = folds[0].is_held
     parts = train_parts(LOGISTIC, examples.rows(~first), has_lexical=True)
@@ -59,7 +59,7 @@ def test_each_example_is_answered_once_by_what_was_not_trained_on_it(examples):
 def test_a_fold_is_encoded_as_it_says(examples):
     fold = frozen_folds(examples, seed=0)[0]
     blank = fold._replace(encodings=np.zeros_like(fold.encodings))
-    found = held_out_answers(LOGISTIC, examples, [blank], has_lexical=False)
+    found = judged_answers(LOGISTIC, examples, None, [blank], has_lexical=False)
     assert np.ptp(found.head[found.labels != NONE], axis=0).max() < 1e-6
     assert found.lexical is None
 
@@ -67,7 +67,7 @@ def test_a_fold_is_encoded_as_it_says(examples):
 def test_nothing_is_held_out_of_single_examples(examples):
     single = examples.rows(np.isin(np.arange(len(examples.texts)), [0, 4, 8]))
     folds = frozen_folds(single, seed=0)
-    assert held_out_answers(LOGISTIC, single, folds, has_lexical=False) is None
+    assert judged_answers(LOGISTIC, single, None, folds, has_lexical=False) is None
 
 
 def test_of_many_examples_one_part_is_enough(examples):
