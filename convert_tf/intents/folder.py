@@ -142,19 +142,15 @@ def read_classifier(
         raise _other_encoder(folder, f"{len(given)} encoders instead of {len(recorded)}")
     is_known = True  # whether the fingerprints say that all encoders are the same
     for each, record in zip(given, recorded, strict=True):
-        is_path = isinstance(each, str | os.PathLike)
-        if is_path and not os.path.exists(each):
+        if not isinstance(each, str | os.PathLike) or "fingerprint" not in record:
+            is_known = False
+        elif not os.path.exists(each):
             raise ValueError(
                 f"This classifier's encoder is {os.fspath(each)!r}, which does not exist. Pass its "
                 "path as --encoder (encoder= in Python)."
             )
-        if (
-            is_path
-            and "fingerprint" in record
-            and encoder_fingerprint(each) != record["fingerprint"]
-        ):
+        elif encoder_fingerprint(each) != record["fingerprint"]:
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
-        is_known = is_known and is_path and "fingerprint" in record
     encodings = IntentEncodings(encoder, kind=parts.params.get("kind", "sentence"))
     if not is_known:
         probes = encodings(PROBES)

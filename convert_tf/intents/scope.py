@@ -115,39 +115,6 @@ def margins(probabilities: np.ndarray) -> np.ndarray:
     return two[:, 1] - two[:, 0]
 
 
-def answered(
-    best: np.ndarray,
-    scores: np.ndarray | None,
-    limits: Any,
-    labels: np.ndarray,
-    outside: Any,
-    is_close: np.ndarray,
-) -> np.ndarray:
-    """Return the answers of a classifier.
-
-    Args:
-      best: int `[n]`, the most probable intents.
-      scores: float `[n]`, how surely the texts are in scope; None where all are.
-      limits: the threshold, or float `[intents]`, the threshold of each intent.
-      labels: the intents.
-      outside: the answer to texts whose score is lower.
-      is_close: bool `[n]`, texts that are answered with `outside` too.
-
-    Returns:
-      `[n]`: strings, where all answers are; else as `labels`, or objects.
-    """
-    found: np.ndarray = labels[best]
-    is_outside = is_close
-    if scores is not None:
-        is_outside = is_close | (scores < np.broadcast_to(limits, len(labels))[best])
-    elif not is_close.any():
-        return found
-    answers = found.astype(object)
-    answers[is_outside] = outside
-    is_text = found.dtype.kind == "U" and isinstance(outside, str)
-    return answers.astype(str) if is_text else answers
-
-
 def upper_level(label: Any) -> str:
     """Return the upper level of a label: `"faq/opening_hours"` → `"faq"`."""
     return str(label).partition(LEVELS)[0]
@@ -164,7 +131,7 @@ def with_upper_levels(
     """Answer rejected texts with an upper level, if the probability of all its intents is enough.
 
     Args:
-      answers: `[n]`, of `answered`.
+      answers: `[n]`, intents or `outside`.
       probabilities: float `[n, intents]`.
       labels: the intents.
       outside: the answer to rejected texts.

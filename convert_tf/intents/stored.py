@@ -18,7 +18,7 @@ from convert_tf.intents.explain import explanation
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.heldout import Answers, Mixture, Parts, answers_of, sureness
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
-from convert_tf.intents.scope import answered, margins, with_upper_levels
+from convert_tf.intents.scope import margins, with_upper_levels
 
 _VERSION = 2
 # What reading damaged files of JSON and arrays raises.
@@ -73,13 +73,19 @@ class ClassifierParts(NamedTuple):
             ]
             return found
         best = probabilities.argmax(axis=1)
-        scores = None if self.threshold is None else self.scope_scores(answers)
-        limits = self.threshold if self.thresholds is None else self.thresholds
         # Files of earlier versions have no margin.
         min_margin = self.params.get("min_margin", 0)
-        is_close = margins(probabilities) < min_margin
-        outside = self.params["out_of_scope_label"]
-        found = answered(best, scores, limits, self.classes, outside, is_close)
+        is_outside = margins(probabilities) < min_margin
+        if self.threshold is not None:
+            limits = self.threshold if self.thresholds is None else self.thresholds
+            limits = np.broadcast_to(limits, len(self.classes))
+            is_outside |= self.scope_scores(answers) < limits[best]
+        found, outside = self.classes[best], self.params["out_of_scope_label"]
+        if self.threshold is not None or is_outside.any():
+            is_text = found.dtype.kind == "U" and isinstance(outside, str)
+            found = found.astype(object)
+            found[is_outside] = outside
+            found = found.astype(str) if is_text else found
         if not self.params.get("upper_levels", False):
             return found
         threshold = self.threshold or 0.0
