@@ -19,7 +19,7 @@ from convert_tf.intents.encodings import (
     IntentEncodings,
     encodes_similarity,
 )
-from convert_tf.intents.examples import Examples, examples_of, validated
+from convert_tf.intents.examples import IntentExamples, examples_of, validated
 from convert_tf.intents.explain import nearest
 from convert_tf.intents.head import HEADS, Options, best_options, quick_options
 from convert_tf.intents.heldout import (
@@ -213,7 +213,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         return kinds if has_both else kinds[:1]
 
     def _best_params(
-        self, options: Options, examples: Examples, checked: Examples | None
+        self, options: Options, examples: IntentExamples, checked: IntentExamples | None
     ) -> dict[str, Any]:
         """Return the values of `grid` that are best on validation data, or on held-out examples."""
         rest, validation = examples.rows(examples.is_inside), checked
@@ -237,17 +237,17 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def _choose_kind(
         self,
         kinds: Sequence[str],
-        examples: Examples,
-        checked: Examples | None,
+        examples: IntentExamples,
+        checked: IntentExamples | None,
         options: Options,
-    ) -> tuple[Examples, Examples | None, Answers | None]:
+    ) -> tuple[IntentExamples, IntentExamples | None, Answers | None]:
         """Set `kind_` to the kind with the most right answers, the first one of equals.
 
         Returns:
           The examples and the validation data in this kind, and the answers to held-out examples;
           None if nothing was held out.
         """
-        found: list[tuple[Examples, Examples | None, Answers]] = []
+        found: list[tuple[IntentExamples, IntentExamples | None, Answers]] = []
         options = quick_options(options)
         for kind in kinds:
             if found:
@@ -271,9 +271,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     def _fit_on_answers(
         self,
-        examples: Examples,
+        examples: IntentExamples,
         options: Options,
-        checked: Examples | None,
+        checked: IntentExamples | None,
         folds: Sequence[Fold] | None,
         known: Answers | None,
     ) -> None:

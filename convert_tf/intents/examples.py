@@ -20,7 +20,7 @@ OUTSIDE = -1  # number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
 
 
-class Examples(NamedTuple):
+class IntentExamples(NamedTuple):
     """Examples that a classifier is trained or validated on.
 
     Attributes:
@@ -45,9 +45,9 @@ class Examples(NamedTuple):
             return np.ones(len(self.texts), bool)
         return self.labels != OUTSIDE
 
-    def rows(self, chosen: np.ndarray) -> "Examples":
+    def rows(self, chosen: np.ndarray) -> "IntentExamples":
         """Return the examples in `chosen`, bool `[n]`."""
-        return Examples(
+        return IntentExamples(
             [self.texts[place] for place in np.flatnonzero(chosen)],
             self.encodings[chosen],
             self.labels[chosen],
@@ -55,9 +55,9 @@ class Examples(NamedTuple):
             None if self.weights is None else self.weights[chosen],
         )
 
-    def followed_by(self, other: "Examples") -> "Examples":
+    def followed_by(self, other: "IntentExamples") -> "IntentExamples":
         """Return these examples and then others. Weights count if these have weights."""
-        return Examples(
+        return IntentExamples(
             [*self.texts, *other.texts],
             np.concatenate([self.encodings, other.encodings]),
             np.concatenate([self.labels, other.labels]),
@@ -65,7 +65,9 @@ class Examples(NamedTuple):
             None if self.weights is None else np.append(self.weights, other.weights),
         )
 
-    def with_names(self, classes: Iterable[Any], encode: Encode, *, left_out: Any) -> "Examples":
+    def with_names(
+        self, classes: Iterable[Any], encode: Encode, *, left_out: Any
+    ) -> "IntentExamples":
         """Return these examples, followed by the names of intents with the mean weight.
 
         Args:
@@ -83,13 +85,13 @@ class Examples(NamedTuple):
             weights = np.full(len(texts), self.weights[is_inside].mean())
         is_name = np.ones(len(texts), bool)
         return self.followed_by(
-            Examples(texts, encode(texts), np.array([*names]), is_name, weights)
+            IntentExamples(texts, encode(texts), np.array([*names]), is_name, weights)
         )
 
 
 def examples_of(
     texts: Iterable[str], labels: Iterable[Any], weights: Any, encode: Encode, outside: Any
-) -> tuple[Examples, np.ndarray]:
+) -> tuple[IntentExamples, np.ndarray]:
     """Check and encode examples.
 
     Args:
@@ -121,7 +123,7 @@ def examples_of(
 
 def validated(
     texts: Iterable[str], labels: Iterable[Any], classes: np.ndarray, encode: Encode, outside: Any
-) -> Examples:
+) -> IntentExamples:
     """Check and encode validation examples.
 
     Args:
@@ -168,8 +170,8 @@ def _numbered(
     is_in: np.ndarray,
     numbers: np.ndarray,
     weights: np.ndarray | None = None,
-) -> Examples:
+) -> IntentExamples:
     """Return examples whose labels in scope are `numbers`."""
     labels = np.full(len(texts), OUTSIDE)
     labels[is_in] = numbers
-    return Examples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)
+    return IntentExamples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.examples import OUTSIDE, Encode, Examples
+from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples
 from convert_tf.intents.head import LOGISTIC_C, Head, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
@@ -109,7 +109,9 @@ class Fold(NamedTuple):
     encodings: np.ndarray
 
 
-def train_parts(options: Mapping[str, Any], examples: Examples, *, has_lexical: bool) -> Parts:
+def train_parts(
+    options: Mapping[str, Any], examples: IntentExamples, *, has_lexical: bool
+) -> Parts:
     """Train all parts of a classifier.
 
     Args:
@@ -147,13 +149,13 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(probabilities, _LEAST))
 
 
-def frozen_folds(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
+def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
     """Return folds of an encoder that was not trained on the examples; see `held_parts`."""
     parts = held_parts(examples, seed=seed, folds=folds)
     return [Fold(is_held, examples.encodings) for is_held in parts]
 
 
-def held_parts(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
+def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
     """Return the part that each fold holds out, bool `[n]`: a part of each intent.
 
     Args:
@@ -171,8 +173,8 @@ def held_parts(examples: Examples, *, seed: int, folds: int = _FOLDS) -> list[np
 
 def judged_answers(
     options: Mapping[str, Any],
-    examples: Examples,
-    checked: Examples | None,
+    examples: IntentExamples,
+    checked: IntentExamples | None,
     folds: Sequence[Fold],
     *,
     has_lexical: bool,
@@ -212,15 +214,15 @@ def judged_answers(
 
 
 def with_helpful_names(
-    examples: Examples,
+    examples: IntentExamples,
     classes: Iterable[Any],
     encode: Encode,
     names: str | None,
-    checked: Examples | None,
+    checked: IntentExamples | None,
     *,
     left_out: Any,
     seed: int,
-) -> Examples:
+) -> IntentExamples:
     """Return examples with the names of intents if that is asked for or helps.
 
     It helps where logistic regression on encodings is right more often with them.

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.examples import Examples
+from convert_tf.intents.examples import IntentExamples
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.intents.heldout import (
     Answers,
@@ -97,7 +97,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             )
         self.kind_ = self.kind
         encodings, truth = self.encode(found), truth_of(sets, self.classes_)
-        examples = Examples(found, encodings, truth, np.zeros(len(found), bool), weights)
+        examples = IntentExamples(found, encodings, truth, np.zeros(len(found), bool), weights)
         examples = examples.rows(weights > 0)
         options = {"head": "logistic", "logistic_c": self.logistic_c}
         has_lexical = self.lexical is not None

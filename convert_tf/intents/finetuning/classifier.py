@@ -13,7 +13,7 @@ from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
-from convert_tf.intents.examples import Examples, examples_of, validated
+from convert_tf.intents.examples import IntentExamples, examples_of, validated
 from convert_tf.intents.head import quick_options
 from convert_tf.intents.heldout import (
     Answers,
@@ -230,7 +230,7 @@ class _Judged:
         frozen = [Fold(part, examples.encodings) for part in parts]
         return self._answers(examples, None, frozen), self._answers(examples, None, self.folds)
 
-    def _by_validation(self, checked: Examples) -> tuple[list[Answers], list[Answers]]:
+    def _by_validation(self, checked: IntentExamples) -> tuple[list[Answers], list[Answers]]:
         frozen = self._answers(self.examples, checked, [])
         self.facts = self.train(np.ones(len(self.examples.texts), bool))
         vectors = self._tuner.encodings()
@@ -241,7 +241,7 @@ class _Judged:
         return frozen, self._answers(examples, checked, [])
 
     def _answers(
-        self, examples: Examples, checked: Examples | None, folds: list[Fold]
+        self, examples: IntentExamples, checked: IntentExamples | None, folds: list[Fold]
     ) -> list[Answers]:
         """Return the answers of each variant to the validation data or the folds."""
         answers: list[Answers] = []
