@@ -56,13 +56,16 @@ class IntentExamples(NamedTuple):
         )
 
     def followed_by(self, other: "IntentExamples") -> "IntentExamples":
-        """Return these examples and then others. Weights count if these have weights."""
+        """Return these examples and then others, with weights if both have some."""
+        weights = None
+        if self.weights is not None and other.weights is not None:
+            weights = np.append(self.weights, other.weights)
         return IntentExamples(
             [*self.texts, *other.texts],
             np.concatenate([self.encodings, other.encodings]),
             np.concatenate([self.labels, other.labels]),
             np.concatenate([self.is_name, other.is_name]),
-            None if self.weights is None else np.append(self.weights, other.weights),
+            weights,
         )
 
     def with_names(
