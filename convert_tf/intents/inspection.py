@@ -143,10 +143,9 @@ def _overlaps(
     suspects: Sequence[int],
     texts: Sequence[str],
 ) -> list[dict[str, Any]]:
-    pairs: dict[tuple[int, int], list[int]] = {}
+    pairs: dict[tuple[int, ...], list[int]] = {}
     for i in suspects:
-        first, second = sorted((int(labels[i]), int(nearest[i])))
-        pairs.setdefault((first, second), []).append(i)
+        pairs.setdefault(tuple(sorted((int(labels[i]), int(nearest[i])))), []).append(i)
     sizes = np.bincount(labels, minlength=len(names))
     rows = [
         {

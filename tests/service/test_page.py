@@ -11,10 +11,7 @@ from convert_tf.service import page
 from convert_tf.service.page import PAGE_ARCHIVE, page_folder, page_server
 from convert_tf.storage.checksums import file_checksum
 
-FILES = (
-    "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
-    "model.onnx.gz", "ort.wasm.gz", "tokenizer.json.gz",
-)  # fmt: skip
+FILES = page._FILES
 
 
 @pytest.fixture
