@@ -23,13 +23,8 @@ def define_flags(define: Define) -> None:
     define("output", NEEDED, "Vocabulary file to write.")
     define("tokenizer", "subword", "Kind of vocabulary.", choices=["subword", "sentencepiece"])
     define_fields(define, SubwordConfig)
-    for name, default, text in (
-        ("max_sentences", 10_000_000, "Number of texts to learn from; a random sample of more."),
-        ("max_words", 2_000_000, "Number of distinct words to learn from; rare ones are dropped."),
-        ("max_word_length", 64, "Words are cut to this many characters."),
-        ("vocab_size", 31_476, "Number of pieces, with --tokenizer=sentencepiece."),
-    ):
-        define(name, default, text)
+    define("max_sentences", 10_000_000, "Number of texts to learn from; a random sample of more.")
+    define("vocab_size", 31_476, "Number of pieces, with --tokenizer=sentencepiece.")
 
 
 def run(values: Any) -> None:
@@ -41,6 +36,6 @@ def run(values: Any) -> None:
         values.output,
         tokenizer=values.tokenizer,
         config=SubwordConfig(**given_fields(values, SubwordConfig)),
-        **same(values, "vocab_size max_sentences max_words max_word_length"),
+        **same(values, "vocab_size max_sentences"),
     )
     print(f"{line}, {time.monotonic() - started:.0f} s")

@@ -190,12 +190,6 @@ class Rules(Config):
             names = {_bare_subreddit(one) for one in getattr(self, name)}
             lowered = tuple(sorted(names - {""}))
             object.__setattr__(self, name, lowered)
-        both = set(self.subreddits) & set(self.exclude_subreddits)
-        if both:
-            raise ValueError(
-                f"{sorted(both)} stand both among the subreddits to read and among those to "
-                "exclude. Remove them from one list."
-            )
 
     @property
     def max_length(self) -> int:
@@ -246,7 +240,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         UnusableError: if a field is missing or malformed, or the subreddit is excluded.
     """
     thread_id = _normalised_id(fields, "link_id")
-    parent_id = _parent_id(fields)
+    parent_id = _parent_id(fields, thread_id)
     body = text_field(fields, "body")
     subreddit = _subreddit(fields, rules)
     return make_turn(
@@ -254,7 +248,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         rules,
         id=_normalised_id(fields, "id"),
         thread_id=thread_id,
-        parent_id=TITLE_ID if parent_id is None else _normalised_parent(parent_id, thread_id),
+        parent_id=parent_id,
         author=name_field(fields, "author"),
         subreddit=subreddit,
         score=_score(fields.get("score")),
@@ -262,47 +256,34 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     )
 
 
-def parse_submission(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
-    """Parse the title of an object of a submissions dump, the root turn of its thread.
+def parse_submission(
+    fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]
+) -> list[Comment]:
+    """Parse an object of a submissions dump.
 
     Args and errors are those of `parse_comment`.
+
+    Returns:
+        The title, the root turn of its thread; and the text, if there is one and the rules use it.
     """
-    return _of_submission(fields, "title", rules, id=TITLE_ID, parent_id=None, changed=changed)
-
-
-def parse_post(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment | None:
-    """Parse the text of an object of a submissions dump. Return None if it has none.
-
-    Args and errors are those of `parse_comment`.
-    """
-    text = fields.get("selftext")
-    if not isinstance(text, str) or not text.strip() or is_removal_notice(text):
-        return None
-    return _of_submission(
-        fields, "selftext", rules, id=POST_ID, parent_id=TITLE_ID, changed=changed
-    )
-
-
-def _of_submission(
-    fields: Mapping[str, Any],
-    name: str,
-    rules: Rules,
-    *,
-    id: str,
-    parent_id: str | None,
-    changed: Counter[str],
-) -> Comment:
     subreddit = _subreddit(fields, rules)
-    return make_turn(
-        text_field(fields, name),
-        rules,
-        id=id,
-        thread_id=_normalised_id(fields, "id"),
-        parent_id=parent_id,
-        author=name_field(fields, "author"),
-        subreddit=subreddit,
-        changed=changed,
-    )
+    texts = {TITLE_ID: text_field(fields, "title")}
+    post = fields.get("selftext")
+    if rules.reads_posts and isinstance(post, str) and post.strip() and not is_removal_notice(post):
+        texts[POST_ID] = post
+    return [
+        make_turn(
+            text,
+            rules,
+            id=turn_id,
+            thread_id=_normalised_id(fields, "id"),
+            parent_id=None if turn_id == TITLE_ID else TITLE_ID,
+            author=name_field(fields, "author"),
+            subreddit=subreddit,
+            changed=changed,
+        )
+        for turn_id, text in texts.items()
+    ]
 
 
 def make_turn(
@@ -353,18 +334,6 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _parent_id(fields: Mapping[str, Any]) -> str | None:
-    """Return the parent's id as text; None if the parent is the submission.
-
-    Older dumps of Reddit's API have null for the submission. Tables that were written by pandas
-    have NaN.
-    """
-    value = fields.get("parent_id")
-    if "parent_id" in fields and (value is None or value != value):
-        return None
-    return _identifier(fields, "parent_id")
-
-
 def _identifier(fields: Mapping[str, Any], name: str) -> str:
     """Return an id as text. Older dumps have its base-36 number; pandas writes 7 as 7.0."""
     value = fields.get(name)
@@ -375,12 +344,17 @@ def _identifier(fields: Mapping[str, Any], name: str) -> str:
     return text_field(fields, name)
 
 
-def _normalised_parent(parent_id: str, thread_id: str) -> str:
-    """Return the parent's id within its thread.
+def _parent_id(fields: Mapping[str, Any], thread_id: str) -> str:
+    """Return the parent's id within its thread; `TITLE_ID` if the parent is the submission.
 
-    The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps give a
-    comment the id of its own thread, and it must not become its own parent.
+    Older dumps of Reddit's API have null for the submission. Tables that were written by pandas
+    have NaN. The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps
+    give a comment the id of its own thread, and it must not become its own parent.
     """
+    value = fields.get("parent_id")
+    if "parent_id" in fields and (value is None or value != value):
+        return TITLE_ID
+    parent_id = _identifier(fields, "parent_id")
     if not _ID.fullmatch(parent_id):
         raise UnusableError("malformed_parent_id")
     kind = _ID_KIND.match(parent_id)

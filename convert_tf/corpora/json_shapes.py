@@ -17,57 +17,40 @@ from convert_tf.corpora.conversations import Turn
 from convert_tf.corpora.fields import MAX_NAME_LENGTH, UnusableError
 from convert_tf.storage.json_text import whole_characters
 
-# Keys or columns of contexts and responses. The first pair that an object has counts: it may have
-# `instruction`, `context` and `response`, or `context`, `question` and `answer`.
-PAIR_NAMES = (
-    ("instruction", "output"),
-    ("instruction", "response"),
+# Keys or columns of contexts, each with those of its responses. The first pair that an object
+# has counts: it may have `instruction`, `context` and `response`, or `context`, `question` and
+# `answer`.
+_RESPONSES_OF = (
+    ("instruction", "output response"),
     ("context", "response"),
-    ("question", "answer"),
-    ("question", "answers"),
-    ("query", "reply"),
-    ("query", "positive"),
-    ("query", "positives"),
-    ("query", "pos"),
-    ("query", "positive_passages"),
-    ("query", "answer"),
-    ("query", "answers"),
-    ("query", "response"),
+    ("question", "answer answers"),
+    ("query", "reply positive positives pos positive_passages answer answers response"),
     ("anchor", "positive"),
     ("input", "output"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("prompt", "chosen"),
-    ("questions", "answers"),
-    ("questions", "answer"),
+    ("prompt", "response completion chosen"),
+    ("questions", "answers answer"),
     ("inputs", "targets"),
     ("input", "target"),
     ("user", "assistant"),
     ("human", "assistant"),
-    ("message", "response"),
-    ("message", "reply"),
+    ("message", "response reply"),
     ("utterance", "response"),
-    ("post", "reply"),
-    ("post", "response"),
+    ("post", "reply response"),
     ("comment", "reply"),
-    ("text", "reply"),
-    ("text", "response"),
+    ("text", "reply response"),
     ("q", "a"),
-    ("question", "response"),
-    ("question", "output"),
-    ("prompt", "output"),
-    ("prompt", "answer"),
-    ("input", "response"),
-    ("input", "answer"),
-    ("user", "bot"),
-    ("user", "system"),
-    ("human", "bot"),
-    ("human", "gpt"),
-    ("query", "passage"),
-    ("query", "document"),
+    ("question", "response output"),
+    ("prompt", "output answer"),
+    ("input", "response answer"),
+    ("user", "bot system"),
+    ("human", "bot gpt"),
+    ("query", "passage document"),
     ("input_text", "target_text"),
     ("title", "body"),
 )
+PAIR_NAMES = [
+    (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
+]
 TURN_NAMES = (
     "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
 )  # fmt: skip

@@ -9,7 +9,6 @@ from convert_tf.corpora import threads
 from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS
-from convert_tf.storage.streams import MAX_LINE_BYTES
 
 REDDIT = "reddit"
 
@@ -38,9 +37,6 @@ class PrepareOptions(Config):
     )
     memory_limit: str = option("512MB", "Memory for sorting.")
     temp_dir: str = option("", "Folder for temporary files. Default: next to --output.")
-    max_line_bytes: int = option(
-        MAX_LINE_BYTES, "Longest line of a dump in bytes. Longer lines are dropped."
-    )
     max_bad_lines: int | None = option(
         None,
         "Stop if more lines are unusable. By default, stop only if nearly all lines of a file are.",

@@ -18,7 +18,6 @@ from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS
 from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
-from convert_tf.text.counting import WordCounter
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
@@ -91,7 +90,7 @@ def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) 
         name = os.path.basename(vocabulary) if vocabulary else ""
         if not vocabulary:
             vocabulary = os.path.join(folder, "vocab.txt")
-            words = count_words((text.encode() for text in everything), WordCounter()).counts()
+            words = count_words(text.encode() for text in everything).counts()
             min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
             subwords = learn_subwords(
                 words, SubwordConfig(min_count=min_count, alphabet_min_count=1)

@@ -11,13 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from convert_tf.corpora import threads
-from convert_tf.corpora.comments import (
-    Comment,
-    Rules,
-    parse_comment,
-    parse_post,
-    parse_submission,
-)
+from convert_tf.corpora.comments import Comment, Rules, parse_comment, parse_submission
 from convert_tf.corpora.conversations import Conversation, hash_of
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import REDDIT, PrepareOptions
@@ -59,17 +53,14 @@ class RowMaker:
 
     def __init__(self, options: PrepareOptions) -> None:
         self.options = options
-        self.counts: dict[str, threads.ThreadCounts] = {}
+        self.counts: dict[str, threads.ThreadCounts] = defaultdict(threads.ThreadCounts)
         self.num_threads: Counter[str] = Counter()
 
     def merge(self, other: "RowMaker") -> None:
         """Add the counts of another task."""
         for source, counts in other.counts.items():
-            self.counts[source] = threads.total_counts([self._counts_of(source), counts])
+            self.counts[source] = threads.total_counts([self.counts[source], counts])
         self.num_threads += other.num_threads
-
-    def _counts_of(self, source: str) -> threads.ThreadCounts:
-        return self.counts.setdefault(source, threads.ThreadCounts())
 
     def rows_of_file(self, what: str, file: CountedFile) -> Iterator[Row]:
         """Yield the turns of a Reddit dump, or the examples and texts of conversations.
@@ -86,7 +77,7 @@ class RowMaker:
         if what in CORPORA:
             for conversation in CORPORA[what].read(file):
                 num_turns += len(conversation.turns)
-                yield from self._rows_of_conversation(what, conversation)
+                yield from self._rows_of_conversation(conversation, self.options.rules_of(what))
         else:
             for turn in self._turns_of_dump(what, file):
                 num_turns += 1
@@ -95,57 +86,51 @@ class RowMaker:
             file.check_readable(num_turns)
 
     def _turns_of_dump(self, what: str, file: CountedFile) -> Iterator[Comment]:
-        rules = self.options.rules
-        is_submissions = what == "submissions"
-        parse = parse_submission if is_submissions else parse_comment
-        changed = self._counts_of(REDDIT).changed
+        rules, changed = self.options.rules, self.counts[REDDIT].changed
         for fields in read_objects(file):
             with file.skipping():
-                yield parse(fields, rules, changed=changed)
-                if rules.reads_posts and is_submissions:
-                    post = parse_post(fields, rules, changed=changed)
-                    if post:
-                        yield post
+                if what == "submissions":
+                    yield from parse_submission(fields, rules, changed=changed)
+                else:
+                    yield parse_comment(fields, rules, changed=changed)
 
-    def _rows_of_conversation(self, name: str, conversation: Conversation) -> Iterator[Row]:
-        rules = self.options.rules_of(name)
+    def _rows_of_conversation(self, conversation: Conversation, rules: Rules) -> Iterator[Row]:
         source = conversation.source
-        counts = self._counts_of(source)
-        comments = threads.comments_of(conversation, rules, changed=counts.changed)
-        rules = self._rules_of_thread(rules, comments)
-        examples = threads.create_examples(
-            comments, rules, counts=counts, source=source, is_conversation=True
-        )
-        return self._rows(examples, rules, comments, source)
+        comments = threads.comments_of(conversation, rules, changed=self.counts[source].changed)
+        return self._rows(comments, rules, source, is_conversation=True)
 
     def rows_of_threads(self, turns: SortedRows) -> Iterator[Row]:
         """Yield the examples and texts of Reddit threads, from rows of the kind `TURNS`."""
         for _, thread in itertools.groupby(turns, key=lambda row: row[0]):
             comments = [Comment(*parsed_json(payload)) for _, payload in thread]
-            rules = self._rules_of_thread(self.options.rules, comments)
-            examples = threads.create_examples(comments, rules, counts=self._counts_of(REDDIT))
-            yield from self._rows(examples, rules, comments, REDDIT)
-
-    def _rules_of_thread(self, rules: Rules, comments: Sequence[Comment]) -> Rules:
-        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
-        return rules.of_split(split)
+            yield from self._rows(comments, self.options.rules, REDDIT)
 
     def _rows(
-        self, examples: Iterable[Example], rules: Rules, comments: Sequence[Comment], source: str
+        self,
+        comments: Sequence[Comment],
+        rules: Rules,
+        source: str,
+        *,
+        is_conversation: bool = False,
     ) -> Iterator[Row]:
         """Yield the examples of a thread, and its texts that are in no example."""
+        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
+        rules = rules.of_split(split)
+        examples: Iterable[Example] = threads.create_examples(
+            comments,
+            rules,
+            counts=self.counts[source],
+            source=source,
+            is_conversation=is_conversation,
+        )
         if rules.single_texts:
             examples = list(examples)
             for text in threads.unused_texts(comments, examples, rules):
                 payload = json.dumps({"source": source, "text": text})
                 yield Row(TEXTS, f"{hash_of([text])} {json.dumps(source)}", payload)
-        split = ""
-        for example in examples:
-            place = threads.place_of(
-                example, dev_fraction=self.options.dev_fraction, num_shards=self.options.num_shards
-            )
-            split = place.split
-            key = f"{SPLITS.index(split)}-{place.shard:05d}-{place.key}"
+        for number, example in enumerate(examples):
+            self.num_threads[split] += number == 0
+            key = threads.output_key(example, split, num_shards=self.options.num_shards[split])
             payload = json.dumps(example)
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
@@ -155,8 +140,6 @@ class RowMaker:
                 yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
             else:
                 yield Row(EXAMPLES, key, payload)
-        if split:
-            self.num_threads[split] += 1
 
     def unique_pairs(self, pairs: SortedRows) -> Iterator[Row]:
         """Yield one example of equal pairs: that of the smallest thread id.
@@ -172,7 +155,7 @@ class RowMaker:
                 kept_pair = pair
                 continue
             example = Example(*parsed_json(payload))
-            counts = self._counts_of(example.source)
+            counts = self.counts[example.source]
             if example.is_additional:
                 counts.additional -= 1
             else:

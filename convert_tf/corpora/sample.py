@@ -23,11 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from convert_tf.extras import needs
 from convert_tf.storage.files import write_file
 
 NUM_THREADS = 4000
-_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _FIRST_ID = 36**5  # six characters, as ids have had since 2012
 _FIRST_TIME = 1_420_070_400
 _SHORT = ("ok", "lol", "This.", "Same", "nope", "Thanks!")
@@ -95,11 +96,7 @@ class _Question(NamedTuple):
 
 
 def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = _ALPHABET[digit] + digits
-    return digits
+    return np.base_repr(number, 36).lower()
 
 
 class SampleThreads:

@@ -8,8 +8,7 @@ speaker, so it starts a new line. In OPUS's files, each sentence is a line.
 import html
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from convert_tf.storage.content import SUBRIP, WEBVTT, XML, ContentError
 from convert_tf.storage.streams import InputFile
@@ -20,7 +19,7 @@ _TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
 # <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
 _DASH = re.compile(r"\s*(?:-|–|—|‐)")
-_SENTENCE, _WORD = "s", "w"
+_SENTENCE = "s"
 # OPUS's XML separates words and punctuation by spaces.
 _SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
 _SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
@@ -35,8 +34,7 @@ _OTHER_TIMES = re.compile(
     r"|\s*start[,\t]end[,\t]text\s*\n",
     re.IGNORECASE,
 )
-_MAX_SENTENCE = 10_000  # words
-_SAYS_UTF_16 = re.compile(rb"<\?xml[^>]*encoding=[\"'](?i:utf-?16)")
+_SAYS_UTF_16 = re.compile(rb"\A(<\?xml[^>]*encoding=[\"'])(?i:utf-?16)")
 
 
 def check_has_no_times(path: str, head: bytes) -> None:
@@ -100,61 +98,29 @@ def sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
         file: the file. After the last piece, it knows whether it was cut off.
 
     Raises:
-        ContentError: if it is not XML, not OPUS's XML, or declares entities, which may expand to
-            more text than fits into memory.
+        ContentError: if it is not XML or not OPUS's XML.
     """
-    pieces = iter(pieces)
-    first = next(pieces, b"")
-    # UTF-16 was converted to UTF-8, but the declaration still says UTF-16.
-    parser = expat.ParserCreate("UTF-8" if _SAYS_UTF_16.search(first) else None)
-    found: list[str] = []
-    words: list[str] | None = None
+    parser = ElementTree.XMLPullParser(["end"])
     is_opus = False
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal words, is_opus
-        if name == _SENTENCE:
-            words, is_opus = [], True
-        elif words is not None:
-            words.append(" ")
-
-    def end(name: str) -> None:
-        nonlocal words
-        if name == _SENTENCE and words is not None:
-            text = " ".join("".join(words).split())
-            found.append(_SPACE_AFTER.sub("", _SPACE_BEFORE.sub("", text)))
-            words = None
-
-    def characters(text: str) -> None:
-        if words is not None and len(words) < _MAX_SENTENCE:
-            words.append(text)
-
-    def declaration(name: str, *_: object) -> None:
-        raise ContentError(
-            f"{file.name}, line {parser.CurrentLineNumber}, declares the entity {name[:40]!r}, as "
-            "files of subtitles do not. Remove the declarations."
-        )
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.EntityDeclHandler = declaration
     try:
-        for piece in chain([first], pieces):
-            parser.Parse(piece, False)
-            yield from found
-            found.clear()
+        for piece in pieces:
+            # UTF-16 was converted to UTF-8, but the declaration at the start still says UTF-16.
+            parser.feed(_SAYS_UTF_16.sub(rb"\1UTF-8", piece))
+            for _, element in parser.read_events():
+                if element.tag == _SENTENCE:
+                    is_opus = True
+                    text = " ".join(" ".join(element.itertext()).split())
+                    yield _SPACE_AFTER.sub("", _SPACE_BEFORE.sub("", text))
+                    element.clear()
         if not file.is_cut_off:
-            parser.Parse(b"", True)
-            yield from found
+            parser.close()
     except ContentError:
         raise
-    except (expat.ExpatError, LookupError, ValueError) as error:  # also unknown encodings
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # also unknown encodings
         raise ContentError(
-            f"{file.name}, line {parser.CurrentLineNumber}, is no whole XML ({error}). Copy it "
-            "again, or convert it to plain text."
+            f"{file.name} is no whole XML ({error}). Copy it again, or convert it to plain text."
         ) from error
-    if not is_opus:
+    if not (is_opus or file.is_cut_off):
         raise ContentError(
             f"{file.name} is XML, but not of OPUS's subtitles, which have <s> elements. Convert it "
             "to .srt or to plain text, one line a subtitle line."

@@ -12,12 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from convert_tf.corpora import sentences
 from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
 from convert_tf.corpora.conversations import Conversation, hash_of
-from convert_tf.data.schema import Example
+from convert_tf.data.schema import SPLITS, Example
 
 TRAIN_FRACTION = 0.9
 
@@ -33,14 +33,6 @@ _BOT_SAYS = re.compile(
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
-
-
-class Place(NamedTuple):
-    """The place of an example: its split, its shard, and its sort key in the shard."""
-
-    split: str
-    shard: int
-    key: str
 
 
 @dataclass
@@ -99,23 +91,21 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     return "dev" if value >= TRAIN_FRACTION - dev_fraction else "train"
 
 
-def place_of(
-    example: Example, *, dev_fraction: float = 0.01, num_shards: Mapping[str, int]
-) -> Place:
-    """Return the place of an example. It does not depend on the order of the input.
+def output_key(example: Example, split: str, *, num_shards: int) -> str:
+    """Return the sort key of an example: its split, its shard, and its place in the shard.
 
-    Shard and key come from a hash of everything that distinguishes examples. So the examples of a
-    thread are far apart, and every shard is well mixed in the order of its keys.
+    It does not depend on the order of the input. Shard and place come from a hash of everything
+    that distinguishes examples. So the examples of a thread are far apart, and every shard is well
+    mixed in the order of its keys.
 
     Args:
         example: an example.
-        dev_fraction: see `split_of`.
-        num_shards: number of shards of each split.
+        split: the split of its thread.
+        num_shards: number of shards of the split.
     """
-    split = split_of(example.thread_id, dev_fraction=dev_fraction)
     texts = (example.thread_id, example.response_id, example.context, example.response)
-    key = hash_of((*texts, *example.extra_contexts))
-    return Place(split, int(key[:8], 16) % num_shards[split], key)
+    place = hash_of((*texts, *example.extra_contexts))
+    return f"{SPLITS.index(split)}-{int(place[:8], 16) % num_shards:05d}-{place}"
 
 
 def pair_key(example: Example, rules: Rules) -> str:

@@ -106,8 +106,9 @@ def in_graph(
             yield future.result().numpy().tolist()
 
 
-def count_words(sentences: Iterable[bytes], counter: WordCounter) -> WordCounter:
+def count_words(sentences: Iterable[bytes]) -> WordCounter:
     """Count the runs (`convert_tf.text.runs`) of texts."""
+    counter = WordCounter()
     for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
         counter.add(words)
     return counter
@@ -163,8 +164,6 @@ def learn(
     config: SubwordConfig | None = None,
     vocab_size: int = 31_476,
     max_sentences: int = 10_000_000,
-    max_words: int = 2_000_000,
-    max_word_length: int = 64,
 ) -> str:
     """Learn a vocabulary and write it. The file appears whole or not at all.
 
@@ -175,8 +174,6 @@ def learn(
         config: options of the subword learner; the paper's by default.
         vocab_size: number of pieces of a SentencePiece model.
         max_sentences: largest number of texts. If there are more, this many are drawn at random.
-        max_words: number of distinct words that the subword learner uses, the most frequent ones.
-        max_word_length: number of characters after which it cuts words.
 
     Returns:
         A line with the numbers of sentences, words and subwords.
@@ -197,8 +194,7 @@ def learn(
             write_file(output, model)
             pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
             return f"wrote {output}: {progress.count:,} sentences, {pieces:,} subwords"
-        counter = WordCounter(max_words, max_word_length=max_word_length)
-        counts = count_words(sentences, counter).counts()
+        counts = count_words(sentences).counts()
     subwords = learn_subwords(counts, config)
     write_vocabulary(output, subwords)
     return (

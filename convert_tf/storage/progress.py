@@ -1,5 +1,6 @@
 """Show the progress of long work: one line, rewritten on a terminal, repeated in a log."""
 
+import datetime
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -10,10 +11,6 @@ Item = TypeVar("Item")
 _SECONDS_ON_TERMINAL = 0.2
 _SECONDS_IN_LOG = 30.0
 _CALLS_BETWEEN_CLOCKS = 1_000
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
 def _size(num_bytes: float) -> str:
@@ -92,5 +89,6 @@ class Progress:
             parts.append(f"{_size(left)} of {_size(self.total_bytes)} left")
             done = self.bytes_done / self.total_bytes
         if done:
-            parts.append(f"{_clock(seconds * (1 - min(done, 1)) / done)} left")
+            seconds_left = int(seconds * (1 - min(done, 1)) / done)
+            parts.append(f"{datetime.timedelta(seconds=seconds_left)} left")
         return ", ".join(parts)

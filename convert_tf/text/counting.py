@@ -24,9 +24,6 @@ class WordCounter:
       max_table: number of words in memory before they are written to disk.
       max_word_length: number of characters after which words are cut off.
 
-    Raises:
-      ValueError: if a number is below 1.
-
     Example:
       counter = WordCounter()
       counter.add(["a", "b", "a"])
@@ -36,11 +33,6 @@ class WordCounter:
     def __init__(
         self, max_words: int = 2_000_000, max_table: int = 3_000_000, *, max_word_length: int = 64
     ):
-        if min(max_words, max_table, max_word_length) < 1:
-            raise ValueError(
-                "max_words, max_table and max_word_length must be at least 1. Received: "
-                f"{max_words}, {max_table} and {max_word_length}."
-            )
         self.max_words = max_words
         self.max_table = max_table
         self.max_word_length = max_word_length

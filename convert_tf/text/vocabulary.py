@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from convert_tf.storage.content import HEAD_BYTES, compression, known_content, wide_encoding
+from convert_tf.storage.content import HEAD_BYTES, compression, known_content
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
@@ -21,16 +21,7 @@ _UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = {"\\": "\\", "n": "\n", "r": "\r"}
 
-
-_TELLING_LINES = 100
-_SCORED = re.compile(r".*\t-?\d+(\.\d+)?([eE]-?\d+)?")
-_MERGE = re.compile(r"[^ ]+ [^ ]+")
-_MARKS = {"\u2581": "SentencePiece", "\u0120": "byte-level BPE"}
-# A tab, or white space between letters, never occurs in the file: tabs are escaped, and subwords
-# consist either of letters and digits or of punctuation and spaces.
-_TEXT = re.compile(r"\t|[^\W_]\s+[^\W_]")
 _LEARN = "Pass the vocab.txt that convert-tf vocabulary wrote."
-_BERT = "For a BERT model, pass its vocab.txt."
 
 
 class VocabularyError(ValueError):
@@ -118,20 +109,16 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     source = os.fspath(path)
     with open(path, "rb") as file:
         content = file.read()
+    if kind := compression(content):
+        raise VocabularyError(f"{source} is compressed (.{kind}). Decompress it. {_LEARN}")
+    if content_kind := known_content(content[:HEAD_BYTES]):
+        raise VocabularyError(f"{source} is {content_kind[0]}, not a vocabulary. {_LEARN}")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        content_kind = known_content(content[:HEAD_BYTES])
-        description = f" (it is {content_kind[0]})" if content_kind else ""
-        if encoding := wide_encoding(content[:HEAD_BYTES]):
-            description = f" (it is text in {encoding.name}; save it in UTF-8)"
-        if kind := compression(content):
-            description = f" (it is compressed, .{kind}; decompress it)"
         raise VocabularyError(
-            f"{source} is not UTF-8 text from byte {error.start} on{description}. {_LEARN}"
+            f"{source} is not UTF-8 text from byte {error.start} on. {_LEARN}"
         ) from None
-    if content_kind := known_content(content[:HEAD_BYTES]):
-        raise VocabularyError(f"{source} is {content_kind[0]}, not a vocabulary. {_LEARN}")
     return parse_vocabulary(text, source=source)
 
 
@@ -153,15 +140,14 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    if other := _other_vocabulary(lines):
-        raise VocabularyError(f"{source} is {other[0]}, not a vocabulary of convert-tf. {other[1]}")
-    subwords = [_unescaped(line, number, source) for number, line in enumerate(lines, 1)]
-    check_subwords(subwords, source=source)
-    if not any(subword.startswith(WORD_START) for subword in subwords):
+    if lines and not any(line.startswith(WORD_START) for line in lines):
         raise VocabularyError(
             f"None of the {len(lines):,} lines of {source} starts with {WORD_START!r}, so it is "
-            f"the vocabulary of another tokenizer or a list of words. {_LEARN}"
+            f"text or the vocabulary of another tokenizer. {_LEARN} For BERT, pass its vocab.txt; "
+            "for SentencePiece, its .model file."
         )
+    subwords = [_unescaped(line, number, source) for number, line in enumerate(lines, 1)]
+    check_subwords(subwords, source=source)
     return subwords
 
 
@@ -170,39 +156,6 @@ def _unescaped(line: str, number: int, source: str) -> str:
         return unescape(line)
     except VocabularyError as error:
         raise VocabularyError(f"Line {number} of {source}: {error}") from None
-
-
-def _other_vocabulary(lines: Sequence[str]) -> tuple[str, str] | None:
-    """Recognise vocabularies of other tokenizers, and plain text.
-
-    Args:
-      lines: the lines of the file.
-
-    Returns:
-      A description of the file and advice on what to pass instead; None if it is not recognised.
-    """
-    start = "\n".join(lines[:_TELLING_LINES])
-    first = [line for line in lines[:_TELLING_LINES] if line]
-    if re.match(r'\s*\{\s*"[^"\n]+"\s*:', start):
-        if '"added_tokens"' in start or '"model"' in start:
-            return "a tokenizer.json of Hugging Face", f"{_BERT} {_LEARN}"
-        return "JSON (a vocab.json of token ids, perhaps)", _LEARN
-    if first and all(_SCORED.fullmatch(line) for line in first):
-        return "a list of SentencePiece's pieces (.vocab)", "Pass the .model file instead."
-    if start.startswith("#version:") or (first and all(_MERGE.fullmatch(line) for line in first)):
-        return "a list of merges (merges.txt)", _LEARN
-    for mark, tokenizer in _MARKS.items():
-        if sum(line.startswith(mark) for line in first) * 5 > len(first):
-            return f"the vocabulary of another tokenizer ({tokenizer})", _LEARN
-    if len(first) > 1 and all(line.endswith(" ") for line in first):
-        return "a list with a space at the end of each line", "Remove these spaces."
-    for number, line in enumerate(lines, 1):
-        if _TEXT.search(line):
-            return (
-                f"text, with a space or tab between words in line {number:,}",
-                "Learn a vocabulary from it with convert-tf vocabulary.",
-            )
-    return None
 
 
 def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:

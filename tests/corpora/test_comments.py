@@ -1,15 +1,16 @@
+import dataclasses
 from collections import Counter
 
 import pytest
 from support.dump_files import comment
 
 from convert_tf.corpora.comments import (
+    POST_ID,
     PRESETS,
     TITLE_ID,
     Rules,
     is_removal_notice,
     parse_comment,
-    parse_post,
     parse_submission,
     trim,
 )
@@ -66,8 +67,11 @@ def test_parent_of_older_dumps(parent, expected):
 
 def test_submission_is_the_title():
     fields = {"id": "abc", "title": "A &amp; B", "selftext": "…", "author": "x", "subreddit": "s"}
-    expected = (TITLE_ID, "abc", None, "A & B", False, "x", "s", None, "")
-    assert parse_submission(fields, RULES, changed=Counter()) == expected
+    title = (TITLE_ID, "abc", None, "A & B", False, "x", "s", None, "")
+    assert parse_submission(fields, RULES, changed=Counter()) == [title]
+    with_post = Rules(unescape_html=True, more_pairs=True)
+    post = (POST_ID, "abc", TITLE_ID, "…", False, "x", "s", None, "")
+    assert parse_submission(fields, with_post, changed=Counter()) == [title, post]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +203,11 @@ ABOUT_REMOVALS = [
 @pytest.mark.parametrize("text", NOTICES)
 def test_notices_of_removal_are_deleted_bodies_and_titles(text, preset):
     body = _parsed(comment("c1", "t1_c0", text), preset).body
-    title = parse_submission({"id": "a", "title": text}, preset, changed=Counter()).body
     assert body in ("[deleted]", "[removed]")
-    assert title == body
-    assert parse_post({"id": "a", "selftext": text}, preset, changed=Counter()) is None
+    submission = {"id": "a", "title": text, "selftext": text}
+    rules = dataclasses.replace(preset, more_pairs=True)
+    (title,) = parse_submission(submission, rules, changed=Counter())
+    assert title.body == body
 
 
 @pytest.mark.parametrize("text", ABOUT_REMOVALS)
@@ -261,7 +266,6 @@ def test_ids_that_are_numbers_are_in_base_36(number):
         ({"max_extra_length": 0}, "Received: "),
         ({"max_path_length": 12}, "at least 2 and at most 11"),
         ({"deduplicate": "yes"}, "must be one of no, exact, folded"),
-        ({"subreddits": ("a",), "exclude_subreddits": ("A",)}, "Remove them from one list"),
     ],
 )
 def test_impossible_rules(options, message):

@@ -9,10 +9,11 @@ import zstandard
 from support.dump_files import comment
 from support.record_files import read_examples
 
-from convert_tf.cli.main import main
 from convert_tf.corpora.comments import POST_ID, TITLE_ID, Comment, Rules
 from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions, prepare
+from convert_tf.corpora.data_folder import SINGLE_TEXTS
+from convert_tf.corpora.local import prepare
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.threads import (
     ThreadCounts,
     comments_of,
@@ -64,23 +65,6 @@ def test_a_long_context_keeps_its_end_and_a_long_response_its_start():
     examples, counts = _of([LONG, LONG], Rules())
     assert not examples
     assert counts.dropped == {"response_too_long": 1}
-
-
-def test_roles_have_limits_of_their_own():
-    rules = Rules(long="cut", max_context_length=40, max_response_length=80)
-    ((context, response),) = _pairs(_of([LONG, LONG], rules)[0])
-    assert context == SENTENCE.format(109)
-    assert response == f"{SENTENCE.format(100)} {SENTENCE.format(101)}"
-
-
-def test_conversations_are_cut_too(tmp_path):
-    path, output = tmp_path / "film.txt", tmp_path / "data"
-    path.write_text(f"{LONG}\n{LONG}\n")
-    arguments = ["prepare", f"--opensubtitles={path}", f"--output={output}"]
-    assert main(arguments) == 1  # no example
-    assert main([*arguments, "--long=cut"]) == 0
-    found = [pair for split in ("train", "dev", "test") for pair in _read(output, split)]
-    assert found == _pairs(_of([LONG, LONG], Rules(long="cut"))[0])
 
 
 def _turn(turn_id, parent_id, body, **fields):
@@ -279,13 +263,3 @@ def test_single_texts_are_what_no_example_holds(write_dump, tmp_path):
     assert {row["source"] for row in rows} == {"reddit"}
     assert report["single_texts"] == {"reddit": len(expected)}
     assert len(list(read_utterances([str(data / SINGLE_TEXTS)]))) == len(expected)
-
-
-def test_files_of_before_are_replaced_together(write_dump, tmp_path):
-    comments, _ = _dump(random.Random(0))
-    dump = write_dump("RC", comments)
-    arguments = ["prepare", f"--input={dump}", f"--output={tmp_path / 'data'}"]
-    assert main([*arguments, "--single_texts"]) == 0
-    assert (tmp_path / "data" / SINGLE_TEXTS).exists()
-    assert main([*arguments, "--overwrite"]) == 0
-    assert not (tmp_path / "data" / SINGLE_TEXTS).exists()

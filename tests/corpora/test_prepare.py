@@ -1,21 +1,18 @@
-import errno
 import itertools
 import json
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from support.dump_files import COMPRESSORS, comment, digests, json_lines, random_dump
 from support.record_files import read_examples
 
-from convert_tf.corpora import report as report_module
-from convert_tf.corpora import sorting as grouping
 from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.corpora.data_folder import SINGLE_TEXTS
+from convert_tf.corpora.local import prepare
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.report import table
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
@@ -171,96 +168,6 @@ def test_a_file_that_gives_nothing_is_said(tmp_path, capsys):
     assert "/pairs.tsv: nothing" not in said
 
 
-def _broken_inputs(tmp_path):
-    lines = [comment(f"c{n}", "t3_5h6yvl", f"a lonely comment {n}") for n in range(5)]
-    return {
-        "empty": b"",
-        "not_json": b"<html>\n" * 20,
-        "submissions": json_lines([{"id": "5h6yvl", "title": "a title of some length"}]),
-        "no_replies": json_lines(lines),
-        "truncated": COMPRESSORS[".zst"](json_lines(lines))[:10],
-    }
-
-
-@pytest.mark.parametrize("kind", ["empty", "not_json", "submissions", "no_replies", "truncated"])
-def test_input_without_examples_is_an_error(tmp_path, kind):
-    dump = tmp_path / "RC.zst"
-    dump.write_bytes(_broken_inputs(tmp_path)[kind])
-    reasons = {
-        "not_json": "is a web page",
-        "submissions": "Hardly a line .*missing_link_id",
-        "truncated": "Hardly a line .*truncated_archive",
-    }
-    with pytest.raises(ValueError, match=reasons.get(kind, "gives no example. It has . usable")):
-        prepare([str(dump)], str(tmp_path / "data"))
-    assert [path.name for path in tmp_path.iterdir()] == ["RC.zst"]
-
-
-def test_existing_records_are_kept_unless_told_otherwise(write_dump, tmp_path):
-    comments, _ = random_dump(300)
-    dump, output = write_dump("RC", comments), tmp_path / "data"
-    many = PrepareOptions(num_shards={"train": 5, "dev": 1, "test": 1})
-    prepare([dump], str(output), options=many)
-    (output / "notes.txt").write_text("mine")
-    before = digests(output)
-    with pytest.raises(ValueError, match="Pass --overwrite"):
-        prepare([dump], str(output))
-    assert digests(output) == before
-    few = PrepareOptions(num_shards={"train": 2, "dev": 1, "test": 1})
-    prepare([dump], str(output), options=few, overwrite=True)
-    assert len(list_shards(str(output), "train")) == 2
-    assert (output / "notes.txt").read_text() == "mine"
-    (output / "file").touch()
-    with pytest.raises(ValueError, match="a file"):
-        prepare([dump], str(output / "file"))
-
-
-def _no_space(*_, **__):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def _no_space_in_tensorflow(*_):
-    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-
-@pytest.mark.parametrize("stage", ["rows", "records", "report"])
-@pytest.mark.parametrize("exists", [False, True])
-def test_full_disk_changes_nothing(write_dump, tmp_path, monkeypatch, stage, exists):
-    comments, _ = random_dump(300)
-    dump, output = write_dump("in/RC", comments), tmp_path / "data"
-    if exists:
-        prepare([dump], str(output))
-    before = digests(output) if exists else None
-    if stage == "rows":
-        monkeypatch.setattr(grouping.ExternalSorter, "add", _no_space)
-    elif stage == "records":
-        monkeypatch.setattr(tf.io, "TFRecordWriter", _no_space_in_tensorflow)
-    else:
-        monkeypatch.setattr(report_module, "write_file", _no_space)
-    with pytest.raises(OSError, match="No space left") as caught:
-        prepare([dump], str(output), overwrite=True)
-    assert caught.value.errno == errno.ENOSPC
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"] * exists + ["in"]
-    if exists:
-        assert digests(output) == before
-
-
-def test_temporary_files_go_where_they_are_told(write_dump, tmp_path, monkeypatch):
-    comments, _ = random_dump(20)
-    seen = []
-    start = grouping.ExternalSorter.__init__
-    monkeypatch.setattr(
-        grouping.ExternalSorter,
-        "__init__",
-        lambda self, folder, **rest: (seen.append(folder), start(self, folder, **rest))[1],
-    )
-    elsewhere = tmp_path / "elsewhere"
-    options = PrepareOptions(temp_dir=str(elsewhere))
-    prepare([write_dump("RC", comments)], str(tmp_path / "data"), options=options)
-    assert {str(Path(folder).parent) for folder in seen} == {str(elsewhere)}
-    assert list(elsewhere.iterdir()) == []
-
-
 def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
     good = json_lines(random_dump(40)[0])
     first = write_dump("RC_1", b"not json\n" + good)
@@ -323,10 +230,42 @@ def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabula
     assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
     examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
     assert examples.num_examples == report["splits"]["train"]["examples"]
-    prepare([dump], str(output), options=options, overwrite=True)
-    assert not (output / "ids").exists()  # they belonged to the old records
     with pytest.raises(ValueError, match="--tokenize needs --vocab"):
         prepare([dump], str(tmp_path / "other"), options=options, tokenize=True)
+
+
+def test_files_of_an_earlier_run_are_replaced_together(write_dump, tmp_path, vocabulary):
+    dump, output, temporary = (
+        write_dump("RC", random_dump(40)[0]),
+        tmp_path / "data",
+        tmp_path / "t",
+    )
+    options = PrepareOptions(rules=Rules(single_texts=True), temp_dir=str(temporary))
+    prepare([dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True)
+    assert len(list_shards(str(output), "train")) == 16
+    assert {"ids", SINGLE_TEXTS} < {path.name for path in output.iterdir()}
+    assert list(temporary.iterdir()) == []
+    (output / "notes.txt").write_text("mine")
+    prepare([dump], str(output), options=PrepareOptions(num_shards=SMALL), overwrite=True)
+    shards = ("test-00000-of-00001", "train-00000-of-00002", "train-00001-of-00002")
+    assert sorted(path.name for path in output.iterdir()) == [
+        *("notes.txt", "report.json", "report.png"),
+        *(f"{shard}.tfrecord" for shard in shards),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "gives no example. It has 0 usable"),
+        ([comment(f"c{n}", "t3_5h6yvl", "a lonely comment") for n in range(5)], "has 5 usable"),
+        ([{"id": "5h6yvl", "title": "of a submission"}], "Hardly a line .*missing_link_id"),
+    ],
+)
+def test_input_without_examples_is_an_error(write_dump, tmp_path, lines, message):
+    with pytest.raises(ValueError, match=message):
+        prepare([write_dump("RC", lines)], str(tmp_path / "data"))
+    assert [path.name for path in tmp_path.iterdir()] == ["RC"]
 
 
 @pytest.mark.parametrize(
@@ -341,40 +280,6 @@ def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabula
 def test_impossible_options(options, message):
     with pytest.raises(ValueError, match=message):
         PrepareOptions(**options)
-
-
-KILLED = """
-import os, signal, sys
-from convert_tf.corpora.local import PrepareOptions, prepare
-from convert_tf.data import records
-
-serialize, calls = records.serialize_example, iter(range(10_000))
-
-def dies(example):
-    if next(calls) == 100:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return serialize(example)
-
-records.serialize_example = dies
-options = PrepareOptions(num_shards={"train": 2, "dev": 1, "test": 1})
-prepare([sys.argv[1]], sys.argv[2], options=options)
-"""
-
-
-@pytest.mark.slow
-def test_after_a_kill_the_same_command_gives_the_same_bytes(write_dump, tmp_path):
-    comments, _ = random_dump(num_threads=200)
-    dump = write_dump("in/RC.zst", comments)
-    options = PrepareOptions(num_shards=SMALL)
-    prepare([dump], str(tmp_path / "whole"), options=options)
-    output = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, dump, str(output)]
-    done = subprocess.run(command, check=False, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not output.exists()
-    prepare([dump], str(output), options=options)
-    assert digests(output) == digests(tmp_path / "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "killed", "whole"]
 
 
 @pytest.mark.real_data

@@ -11,7 +11,8 @@ from support.record_files import read_examples
 from convert_tf.corpora.comments import PRESETS, Comment, Rules, clean_text, parse_comment
 from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.fields import UnusableError
-from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.corpora.local import prepare
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.threads import (
     ThreadCounts,
     comments_of,
@@ -33,14 +34,6 @@ def test_defaults_are_polyai_s_rules():
         "deduplicate": "no",
     }
     assert PRESETS["polyai"] == {}
-
-
-def test_clean_turns_on_every_rule_that_needs_no_list():
-    before, after = dataclasses.asdict(Rules()), dataclasses.asdict(CLEAN)
-    unchanged = {name for name in before if before[name] == after[name]}
-    assert {name for name in unchanged if "length" not in name} == {
-        *("long", "more_pairs", "single_texts", "subreddits", "exclude_subreddits")
-    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.record_files import read_examples
 from convert_tf.corpora.comments import Rules, parse_comment, parse_submission
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.local import prepare
-from convert_tf.corpora.sample import load_topics, write_sample
+from convert_tf.corpora.sample import write_sample
 from convert_tf.data.shards import list_shards
 
 
@@ -56,7 +56,7 @@ def test_dumps_hold_what_reddit_dumps_hold(sample):
     for one in comments:
         parse_comment(one, Rules(), changed=Counter())
         assert one["link_id"] in links
-    titles = [parse_submission(one, Rules(), changed=Counter()).body for one in submissions]
+    titles = [parse_submission(one, Rules(), changed=Counter())[0].body for one in submissions]
     assert all(9 <= len(title) <= 127 for title in titles)
     assert any("&amp;" in one["title"] for one in submissions)
 
@@ -112,19 +112,3 @@ def test_word_overlap_does_not_find_the_response(pairs):
             asked += 1
     assert asked >= 600
     assert hits / asked < 0.15
-
-
-def test_topics_are_complete():
-    topics = load_topics()
-    assert len(topics) >= 14
-    for topic in topics:
-        assert len(topic.objects) == 8
-        assert len(topic.intents) == 8
-        for thing in topic.objects:
-            assert len(thing.asked) >= 2 and len(thing.answered) >= 2
-            asked, answered = (_words(" ".join(names)) for names in thing)
-            assert not (asked & answered) - {"the", "a", "on"}
-        for intent in topic.intents:
-            assert all(len(phrases) == 2 for phrases in intent)
-            assert all("{o}" in text for text in intent.questions + intent.reactions)
-            assert all("{r}" in text for text in intent.answers)

@@ -20,8 +20,9 @@ from convert_tf import __version__
 from convert_tf.corpora import local
 from convert_tf.corpora import report as report_module
 from convert_tf.corpora.comments import PRESETS, Rules
+from convert_tf.corpora.data_folder import SINGLE_TEXTS
 from convert_tf.corpora.dumps import TooManyBadLinesError, UnreadableFileError, find_files
-from convert_tf.corpora.local import SINGLE_TEXTS, PrepareOptions
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
 from convert_tf.corpora.spark.workers import problems_of_worker

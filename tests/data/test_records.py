@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from support.record_files import read_examples, read_pairs
 
-from convert_tf.corpora.local import PrepareOptions, prepare
+from convert_tf.corpora.local import prepare
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.data.records import write_shards
 from convert_tf.data.schema import Example
 from convert_tf.data.shards import list_shards

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import pathlib
 import random
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.text import runs
 from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
-from convert_tf.text.subwords import WORD_START, SubwordConfig, learn_subwords
+from convert_tf.text.subwords import WORD_START
 from convert_tf.text.tokenizer import SentencePieceTokenizer
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
 
@@ -24,7 +23,6 @@ ALPHABET = "abcdehlorwt019 .,!'\n\\é"
 SUBWORDS = [
     "﹏the", "﹏hello", "﹏world", "﹏wor", "he", "llo", "ld", "﹏, ", "﹏10", "﹏  ", "..", "\n\n",
 ]  # fmt: skip
-REAL_DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
 UNKNOWN = "x\U00012000\U0001f600\ufe4e\ufe4f\0\u3000ÿ"
 
 
@@ -269,22 +267,3 @@ def test_load_refuses_other_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(VocabularyError, match=r"file is (empty|not UTF-8|neither)"):
         load_tokenizer(tmp_path / "file")
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no shared data folder")
-def test_real_sentences(tmp_path):
-    from convert_tf.corpora.dumps import CountedFile, read_objects
-
-    path = str(REAL_DATA / "reddit" / "RC_2005-12_2006-03.zst")
-    bodies = [comment["body"] for comment in read_objects(CountedFile(path))][:2200]
-    words = {}
-    for run in runs.split_runs(tf.constant(bodies)).values.numpy():
-        words[run.decode()] = words.get(run.decode(), 0) + 1
-    subwords = learn_subwords(words, SubwordConfig(min_count=40))
-    assert len(subwords) > 500
-    write_vocabulary(tmp_path / "vocab.txt", subwords)
-    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
-    check_against_naive(tokenizer, subwords, bodies)
-    for text, tokens in zip(bodies, tokenizer.tokenize(bodies).to_list(), strict=True):
-        assert tokenizer.detokenize(tokens) == text.lower()

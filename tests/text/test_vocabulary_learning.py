@@ -93,13 +93,6 @@ def test_max_sentences_is_kept(text_file, tmp_path):
         learn([text_file], str(tmp_path / "v"), max_sentences=0)
 
 
-def test_limits_on_words_are_kept(text_file, tmp_path):
-    learn([text_file], str(tmp_path / "v"), config=CONFIG, max_word_length=2)
-    assert max(map(len, read_vocabulary(tmp_path / "v"))) == 2
-    # Of 13 words three are seen ten times or more and the others five times.
-    assert " 3 words" in learn([text_file], str(tmp_path / "v"), config=CONFIG, max_words=12)
-
-
 def test_batches_keep_their_order():
     texts = [f"Text {number}".encode() for number in range(7500)]
     found = [row for rows in in_graph(tf.strings.lower, texts) for row in rows]

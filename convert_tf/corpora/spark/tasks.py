@@ -83,7 +83,6 @@ class Tasks:
             file = CountedFile(
                 os.path.join(self.working_folder, path),
                 name=path,
-                max_line_bytes=self.options.max_line_bytes,
                 bad_lines=BadLines(self.options.max_bad_lines),
             )
             note = FileRead(what, file)
