@@ -1,5 +1,4 @@
 import re
-import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -22,35 +21,24 @@ def _texts(conversation):
 @pytest.mark.parametrize(
     ("line", "cleaned"),
     [
-        ("Where were you?\n", "Where were you?"),
         ("anna: Where were you?", "Where were you?"),
-        ("R2: beep", "beep"),
         ("ANNA:", ""),
         ("Émile: Salut", "Salut"),
         ("OLD MAN: Two words stay", "OLD MAN: Two words stay"),
         # With the end of the sentence before it and one white space.
         ("Hello. ANNA: Hi there", "Hello Hi there"),
-        ("What?! BO: Nothing", "What? Nothing"),
         ("Wait... BO: Now", "Wait.. Now"),
-        ("It is 12:30", "It is 12:30"),
         ("12:30 it is", "30 it is"),
         ("ANNA: BO: Both", "BO: Both"),
-        ("ANNA : No", "ANNA : No"),
-        ("[door slams]", ""),
         ("(all laughing) Stop (boom!) it", "Stop  it"),
         ("(one kind] closes the other", "closes the other"),
         ("(a (b) c) d", "c) d"),
-        ("an open [bracket stays", "an open [bracket stays"),
         ("a closed] one (x) too (", "a closed] one  too ("),
         # The speaker is looked for first, at the very start of the line.
         ("[door] ANNA: Hi", "ANNA: Hi"),
         ("- ANNA: Hi", "ANNA: Hi"),
-        (" ANNA: Hi", "ANNA: Hi"),
-        ("ANNA: - Hi", "Hi"),
         ("-- Hi - there --", "Hi - there"),
-        ("- [sighs] -", ""),
         ("\tHi\t\r\n", "\tHi\t"),
-        ("", ""),
     ],
 )
 def test_what_is_said(line, cleaned):
@@ -170,15 +158,3 @@ def test_unusable_lines_are_counted_and_stop_nothing(write_dump):
     assert _texts(conversations[0]) == ["one", "two", "y" * 49]
     assert file.skipped == {"invalid_utf8": 1, "line_too_long": 1}
     assert file.lines == 5
-
-
-@pytest.mark.slow
-def test_memory_is_that_of_one_piece(write_dump, monkeypatch):
-    monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 1000)
-    path = write_dump("lines.gz", b"What is it that you want now?\n" * 100_000)
-    tracemalloc.start()
-    number = sum(1 for _ in read(CountedFile(path)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert number == 100
-    assert peak < 10 * 2**20  # bytes; 100,000 turns take more than 15 MiB

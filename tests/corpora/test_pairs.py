@@ -1,4 +1,3 @@
-import codecs
 import csv
 import io
 import tracemalloc
@@ -6,7 +5,6 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dump_files import COMPRESSORS
 
 from convert_tf.corpora.conversations import Turn
 from convert_tf.corpora.dumps import CountedFile
@@ -103,13 +101,6 @@ def test_another_encoding_names_file_and_line(table):
         table("\n".join(rows).encode("latin-1"))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
-def test_wide_encodings_without_a_mark_are_named(table, encoding):
-    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
-    with pytest.raises(ValueError, match=rf"faq\.csv is text in {name}.*iconv -f {name}"):
-        table("question,answer\nWhy?,So.\n".encode(encoding))
-
-
 def test_rows_that_are_not_used_are_counted(table):
     read_pairs, file = table(
         'question,answer\n"two\nlines",c\nonly one\nWhy?,\n ,So.\nWho,me?,We.\nWh\0y?,So.\n\n,\n'
@@ -166,20 +157,6 @@ def test_lines_that_are_too_long(table):
     )
     assert file.skipped["line_too_long"] == 2
     assert not any("x" in response for _, response in read_pairs)
-
-
-def test_truncated_archives_keep_the_rows_before(tmp_path):
-    rows = "".join(
-        f"{codecs.encode(str(n * 7919**3).encode(), 'hex').decode()} é?,{n}\n"
-        for n in range(60_000)
-    )
-    whole = COMPRESSORS[".gz"](rows.encode("utf-8"))
-    path = tmp_path / "faq.csv.gz"
-    path.write_bytes(whole[: len(whole) * 9 // 10])
-    read_pairs, file = _read(str(path))
-    assert 1000 < len(read_pairs) < 60_000
-    assert [response for _, response in read_pairs] == [str(n) for n in range(len(read_pairs))]
-    assert file.skipped["truncated_archive"] == 1
 
 
 def test_the_id_is_that_of_the_question(write_dump):

@@ -19,7 +19,6 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.text.vocabulary import write_vocabulary
 
 SMALL = {"train": 2, "dev": 1, "test": 1}
-REAL_REDDIT = Path(__file__).parents[3] / "shared" / "data" / "reddit"
 
 
 def _read(folder, split):
@@ -280,20 +279,3 @@ def test_input_without_examples_is_an_error(write_dump, tmp_path, lines, message
 def test_impossible_options(options, message):
     with pytest.raises(ValueError, match=message):
         PrepareOptions(**options)
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif(not REAL_REDDIT.is_dir(), reason="needs the real data beside the project")
-def test_oldest_real_comments(tmp_path):
-    # 26,341 comments, with HTML entities in their bodies that are gone in the records.
-    report = prepare(
-        [str(REAL_REDDIT / "RC_2005-12_2006-03.zst")],
-        str(tmp_path / "data"),
-        options=PrepareOptions(rules=Rules(unescape_html=True)),
-    )
-    counts = report["threads"]
-    assert counts["comments"] == 26_341
-    assert counts["cyclic"] == 0
-    texts = [one["response"] for one in _read(tmp_path / "data", "train")]
-    assert len(texts) > 1000
-    assert sum(b"&gt;" in text for text in texts) < 5

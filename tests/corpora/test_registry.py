@@ -1,10 +1,10 @@
+import gzip
 from pathlib import Path
 
 import pytest
 
-from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.dumps import CountedFile
-from convert_tf.corpora.registry import CORPORA, NO_LIMIT
+from convert_tf.corpora.registry import CORPORA
 
 FILES = {
     "dialogues": ("a.jsonl.gz", b'{"turns": ["Is it open?", "Until nine."]}\n'),
@@ -24,22 +24,18 @@ def test_every_corpus_is_read_in_the_same_way(write_dump, name):
     assert [len(one.turns) for one in CORPORA[name].read(file)] == [2]
     assert file.lines
     assert f".{file.kind}" == Path(file_name).suffix
+    assert not file.skipped
     short = CountedFile(file.path, max_line_bytes=9)
     assert not list(CORPORA[name].read(short))
     assert short.skipped["line_too_long"]
 
 
-@pytest.mark.parametrize(
-    ("name", "shortest", "longest"),
-    [
-        ("dialogues", 9, 127),
-        ("opensubtitles", 9, 127),
-        ("pairs", 1, NO_LIMIT),
-        ("amazon_qa", 1, NO_LIMIT),
-    ],
-)
-def test_rules_of_each_corpus(name, shortest, longest):
-    rules = Rules(**CORPORA[name].rules)
-    assert rules.min_context_length == rules.min_response_length == shortest
-    assert rules.max_context_length == rules.max_response_length == longest
-    assert rules.deduplicate == ("exact" if name in ("pairs", "amazon_qa") else "no")
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_truncated_archive_gives_the_lines_before(tmp_path, name):
+    line = FILES[name][1]
+    path = tmp_path / "cut.gz"
+    path.write_bytes(gzip.compress(line * 9)[:-12])
+    file = CountedFile(str(path))
+    assert list(CORPORA[name].read(file))
+    assert file.skipped["truncated_archive"] == 1
+    assert file.skipped["unfinished_line"] <= 1

@@ -159,13 +159,6 @@ def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monke
     assert len(list(reading.read([("comments", "RC_1.zst")]))) > 150
 
 
-def test_input_without_examples_changes_nothing(write_dump, tmp_path):
-    dump = write_dump("RC", [comment(f"c{n}", "t3_5h6yvl", f"lonely {n}") for n in range(5)])
-    with pytest.raises(ValueError, match=r"no example\. It has 5 usable turns"):
-        driver.prepare_with_spark([dump], str(tmp_path / "data"))
-    assert [path.name for path in tmp_path.iterdir()] == ["RC"]
-
-
 @pytest.mark.parametrize("files", [1, 2])
 def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, context, files):
     """Each of two files has too few of them to end it alone."""

@@ -127,13 +127,11 @@ def test_other_files_are_named(write_dump, text, message):
         _read(write_dump("a.xml", text.encode()))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_before_the_end_of_a_truncated_archive(tmp_path, name):
-    start, _, rest = FILES[name][0].rpartition("2")
-    path = tmp_path / f"{name}.gz"
-    path.write_bytes(COMPRESSORS[".gz"]((start + rest).encode())[:-9])
+def test_xml_in_a_truncated_archive(tmp_path):
+    path = tmp_path / "a.xml.gz"
+    path.write_bytes(COMPRESSORS[".gz"](OPUS.encode())[:-9])
     conversations, file = _read(str(path))
-    assert len(conversations[0]) > 1
+    assert conversations == [SAID_IN_OPUS]
     assert file.skipped["truncated_archive"] == 1
 
 

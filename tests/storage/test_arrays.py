@@ -18,11 +18,6 @@ def _npy(header: str) -> bytes:
 HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (10,), }"
 
 
-def test_the_header_of_these_tests_is_one(tmp_path):
-    (tmp_path / "a.npy").write_bytes(_npy(HEADER))
-    assert load_array(tmp_path / "a.npy").tolist() == [0.0] * 10
-
-
 @pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize(
     "content",

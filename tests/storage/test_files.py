@@ -133,10 +133,3 @@ def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
     assert os.path.exists(seen[0])
     with only_writer(tmp_path / "file"):
         assert not os.path.exists(seen[0])
-
-
-def test_a_killed_writer_keeps_nobody_out(tmp_path):
-    (tmp_path / ".file.lock").write_text("")
-    with only_writer(tmp_path / "file"):
-        pass
-    assert os.listdir(tmp_path) == []

@@ -2,8 +2,6 @@
 
 import gzip
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,33 +119,6 @@ def test_no_text_is_an_error(tmp_path, tokenizer):
     with pytest.raises(ValueError, match=r"There is no text in .*empty\.txt"):
         learn([str(tmp_path / "empty.txt")], str(tmp_path / "v"), tokenizer=tokenizer)
     assert not (tmp_path / "v").exists()
-
-
-def test_truncated_archive_is_reported(text_file, tmp_path, capsys):
-    with open(text_file, "rb") as file:
-        (tmp_path / "cut.gz").write_bytes(gzip.compress(file.read())[:-12])
-    list(read_sentences([str(tmp_path / "cut.gz")]))
-    assert "truncated" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_command_line(text_file, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "convert_tf", "vocabulary", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    output = tmp_path / "vocab.txt"
-    flags = ["--min_count=5", "--iterations=2", "--max_subword_length=4", "--alphabet_min_count=6"]
-    good = run(f"--input={text_file}", f"--output={output}", *flags, "--max_consecutive_digits=3")
-    assert good.returncode == 0, good.stderr
-    assert good.stdout.startswith(f"wrote {output}: 20 sentences, 13 words, ")
-    subwords = read_vocabulary(output)
-    assert max(map(len, subwords)) == 4
-    assert not any("2015" in subword or "g" in subword for subword in subwords)
-    bad = run(f"--input={tmp_path / 'nothing'}", f"--output={output}")
-    assert bad.returncode == 1
-    assert bad.stderr.splitlines()[-1].startswith("convert-tf vocabulary: ")
-    assert read_vocabulary(output) == subwords
 
 
 def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):
