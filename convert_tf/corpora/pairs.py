@@ -89,9 +89,11 @@ def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conver
             if columns is None:
                 if SEPARATOR_LINE.fullmatch(row[0]):
                     continue
-                columns = _columns(file.name, row, delimiter)
-                if columns.is_header:
+                columns = _header(row)
+                if columns:
                     continue
+                _check_is_pair(file.name, row, delimiter)
+                columns = _Columns(0, 1, number=2)
                 file.warn(
                     "the first row names no columns that are known and is read as a pair; if it is "
                     "a header, name the columns 'context' and 'response'"
@@ -125,7 +127,6 @@ class _Columns(NamedTuple):
     context: int
     response: int
     number: int
-    is_header: bool
     further: int | None = None
 
 
@@ -268,36 +269,21 @@ def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str
     return next((row for row in readings if len(row) == (num_columns or 2)), [])
 
 
-def _columns(path: str, first_row: Sequence[str], delimiter: str) -> _Columns:
-    """Find the columns from the first row of a table.
-
-    Raises:
-        ValueError: if the row does not tell which columns are contexts and responses.
-    """
+def _check_is_pair(path: str, first_row: Sequence[str], delimiter: str) -> None:
+    """Raise an error if a first row that names no known columns is not a pair."""
     row = _without_empty_end(first_row)
-    header = _header(row)
-    if header:
-        names = column_names(row)
-        for place in (header.context, header.response):
-            if names.count(names[place]) > 1:
-                raise ValueError(
-                    f"{path} has {names.count(names[place])} columns {names[place]!r}. Rename or "
-                    "remove columns."
-                )
-        return header._replace(number=len(first_row))
     if len(row) == 2 and set(column_names(row)) <= _OTHER_NAMES:
         raise ValueError(
             f"{path} has the columns {row[0]!r} and {row[1]!r}: labelled texts and not pairs. Pass "
             "it to convert-tf intent train, or name the columns 'context' and 'response'."
         )
-    if len(row) == 2:
-        return _Columns(0, 1, 2, is_header=False)
-    shown = ", ".join(repr(cell[:40]) for cell in row[:20])
-    raise ValueError(
-        f"Cannot tell which columns of {path!r} are contexts and responses. Its first row has "
-        f"{len(row)} columns (delimiter {delimiter!r}): {shown}. Name two of the columns 'context' "
-        "and 'response' in the first row."
-    )
+    if len(row) != 2:
+        shown = ", ".join(repr(cell[:40]) for cell in row[:20])
+        raise ValueError(
+            f"Cannot tell which columns of {path!r} are contexts and responses. Its first row has "
+            f"{len(row)} columns (delimiter {delimiter!r}): {shown}. Name two of the columns "
+            "'context' and 'response' in the first row."
+        )
 
 
 def column_names(header: Sequence[str]) -> list[str]:
@@ -316,7 +302,6 @@ def _header(row: Sequence[str]) -> _Columns | None:
         context=names.index(found[0]),
         response=names.index(found[1]),
         number=len(row),
-        is_header=True,
         further=names.index(further) if further in names else None,
     )
 

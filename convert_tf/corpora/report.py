@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +18,9 @@ from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
-from convert_tf.text.vocabulary import write_vocabulary
+from convert_tf.text.tokenizer import Tokenizer
 
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
 _MAX_TOKENS = 2**20  # more than any text has
@@ -86,22 +86,18 @@ def subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) 
     everything = [text for role in texts for text in texts[role]]
     if not everything:
         return {}
-    with tempfile.TemporaryDirectory() as folder:
-        name = os.path.basename(vocabulary) if vocabulary else ""
-        if not vocabulary:
-            vocabulary = os.path.join(folder, "vocab.txt")
-            words = count_words(text.encode() for text in everything).counts()
-            min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
-            subwords = learn_subwords(
-                words, SubwordConfig(min_count=min_count, alphabet_min_count=1)
-            )
-            write_vocabulary(vocabulary, subwords)
-            name = f"{len(subwords):,} subwords learnt from a sample of the examples"
-        tokenizer = load_tokenizer(vocabulary)
-        lengths = {
-            role: np.diff(tokenizer.flat_ids(texts[role], max_tokens=_MAX_TOKENS)[1])
-            for role in texts
-        }
+    if vocabulary:
+        tokenizer: Tokenizer | PlainTokenizer = load_tokenizer(vocabulary)
+        name = os.path.basename(vocabulary)
+    else:
+        words = count_words(text.encode() for text in everything).counts()
+        min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
+        subwords = learn_subwords(words, SubwordConfig(min_count=min_count, alphabet_min_count=1))
+        tokenizer = PlainTokenizer(subwords)
+        name = f"{len(subwords):,} subwords learnt from a sample of the examples"
+    lengths = {
+        role: np.diff(tokenizer.flat_ids(texts[role], max_tokens=_MAX_TOKENS)[1]) for role in texts
+    }
     return {"vocabulary": name} | {
         role: {
             "texts": len(numbers),

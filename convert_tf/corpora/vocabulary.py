@@ -23,6 +23,7 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
+from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.vocabulary import write_vocabulary
 
@@ -127,7 +128,8 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     Raises:
         ValueError: if the trainer refuses the texts or the size.
     """
-    import sentencepiece
+    with needs("data", "Learning SentencePiece"):
+        import sentencepiece
 
     lowered = itertools.chain.from_iterable(in_graph(runs.lower, sentences))
     model = io.BytesIO()
@@ -187,12 +189,8 @@ def learn(
     with Progress("sentences") as progress:
         sentences = _counted(sample_sentences(paths, max_sentences), progress, paths)
         if tokenizer == "sentencepiece":
-            with needs("data", "Learning SentencePiece"):
-                import sentencepiece
-
-            model = train_sentencepiece(sentences, vocab_size=vocab_size)
-            write_file(output, model)
-            pieces = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+            write_file(output, train_sentencepiece(sentences, vocab_size=vocab_size))
+            pieces = load_tokenizer(output).vocab_size
             return f"wrote {output}: {progress.count:,} sentences, {pieces:,} subwords"
         counts = count_words(sentences).counts()
     subwords = learn_subwords(counts, config)

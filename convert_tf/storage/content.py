@@ -8,17 +8,12 @@ before it reads a line. A file that is not text is refused by name, with what to
 import codecs
 import re
 from collections.abc import Collection
-from typing import NamedTuple
 
 HEAD_BYTES = 1024  # number of first bytes that decide what a file is
-_TELLING_BYTES = 4  # enough to recognise UTF-16 and UTF-32 without a byte order mark
 _FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
 _MAX_CONTROL_SHARE = 0.02  # if the bytes are not UTF-8
-# In UTF-16, every second byte is a control character for most alphabets.
-_WIDE_CONTROL_SHARE = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
-_WIDE_SPACE = re.compile("[ \n]")
 
 _UNPACK = "Unpack it and pass the files in it."
 _AS_CSV = "Save it as CSV in UTF-8 and pass that file."
@@ -107,13 +102,6 @@ class ContentError(ValueError):
     """Error: a file is not text, or its text has a format that the reader does not take."""
 
 
-class WideEncoding(NamedTuple):
-    """UTF-16 or UTF-32: its names in Python and iconv, and whether it has a byte order mark."""
-
-    name: str
-    is_marked: bool
-
-
 def compression(head: bytes) -> str:
     """Return the compression from the first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
     return next((kind for rule, kind in _COMPRESSION_RULES if rule.match(head)), "")
@@ -126,11 +114,7 @@ def known_content(head: bytes) -> tuple[str, str] | None:
     for rule, name, remedy in _BINARY_RULES:
         if rule.match(head):
             return name, remedy
-    encoding = wide_encoding(head)
-    if encoding and not encoding.is_marked:
-        name = encoding.name
-        return f"text in {name}", f"Convert it to UTF-8: iconv -f {name} -t UTF-8 FILE > NEW."
-    if not encoding and _is_binary(head):
+    if not wide_encoding(head) and _is_binary(head):
         return "binary data, or text in another encoding than UTF-8", (
             "Save it as text in UTF-8 and pass that file."
         )
@@ -178,61 +162,23 @@ def _format_of(head: bytes) -> tuple[re.Pattern[str], str, str] | None:
     return next((rule for rule in _FORMAT_RULES if rule[0].match(text)), None)
 
 
-def wide_encoding(head: bytes) -> WideEncoding | None:
-    """Return UTF-16 or UTF-32 if a text begins as in these encodings; else None.
-
-    Without a byte order mark, they are recognised by zero bytes, which are control characters in
-    UTF-8.
-    """
-    marks = {
-        "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
-        "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),  # with which one of UTF-32 begins
-    }
-    for name, own in marks.items():
-        if head.startswith(own):
-            return WideEncoding(name, is_marked=True)
-    zeros = [byte == 0 for byte in head[:_TELLING_BYTES]]
-    unmarked = {
-        "UTF-16LE": [False, True, False, True],
-        "UTF-16BE": [True, False, True, False],
-        "UTF-32LE": [False, True, True, True],
-        "UTF-32BE": [True, True, True, False],
-    }
-    for name, own_zeros in unmarked.items():
-        if zeros == own_zeros:
-            return WideEncoding(name, is_marked=False)
-    if len(head) < _FEW_BYTES or _control_share(head) < _WIDE_CONTROL_SHARE:
-        return None
-    for name in unmarked:
-        try:  # its first bytes may end within a character
-            text = codecs.getincrementaldecoder(name)().decode(head)
-        except UnicodeDecodeError:
-            continue
-        if _WIDE_SPACE.search(text) and all(one.isprintable() or one.isspace() for one in text):
-            return WideEncoding(name, is_marked=False)
-    return None
-
-
-def is_utf8(head: bytes) -> bool:
-    """Return whether the first bytes of a file are text in UTF-8."""
-    return len(head) >= _FEW_BYTES and _decodes(head) and not _is_binary(head)
+def wide_encoding(head: bytes) -> str:
+    """Return `"UTF-16"` or `"UTF-32"` if a text starts with its byte order mark; else `""`."""
+    # The mark of UTF-32 begins with that of UTF-16.
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
 
 
 def _is_binary(head: bytes) -> bool:
+    if head[:4].count(0) in (2, 3):  # UTF-16 or UTF-32 without a byte order mark
+        return True
     if len(head) < _FEW_BYTES:
         return False
     if head.count(0) > _MAX_NUL_SHARE * len(head):
         return True
-    return not _decodes(head) and _control_share(head) > _MAX_CONTROL_SHARE
-
-
-def _control_share(head: bytes) -> float:
-    return len(_CONTROL.findall(head)) / len(head)
-
-
-def _decodes(head: bytes) -> bool:
     try:  # the last character may continue after these bytes
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return False
-    return True
+        return len(_CONTROL.findall(head)) > _MAX_CONTROL_SHARE * len(head)
+    return False

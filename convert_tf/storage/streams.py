@@ -20,8 +20,6 @@ from convert_tf.storage.content import (
     HEAD_BYTES,
     check_is_text,
     compression,
-    is_utf8,
-    text_format,
     wide_encoding,
 )
 
@@ -31,9 +29,7 @@ _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
 _ZSTD_LEVEL = 9
-COMPRESSED_SUFFIXES = {
-    ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".gz": "gz", ".xz": "xz", ".lzma": "xz"
-}  # fmt: skip
+COMPRESSED_SUFFIXES = {".zst", ".zstd", ".bz2", ".gz", ".xz", ".lzma"}
 
 
 @dataclass
@@ -113,19 +109,6 @@ def _archive_errors(kind: str) -> tuple[type[Exception], ...]:
     return (zlib.error, lzma.LZMAError, OSError, EOFError)
 
 
-def file_kind(path: str, head: bytes) -> str:
-    """Return the compression of a file, from its first bytes or else from its name.
-
-    Returns:
-        `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`.
-    """
-    if kind := compression(head):
-        return kind
-    if is_utf8(head) or text_format(head):
-        return "plain"
-    return COMPRESSED_SUFFIXES.get(os.path.splitext(path)[1].lower(), "plain")
-
-
 @contextlib.contextmanager
 def zst_written(path: str) -> Iterator[BinaryIO]:
     """Yield a stream that writes compressed bytes to a new `.zst` file."""
@@ -158,7 +141,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
             head += piece[: HEAD_BYTES - len(head)]
             check_is_text(file.name, head)
         if is_start and (encoding := wide_encoding(head)):
-            decode = codecs.getincrementaldecoder(encoding.name)("replace").decode
+            decode = codecs.getincrementaldecoder(encoding)("replace").decode
         data = decode(piece).encode() if decode else piece
         if is_start:
             ends_in_cr = b"\r" in data[:HEAD_BYTES] and b"\n" not in data[:HEAD_BYTES]
@@ -174,7 +157,7 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
         if not piece:
             file.note("empty")
             return
-        file.kind = file_kind(file.path, piece)
+        file.kind = compression(piece) or "plain"
         if file.kind == "plain":
             while piece:
                 file.compressed_bytes += len(piece)
@@ -183,8 +166,6 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
             if file.compressed_bytes < size:
                 file.note("truncated")
             return
-        if not compression(piece):  # the name says so; the content may say otherwise
-            check_is_text(file.name, piece)
         make = _DECOMPRESSORS[file.kind]
         decompressor = make()
         is_inside = False  # an archive may be several compressed streams, one after the other
@@ -243,8 +224,7 @@ def open_decompressed(file: InputFile) -> io.BufferedReader:
     """Open a file, compressed or not. Truncation and damage are recorded in `file`.
 
     Args:
-        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. The content decides the type, then the
-            name.
+        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
 
     Raises:
         ContentError: while reading, if the file is not text.

@@ -7,7 +7,6 @@ import zstandard
 from support.dump_files import COMPRESSORS, json_lines
 
 from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
-from convert_tf.storage.streams import file_kind
 
 ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
 
@@ -37,8 +36,8 @@ def test_reads_every_compression(write_dump, suffix):
 def test_content_decides_before_the_name(tmp_path, suffix):
     path = tmp_path / "RC_no_suffix"
     path.write_bytes(COMPRESSORS[suffix](json_lines([{"a": 1}])))
-    assert file_kind(str(path), path.read_bytes()[:64]) == suffix[1:]
-    assert _read(path)[0] == [{"a": 1}]
+    read, file = _read(path)
+    assert (read, file.kind) == ([{"a": 1}], suffix[1:])
 
 
 def test_plain_lines_in_a_file_named_as_an_archive(tmp_path):
@@ -76,7 +75,7 @@ def test_an_archive_gives_the_lines_before_its_fault(tmp_path, suffix, fault):
     # bz2 gives data in blocks of 900 kB. There are two blocks, and the second has the fault.
     objects = _random_text_objects(4000)
     whole = COMPRESSORS[suffix](json_lines(objects))
-    start = whole[: 5 if fault == "a few bytes" else len(whole) * 9 // 10]
+    start = whole[: 10 if fault == "a few bytes" else len(whole) * 9 // 10]
     path = tmp_path / f"RC{suffix}"
     path.write_bytes(start + b"\xff" * 100_000 if fault == "damaged" else start)
     read, file = _read(path)

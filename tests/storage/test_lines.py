@@ -28,11 +28,10 @@ def test_filled_lines_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_wide_encodings_without_a_mark_are_named(tmp_path, name):
+def test_wide_encodings_without_a_mark_are_refused(tmp_path, name):
     texts = "hi\nthere\n" if name != "utf-16-le" else "\nthere\n"
     (tmp_path / "wide").write_bytes(texts.encode(name))
-    iconv = name.upper().replace("-LE", "LE").replace("-BE", "BE")
-    with pytest.raises(ValueError, match=f"wide is text in {iconv}.*iconv -f {iconv} -t UTF-8"):
+    with pytest.raises(ValueError, match=r"wide is .*text in another encoding than UTF-8"):
         list(filled_lines(tmp_path / "wide"))
 
 

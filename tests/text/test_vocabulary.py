@@ -59,7 +59,7 @@ def test_golden_bytes(tmp_path):
         ("▁the\n▁of\n".encode(), r"None of the 2 lines .*another tokenizer.*the \.model file"),
         (gzip.compress("﹏a\na\n".encode(), mtime=0), r"is compressed \(\.gz\)\. Decompress it"),
         ("﹏a\na\n".encode("utf-16"), "not UTF-8 text from byte 0 on"),
-        (b"{\0}\0\n\0", "is text in UTF-16LE, not a vocabulary"),
+        (b"{\0}\0\n\0", "text in another encoding than UTF-8, not a vocabulary"),
     ],
 )
 def test_refuses_other_files(tmp_path, content, message):
