@@ -1,53 +1,31 @@
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.record_files import read_examples
+from support.record_files import read_pairs
 
 from convert_tf.corpora.comments import Rules, parse_comment, parse_submission
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.sample import write_sample
-from convert_tf.data.shards import list_shards
+from convert_tf.storage.json_text import json_file
 
 
 def _words(text):
-    return {word.strip(".,?!:;").lower() for word in text.split()} - {""}
+    return {word.strip(".,?!:;").lower() for word in text.decode().split()} - {""}
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
+    """The comments, the submissions, and the data folder that is made of them."""
     folder = tmp_path_factory.mktemp("sample")
-    command = [sys.executable, "-m", "convert_tf", "sample", "--output", str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pairs(sample):
-    output = sample / "data"
-    report = prepare(
-        [str(sample / "RC_sample.zst")],
-        str(output),
-        submissions=[str(sample / "RS_sample.zst")],
-    )
-    pairs = {
-        split: [
-            (one["context"].decode(), one["response"].decode())
-            for one in read_examples(list_shards(str(output), split))
-        ]
-        for split in ("train", "dev", "test")
-    }
-    return pairs, report
+    comments, submissions = write_sample(str(folder))
+    prepare([comments], str(folder / "data"), submissions=[submissions])
+    return comments, submissions, folder / "data"
 
 
 def test_dumps_hold_what_reddit_dumps_hold(sample):
-    file = CountedFile(str(sample / "RC_sample.zst"))
-    comments = list(read_objects(file))
-    submissions = list(read_objects(CountedFile(str(sample / "RS_sample.zst"))))
-    assert file.kind == "zst" and not file.skipped
+    comments, submissions = ([*read_objects(CountedFile(path))] for path in sample[:2])
     assert len(submissions) == 4000
     assert 6000 < len(comments) < 12_000
     ids = [one["id"] for one in comments + submissions]
@@ -73,42 +51,27 @@ def test_same_seed_same_files(tmp_path):
         write_sample(str(tmp_path), num_threads=1_000_000)
 
 
-def test_rules_have_something_to_count(pairs):
-    counts = pairs[1]["threads"]
+def test_rules_have_something_to_count(sample):
+    report = json_file(sample[2] / "report.json")
+    counts = report["threads"]
     assert counts["orphans"] > 10
-    for reason in (
-        "response_deleted",
-        "context_deleted",
-        "response_too_long",
-        "response_too_short",
-    ):
-        assert counts["dropped"][reason] > 10
+    reasons = {"response_deleted", "context_deleted", "response_too_long", "response_too_short"}
+    assert all(counts["dropped"][reason] > 10 for reason in reasons)
     assert not counts["cyclic"] and not counts["top_level"]
+    sizes = {split: one["examples"] for split, one in report["splits"].items()}
+    assert sizes["train"] > 5000 and sizes["dev"] > 50 and sizes["test"] >= 600
 
 
-def test_enough_pairs_to_learn_from_and_to_test_on(pairs):
-    splits = pairs[0]
-    assert len(splits["train"]) > 5000
-    assert len(splits["dev"]) > 50
-    assert len(splits["test"]) >= 600
+def test_responses_are_not_found_by_their_words(sample):
+    contexts, responses = read_pairs(str(sample[2]), "test")
     # Hundred test examples hardly ever share a response, and test is not a copy of train.
-    responses = [response for _, response in splits["test"]]
-    assert len(set(responses)) > 0.95 * len(responses)
-    assert len(set(splits["test"]) & set(splits["train"])) < 0.1 * len(splits["test"])
-
-
-def test_word_overlap_does_not_find_the_response(pairs):
-    test = pairs[0]["test"]
-    hits, asked = 0, 0
-    for start in range(0, len(test) - 99, 100):
-        batch = [(_words(context), _words(response)) for context, response in test[start:][:100]]
-        for index, (context, response) in enumerate(batch):
-            own = len(context & response)
-            hits += all(
-                own > len(context & other)
-                for position, (_, other) in enumerate(batch)
-                if position != index
-            )
-            asked += 1
-    assert asked >= 600
-    assert hits / asked < 0.15
+    assert len({*responses}) > 0.95 * len(responses)
+    test, train = {*zip(contexts, responses, strict=True)}, read_pairs(str(sample[2]), "train")
+    assert len(test & {*zip(*train, strict=True)}) < 0.1 * len(test)
+    hits, num_asked = 0, len(contexts) // 100 * 100
+    for index in range(num_asked):
+        start = index // 100 * 100
+        context = _words(contexts[index])
+        shared = [len(context & _words(response)) for response in responses[start : start + 100]]
+        hits += max(shared) == shared[index - start] and shared.count(max(shared)) == 1
+    assert hits / num_asked < 0.15

@@ -52,14 +52,6 @@ def test_pairs_and_extra_contexts_of_a_small_thread():
     assert (one.context_author, one.response_author) == ("author a", "author b")
 
 
-def test_orphans_and_top_level_comments_without_a_title_answer_nothing():
-    turns = [_turn("a", TITLE_ID), _turn("b", "a"), _turn("c", "lost"), _turn("d", "c")]
-    examples, counts = _examples(turns)
-    assert set(examples) == {"b", "d"}
-    assert examples["b"].extra_contexts == examples["d"].extra_contexts == ()
-    assert (counts.top_level, counts.orphans) == (1, 1)
-
-
 def test_path_holds_eleven_comments_and_the_title_above_them():
     turns = [_title(), _turn("0", TITLE_ID)]
     turns += [_turn(str(n), str(n - 1)) for n in range(1, 14)]
@@ -98,17 +90,6 @@ def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
         assert set(examples) == {"c"}
         assert counts.dropped == {f"response_{reason}": 1, f"context_{reason}": 1}
     assert examples["c"].extra_contexts == (body, "the body of a")
-
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_reply_cycles_are_counted_and_left_out(length):
-    cycle = [_turn(f"x{n}", f"x{(n + 1) % length}") for n in range(length)]
-    below = [_turn("y", "x0"), _turn("z", "y")]
-    sound = [_turn("a", TITLE_ID), _turn("b", "a")]
-    examples, counts = _examples([*cycle, *below, *sound])
-    assert set(examples) == {"b"}
-    assert counts.cyclic == length + 2
-    _check_sum(counts)
 
 
 def test_copies_of_an_id_are_resolved_whatever_their_order():

@@ -54,13 +54,6 @@ def test_a_file_is_downloaded_once(release, tmp_path):
     assert [p.name for p in path.parent.iterdir() if not p.name.startswith(".")] == ["model.onnx"]
 
 
-def test_an_archive_becomes_a_folder(release, tmp_path):
-    with serving(release) as served:
-        folder = fetched(served.url, "model-1.tar.gz", folder=tmp_path / "cache")
-    assert folder.name == "model-1"
-    assert (folder / "a.txt").read_text() + (folder / "sub" / "b.txt").read_text() == "onetwo"
-
-
 def test_releases_do_not_mix(release, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
