@@ -168,7 +168,8 @@ def test_several_processes_download_once(release, tmp_path):
         said = {process.communicate()[0].strip() for process in running}
     assert served.requests == ["/SHA256SUMS", "/model-1.tar.gz"]
     (folder,) = said
-    assert (Path(folder) / "a.txt").read_text() == "one"
+    assert Path(folder).name == "model-1"
+    assert [(Path(folder) / name).read_text() for name in ("a.txt", "sub/b.txt")] == ["one", "two"]
 
 
 def test_what_a_killed_process_left_is_removed(release, tmp_path):
