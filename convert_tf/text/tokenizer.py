@@ -6,7 +6,7 @@ to one of the ids after it.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import tensorflow_text as tf_text
 
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.text import runs
-from convert_tf.text.plain_text import restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary
 
@@ -77,11 +76,6 @@ class Tokenizer(tf.Module):
         self.padding_id = self.num_ids
         self._table = tf.lookup.StaticVocabularyTable(_Numbered(entries), num_oov_buckets)
 
-    @property
-    def asset_path(self) -> tf.Tensor:
-        """Path of the vocabulary file, string `[]`. In a loaded module: its copy of the file."""
-        return self.asset.asset_path
-
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Split texts into tokens.
 
@@ -131,10 +125,6 @@ class Tokenizer(tf.Module):
         """Return how many bytes of a text suffice to find its first tokens. None means all."""
         return None
 
-    def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        """Return the text of `tokens`, one row of the result of `tokenize`."""
-        raise NotImplementedError
-
     def _ids(self, tokens: tf.Tensor) -> tf.Tensor:
         return tf.cast(self._table.lookup(tokens), tf.int32)
 
@@ -146,7 +136,7 @@ class SubwordTokenizer(Tokenizer):
     marker `\\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
     character is a token. If the first character of a run is unknown, its token includes the marker,
     but its id is that of the character. So the marker is never a token.
-    `detokenize(tokenize(text))` is the lower-cased text, for all valid UTF-8.
+    `plain_text.restored_texts` makes the lower-cased text of the joined tokens, for all valid UTF-8.
 
     Args:
       path: vocabulary written by `convert-tf vocabulary`.
@@ -200,9 +190,6 @@ class SubwordTokenizer(Tokenizer):
         """
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
-    def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        return restored_texts("".join(map(tf.compat.as_text, tokens)))[0]
-
     def _cut(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without these.
 
@@ -217,7 +204,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """SentencePiece tokenizer. `detokenize` drops spaces at the start of a text.
+    """SentencePiece tokenizer.
 
     Args:
       path: `.model` file, for example from `convert-tf vocabulary --tokenizer=sentencepiece`.
@@ -247,7 +234,3 @@ class SentencePieceTokenizer(Tokenizer):
     def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
         tokens = self.tokenize(strings)
         return tokens.with_values(self._ids(tokens.values))
-
-    def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        pieces = tf.constant([list(tokens)], dtype=tf.string)
-        return self._cutter.detokenize(pieces).numpy()[0].decode("utf-8")

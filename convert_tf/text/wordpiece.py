@@ -14,7 +14,6 @@ Reference: arXiv 1810.04805 §3; the tokenizer that was published with it.
 
 import codecs
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -95,11 +94,6 @@ class WordPieceTokenizer(Tokenizer):
 
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))
-
-    def detokenize(self, tokens: Iterable[str | bytes]) -> str:
-        """Return the words, separated by single spaces. Removed characters are lost."""
-        text = " ".join(map(tf.compat.as_text, tokens))
-        return text.replace(" " + SUFFIX_INDICATOR, "")
 
     def _words(self, strings: tf.Tensor) -> tf.RaggedTensor:
         text = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")

@@ -13,6 +13,7 @@ from support.processes import printed_by
 from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.text import runs
 from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.plain_text import restored_texts
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.tokenizer import SentencePieceTokenizer
@@ -89,7 +90,6 @@ def test_sizes(tokenizer, vocabulary):
     assert (tokenizer.num_oov_buckets, tokenizer.num_ids) == (1000, size + 1000)
     assert tokenizer.padding_id == tokenizer.num_ids
     assert tokenizer.path == str(vocabulary)
-    assert tokenizer.asset_path.numpy().decode() == str(vocabulary)
 
 
 def test_golden_tokens(tokenizer):
@@ -128,7 +128,7 @@ def lowered(text):
 def test_tokens_give_the_text_back(tokenizer, texts):
     rows = tokenizer.tokenize(tf.constant(texts)).to_list()
     for text, tokens in zip(texts, rows, strict=True):
-        assert tokenizer.detokenize(tokens) == lowered(text)
+        assert restored_texts(b"".join(tokens).decode()) == [lowered(text)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -154,7 +154,8 @@ def test_stripping_clients_stay_aligned(tokenizer, texts):
 def test_long_texts_are_cut_like_short_ones(tokenizer, text, number):
     (tokens,) = tokenizer.tokenize(tf.constant([text])).to_list()
     assert len(tokens) == number
-    assert tokenizer.detokenize(tokens) == text.replace(b"\xff", "\ufffd".encode()).decode()
+    expected = text.replace(b"\xff", "\ufffd".encode()).decode()
+    assert restored_texts(b"".join(tokens).decode()) == [expected]
 
 
 def test_number_of_buckets_is_kept(vocabulary):
@@ -190,7 +191,6 @@ def test_sentencepiece_ids_and_text(piece_model):
         pieces = package.encode(text.lower(), out_type=str)
         assert [token.decode() for token in row] == pieces
         assert package.decode(pieces) == text.lower()
-        assert tokenizer.detokenize(row) == text.lower().lstrip(" ")
         assert row_ids == [
             package.vocab_size() + naive_bucket(piece)
             if package.is_unknown(package.piece_to_id(piece))
@@ -206,7 +206,7 @@ def test_sentencepiece_takes_any_bytes(piece_model):
     ids = tokenizer.token_ids(texts)
     assert ids.to_list() == tokenizer.token_ids(texts).to_list()
     assert int(tf.reduce_max(ids.values)) < tokenizer.padding_id
-    assert tokenizer.detokenize(tokenizer.tokenize(texts).to_list()[0]) == "a\ufffdb"
+    assert "\ufffd".encode() in b"".join(tokenizer.tokenize(texts).to_list()[0])
 
 
 FRESH = """

@@ -98,12 +98,10 @@ def test_interface(tmp_path):
         0,
     )
     assert tokenizer.num_ids == tokenizer.padding_id == size
-    assert tokenizer.asset_path.numpy().decode() == str(tmp_path / "vocab.txt")
     ids = tokenizer.token_ids(["the cats", ""])
     assert ids.dtype == "int32"
     tokens = tokenizer.tokenize(["the cats", ""]).to_list()
     assert [[VOCABULARY[i].encode() for i in row] for row in ids.to_list()] == tokens
-    assert tokenizer.detokenize(tokens[0]) == "the cats"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,8 @@ def test_interface(tmp_path):
 )
 def test_settings_are_stated_or_read_off_the_vocabulary(tmp_path, entries, settings, text, tokens):
     tokenizer = load_tokenizer(_write(tmp_path, [*VOCABULARY, *entries], **settings))
-    assert tokenizer.detokenize(tokenizer.tokenize([text]).to_list()[0]) == " ".join(tokens)
+    (found,) = tokenizer.tokenize([text]).to_list()
+    assert [token.decode() for token in found] == tokens
 
 
 def test_a_mark_and_line_ends_of_windows(tmp_path):
