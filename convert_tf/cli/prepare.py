@@ -21,7 +21,7 @@ Java. All machines must see input and output under the same path.
 import errno
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from absl import flags
@@ -105,16 +105,22 @@ def _options(values: flags.FlagValues) -> PrepareOptions:
 def run(values: Any) -> None:
     started = time.monotonic()
     files = {name: find_files(values[name].value) for name in _READ}
-    prepare: Callable[..., Mapping[str, Any]]
-    if values.engine == "spark":
+    is_spark = values.engine == "spark"
+    if is_spark:
         check_read(values, {"with --engine=spark": _ON_ONE_MACHINE})
-        _check_something(files)
+    else:
+        check_read(values, {"without --engine=spark": _ON_A_CLUSTER})
+    if not any(files[name] for name in _READ if name != "submissions"):
+        raise ValueError(
+            "There is nothing to read. Pass --input, or one of "
+            f"{', '.join('--' + name for name in CORPORA)}."
+        )
+    prepare: Callable[..., Mapping[str, Any]]
+    if is_spark:
         from convert_tf.corpora.spark.driver import prepare_with_spark
 
         prepare = functools.partial(prepare_with_spark, master=values.master)
     else:
-        check_read(values, {"without --engine=spark": _ON_A_CLUSTER})
-        _check_something(files)
         from convert_tf.corpora.local import prepare as prepare_on_this_machine
 
         prepare = prepare_on_this_machine
@@ -141,11 +147,3 @@ def run(values: Any) -> None:
 
     print(table(finished))
     print(f"wrote {values.output} in {time.monotonic() - started:.0f} s")
-
-
-def _check_something(files: Mapping[str, Sequence[str]]) -> None:
-    if not any(files[name] for name in _READ if name != "submissions"):
-        raise ValueError(
-            "There is nothing to read. Pass --input, or one of "
-            f"{', '.join('--' + name for name in CORPORA)}."
-        )

@@ -201,7 +201,7 @@ def learn(
     )
 
 
-def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Iterator[bytes]:
+def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
     """Yield a random sample of the texts in their order.
 
     The texts are read twice, first to count them, so they are never all in memory.
@@ -209,13 +209,12 @@ def sample_sentences(paths: Sequence[str], number: int, *, seed: int = 0) -> Ite
     Args:
         paths: as for `read_sentences`.
         number: size of the sample. If there are fewer texts, all are in it.
-        seed: seed of the draw.
 
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """
     with contextlib.redirect_stderr(io.StringIO()):  # warnings come when they are read to be used
         remaining = sum(1 for _ in read_sentences(paths))
-    draw = random.Random(seed).random
+    draw = random.Random(0).random
     for sentence in read_sentences(paths):
         if draw() * remaining < number:
             number -= 1

@@ -136,7 +136,8 @@ class SubwordTokenizer(Tokenizer):
     marker `\\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
     character is a token. If the first character of a run is unknown, its token includes the marker,
     but its id is that of the character. So the marker is never a token.
-    `plain_text.restored_texts` makes the lower-cased text of the joined tokens, for all valid UTF-8.
+    From the joined tokens, `plain_text.restored_texts` makes the lower-cased text, for all valid
+    UTF-8.
 
     Args:
       path: vocabulary written by `convert-tf vocabulary`.
