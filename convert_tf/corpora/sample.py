@@ -50,12 +50,13 @@ class Object(NamedTuple):
     answered: tuple[str, ...]
 
 
-class Topic(NamedTuple):
-    """A subreddit with its objects and intents."""
+class Question(NamedTuple):
+    """What a thread is about. `situation` has the remarks with the question and with the answer."""
 
     subreddit: str
-    objects: tuple[Object, ...]
-    intents: tuple[Intent, ...]
+    thing: Object
+    intent: Intent
+    situation: list[tuple[str, ...]]
 
 
 def _phrases(text: str, separator: str) -> tuple[str, ...]:
@@ -71,28 +72,20 @@ _TEXT = Path(__file__).with_name("sample_topics.txt")
 _SITUATIONS, _COMMON, *_TOPICS = (
     section.splitlines() for section in _TEXT.read_text(encoding="utf-8").strip().split("\n\n")
 )
-SITUATIONS = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
 
 
-def load_topics() -> tuple[Topic, ...]:
-    """Return the topics, each with its own intents and those that fit all topics."""
-    topics = []
+def all_questions() -> Iterator[Question]:
+    """Yield the questions that threads may have: each object, intent and situation of a topic."""
+    situations = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
     for title, *lines in _TOPICS:
-        objects = tuple(
+        objects = [
             Object(*(_phrases(names, ",") for names in line.split("=")))
             for line in lines
             if line[0] not in "?><"
-        )
+        ]
         intents = _intents(lines) + _intents(_COMMON)
-        topics.append(Topic(title.removeprefix("# "), objects, intents))
-    return tuple(topics)
-
-
-class _Question(NamedTuple):
-    subreddit: str
-    thing: Object
-    intent: Intent
-    situation: int
+        for parts in itertools.product(objects, intents, situations):
+            yield Question(title.removeprefix("# "), *parts)
 
 
 def _base36(number: int) -> str:
@@ -112,12 +105,7 @@ class SampleThreads:
 
     def generate(self, num_threads: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """Yield (submission, comments). No two threads have the same question."""
-        questions = [
-            _Question(topic.subreddit, thing, intent, situation)
-            for topic in load_topics()
-            for thing, intent in itertools.product(topic.objects, topic.intents)
-            for situation in range(len(SITUATIONS))
-        ]
+        questions = [*all_questions()]
         if num_threads > len(questions):
             raise ValueError(
                 f"num_threads must be at most {len(questions)}, the number of questions that the "
@@ -126,7 +114,7 @@ class SampleThreads:
         for question in self._rng.sample(questions, num_threads):
             yield self._thread(question)
 
-    def _thread(self, question: _Question) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _thread(self, question: Question) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         asker = self._author()
         submission = self._post(question, asker, title=self._question(question), selftext="")
         link = f"t3_{submission['id']}"
@@ -144,7 +132,7 @@ class SampleThreads:
             self._spoil(question, link, comments)
         return submission, comments
 
-    def _spoil(self, question: _Question, link: str, comments: list[dict[str, Any]]) -> None:
+    def _spoil(self, question: Question, link: str, comments: list[dict[str, Any]]) -> None:
         """Add or damage a comment in a way that occurs in real dumps."""
         kind = self._rng.randrange(4)
         if kind == 0:
@@ -158,17 +146,17 @@ class SampleThreads:
             lost_parent = f"t1_{self._new_id()}"
             comments.append(self._comment(question, link, lost_parent, self._reaction(question)))
 
-    def _question(self, question: _Question) -> str:
+    def _question(self, question: Question) -> str:
         template = self._rng.choice(question.intent.questions)
         asked = template.format(o=self._rng.choice(question.thing.asked))
-        remark = self._rng.choice(SITUATIONS[question.situation][0])
+        remark = self._rng.choice(question.situation[0])
         return f"{remark[0].upper()}{remark[1:]}. {asked}"
 
-    def _answer(self, question: _Question, template: str) -> str:
+    def _answer(self, question: Question, template: str) -> str:
         advice = template.format(r=self._rng.choice(question.thing.answered))
-        return f"{advice}. {self._rng.choice(SITUATIONS[question.situation][1])}."
+        return f"{advice}. {self._rng.choice(question.situation[1])}."
 
-    def _reaction(self, question: _Question) -> str:
+    def _reaction(self, question: Question) -> str:
         template = self._rng.choice(question.intent.reactions)
         return template.format(o=self._rng.choice(question.thing.asked)) + "."
 
@@ -179,7 +167,7 @@ class SampleThreads:
     def _author(self) -> str:
         return f"user_{_base36(self._rng.randrange(36**4, 36**5))}"
 
-    def _post(self, question: _Question, author: str, **fields: Any) -> dict[str, Any]:
+    def _post(self, question: Question, author: str, **fields: Any) -> dict[str, Any]:
         new_id = self._new_id()
         return {
             "id": new_id,
@@ -191,7 +179,7 @@ class SampleThreads:
         }
 
     def _comment(
-        self, question: _Question, link: str, parent: str, body: str, *, author: str = ""
+        self, question: Question, link: str, parent: str, body: str, *, author: str = ""
     ) -> dict[str, Any]:
         return self._post(
             question, author or self._author(), link_id=link, parent_id=parent, body=body

@@ -1,6 +1,5 @@
 """Download, check and cache the files of a release, also from several processes at once."""
 
-import contextlib
 import fcntl
 import gzip
 import http.client
@@ -11,7 +10,6 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,33 +62,21 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
     target = place / name.removesuffix(ARCHIVE_SUFFIX)
     if target.exists():
         return target
-    with writing(place):
+    with writing(target):
         place.mkdir(parents=True, exist_ok=True)
-    with _only_one(place / f".{target.name}.lock"):
-        if target.exists():  # another process was first
-            return target
-        for left in place.glob(f".new-{target.name}-*"):  # of one that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        with writing(place):
-            work = Path(tempfile.mkdtemp(prefix=f".new-{target.name}-", dir=place))
-        try:
-            file = work / "file"
-            _download(f"{base}/{name}", file, expected=_listed(base, name))
-            with writing(target):
+        with open(place / f".{target.name}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or its process ends
+            if target.exists():  # another process was first
+                return target
+            for left in place.glob(f".new-{target.name}-*"):  # of one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(
+                prefix=f".new-{target.name}-", dir=place, ignore_cleanup_errors=True
+            ) as work:
+                file = Path(work, "file")
+                _download(f"{base}/{name}", file, expected=_listed(base, name))
                 os.replace(_unpacked(file) if name.endswith(ARCHIVE_SUFFIX) else file, target)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
     return target
-
-
-@contextlib.contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
-    """Let one process in at a time. If a process ends, its lock is free."""
-    with writing(lock):
-        file = open(lock, "a")  # noqa: SIM115 (closed below)
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _listed(base: str, name: str) -> str:
@@ -109,7 +95,7 @@ def _listed(base: str, name: str) -> str:
 
 def _download(url: str, path: Path, *, expected: str) -> None:
     """Download a file, with progress on standard error."""
-    with _opened(url) as reply, writing(path), open(path, "wb") as file:
+    with _opened(url) as reply, open(path, "wb") as file:
         size = int(reply.headers.get("Content-Length") or 0)
         with Progress(f"kB of {url.rpartition('/')[2]}", total_bytes=size) as progress:
             while piece := _read(reply, url):
