@@ -114,10 +114,6 @@ def test_any_bytes_give_valid_text(contents):
         assert squeezed == re.sub("\ufffd+", "\ufffd", expected)
 
 
-def test_invalid_bytes_become_the_replacement_character():
-    assert restore(split(b"a\xff\xc3(")) == "a\ufffd\ufffd("
-
-
 def test_a_turkish_locale_changes_nothing():
     code = (
         "import tensorflow as tf; from convert_tf.text import runs\n"

@@ -1,8 +1,6 @@
 """The command that learns a vocabulary, on records and on text files."""
 
-import gzip
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,21 +46,6 @@ def test_text_file(text_file, tmp_path):
     assert "﹏The" not in subwords
     assert line == f"wrote {output}: 20 sentences, 13 words, {len(subwords)} subwords"
     assert os.listdir(output.parent) == ["vocab.txt"]
-
-
-def test_a_log_says_how_far_the_texts_are(text_file, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("convert_tf.storage.progress._SECONDS_IN_LOG", 0)
-    learn([text_file] * 60, str(tmp_path / "vocab.txt"), config=CONFIG)
-    assert capsys.readouterr().err.startswith("1,000 sentences, ")
-
-
-def test_compressed_files_and_patterns_give_the_same(text_file, tmp_path):
-    (tmp_path / "copy.txt.gz").write_bytes(gzip.compress(Path(text_file).read_bytes()))
-    vocabularies = []
-    for pattern in (text_file, str(tmp_path / "copy*.gz")):
-        learn([pattern], str(tmp_path / "vocab.txt"), config=CONFIG)
-        vocabularies.append(read_vocabulary(tmp_path / "vocab.txt"))
-    assert vocabularies[0] == vocabularies[1]
 
 
 def test_records_give_each_text_of_a_thread_once(tmp_path):
