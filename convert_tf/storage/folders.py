@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fnmatch
 import json
 import os
 import shutil
@@ -147,17 +146,12 @@ class OutputFolder:
 
     def _stranger(self) -> str:
         """Return a path because of which the folder may not be replaced; `""` if there is none."""
-        paths = [
-            os.path.relpath(os.path.join(folder, name), self.output)
-            for folder, folders, names in os.walk(self.output)
-            for name in (*names, *(each for each in folders if _is_leaf(folder, each)))
-        ]
-        known = [
-            [path for path in paths if _matches(path, pattern)] for pattern in self._replaceable
-        ]
-        if not known or not known[0]:
-            return min(paths, default="")
-        return min({*paths}.difference(*known), default="")
+        folder = Path(self.output)
+        files = {path for path in folder.rglob("*") if _is_leaf(path)}
+        known = [{*folder.glob(pattern)} for pattern in self._replaceable]
+        if known and not files.isdisjoint(known[0]):
+            files.difference_update(*known)
+        return str(min(files).relative_to(folder)) if files else ""
 
     def _publish(self) -> None:
         for folder, _, names in os.walk(self._written):
@@ -212,16 +206,9 @@ def put_aside(output: str | os.PathLike[str]) -> str:
     return ""
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Match as `fnmatch`, except that `*` does not match a `/`."""
-    parts, patterns = path.split(os.sep), pattern.split("/")
-    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
-
-
-def _is_leaf(folder: str, name: str) -> bool:
-    """Return whether a subfolder is a link or empty, and so counts as a file."""
-    path = os.path.join(folder, name)
-    return os.path.islink(path) or not os.listdir(path)
+def _is_leaf(path: Path) -> bool:
+    """Return whether a path is a file. A link or an empty folder counts as one."""
+    return path.is_symlink() or not path.is_dir() or not any(path.iterdir())
 
 
 def _sync(path: str) -> None:

@@ -28,6 +28,7 @@ from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError
 SUFFIX_INDICATOR = "##"
 MAX_WORD_CHARACTERS = 100
 _UNKNOWN = "[UNK]"
+_PASS = "Pass the vocab.txt of a BERT model."
 
 _ANY_LENGTH = 2**31 - 1
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"
@@ -121,21 +122,17 @@ def _read_entries(path: str | os.PathLike[str]) -> list[str]:
         entries = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise VocabularyError(
-            f"{source} is not UTF-8 text (invalid byte {error.start}). Pass the vocab.txt of a "
-            "BERT model."
+            f"{source} is not UTF-8 text (invalid byte {error.start}). {_PASS}"
         ) from None
     if entries[-1] == "":
         entries.pop()
     if _UNKNOWN not in entries:
         raise VocabularyError(
-            f"{source} has no [UNK], so it is not a WordPiece vocabulary. Pass the vocab.txt of a "
-            "BERT model."
+            f"{source} has no [UNK], so it is not a WordPiece vocabulary. {_PASS}"
         )
     if len(set(entries)) != len(entries):
         duplicate = next(entry for i, entry in enumerate(entries) if entry in entries[:i])
-        raise VocabularyError(
-            f"{source} contains {duplicate!r} twice. Pass the vocab.txt of a BERT model."
-        )
+        raise VocabularyError(f"{source} contains {duplicate!r} twice. {_PASS}")
     return entries
 
 
