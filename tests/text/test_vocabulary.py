@@ -56,7 +56,7 @@ def test_golden_bytes(tmp_path):
         ("﹏ab\na\n".encode(), r"'a' \(line 2\) but not '\ufe4fa'"),
         ("﹏a\nb\\ud83d\n".encode(), r"Line 2 of .* contains '\\ud83d', which is half of"),
         ("﹏a\nb\\x".encode(), r"Line 2 of .*vocab\.txt: 'b\\\\x' contains a backslash"),
-        ("▁the\n▁of\n".encode(), r"None of the 2 lines .*another tokenizer.*the \.model file"),
+        ("▁the\n▁of\n".encode(), r"None of the 2 lines .*another tokenizer.*its \.model file"),
         (gzip.compress("﹏a\na\n".encode(), mtime=0), r"is compressed \(\.gz\)\. Decompress it"),
         ("﹏a\na\n".encode("utf-16"), "not UTF-8 text from byte 0 on"),
         (b"{\0}\0\n\0", "text in another encoding than UTF-8, not a vocabulary"),
