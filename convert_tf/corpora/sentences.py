@@ -83,10 +83,7 @@ def _first_words(text: str, max_length: int) -> str:
 
 
 def _last_words(text: str, max_length: int) -> str:
-    start = len(text) - max_length
-    while start < len(text) and not text[start].isspace() and not text[start - 1].isspace():
-        start += 1
-    return text[start if start < len(text) else len(text) - max_length :].strip()
+    return _first_words(text[::-1], max_length)[::-1]
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:

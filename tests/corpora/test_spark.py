@@ -8,7 +8,6 @@ import json
 import os
 import random
 import socket
-import sys
 
 import pytest
 from support.dump_files import comment, digests, json_lines
@@ -238,13 +237,3 @@ def test_an_unreachable_master_and_a_missing_java_are_said(monkeypatch, tmp_path
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(OSError, match="needs Java 17"):
         cluster_module._check_reachable("local[2]")
-
-
-def test_a_missing_pyspark_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr(cluster_module, "_check_reachable", lambda _: None)
-    with (
-        pytest.raises(ImportError, match=r"Run pip install 'convert_tf\[spark\]'"),
-        cluster_module.cluster("local[1]"),
-    ):
-        pass
