@@ -1,33 +1,30 @@
-"""Derive `convert_tf.text.unicode_tables` from TensorFlow's lower-casing and character classes.
+"""Derive TensorFlow's tables of characters from its lower-casing and character classes.
 
 ```
-python -m scripts.derive_unicode_tables > convert_tf/text/unicode_tables.py
+python -m scripts.derive_unicode_tables > convert_tf/text/unicode_tables.json
 ```
 
 TensorFlow carries its own tables (in ICU and RE2), of another Unicode version than Python's
 `unicodedata` has. The tokenizer without TensorFlow must see characters as the one in the graph
 does, so each character is tried once and what comes out is written down.
-"""
-
-import sys
-from collections.abc import Iterable
-
-import tensorflow as tf
-
-from convert_tf.text import runs
-
-_SURROGATES = range(0xD800, 0xE000)
-# Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
-_NOT_TRIED = {0, 0x130, 0x3A3}
-
-_HEADER = '''"""TensorFlow's tables of characters, written by `scripts.derive_unicode_tables`.
 
 Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
 lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and
 what is added to each.
 """
 
-'''
+import sys
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from convert_tf.storage.json_text import written_json
+from convert_tf.text import runs
+
+_SURROGATES = range(0xD800, 0xE000)
+# Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
+_NOT_TRIED = {0, 0x130, 0x3A3}
 
 
 def derive() -> dict[str, str]:
@@ -51,11 +48,11 @@ def derive() -> dict[str, str]:
     is_seen_through = sigma_is_final("a")
     cased = [c for c, is_one in zip(characters, is_cased, strict=True) if is_one]
     return {
-        "MARKS": _ranges(c for c, is_mark in zip(characters, marks, strict=True) if is_mark),
-        "LOWER": _lower_casings(mapped),
-        "CASED": _ranges(cased),
+        "marks": _ranges(c for c, is_mark in zip(characters, marks, strict=True) if is_mark),
+        "lower": _lower_casings(mapped),
+        "cased": _ranges(cased),
         # Behind a letter, a sigma is final after cased characters and after ignorable ones.
-        "IGNORABLE": _ranges(
+        "ignorable": _ranges(
             c
             for c, alone, seen in zip(characters, is_cased, is_seen_through, strict=True)
             if seen and not alone
@@ -94,31 +91,8 @@ def _lower_casings(mapped: dict[int, int]) -> str:
 
 
 def _base_36(numbers: Iterable[int]) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-    def text(number: int) -> str:
-        if number < 0:
-            return "-" + text(-number)
-        return (text(number // 36) if number >= 36 else "") + digits[number % 36]
-
-    return " ".join(map(text, numbers))
-
-
-def source(tables: dict[str, str]) -> str:
-    """The module that holds the tables."""
-    parts = []
-    for name, text in tables.items():
-        lines, line = [], ""
-        for number in text.split():
-            if len(line) + len(number) > 92:
-                lines.append(line)
-                line = ""
-            line += number + " "
-        lines.append(line.rstrip())
-        quoted = "\n".join(f'    "{each}"' for each in lines)
-        parts.append(f"{name} = (\n{quoted}\n)\n")
-    return _HEADER + "".join(parts)
+    return " ".join(np.base_repr(number, 36).lower() for number in numbers)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(source(derive()))
+    sys.stdout.write(written_json(derive()))

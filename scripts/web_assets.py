@@ -14,7 +14,7 @@ from pathlib import Path
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.storage.files import write_file
-from convert_tf.text import unicode_tables
+from convert_tf.text.plain_text import TABLES
 from convert_tf.text.vocabulary import read_vocabulary
 
 
@@ -24,10 +24,7 @@ def tokenizer_data(module: Path, facts: dict) -> dict:
         "subwords": read_vocabulary(module / "assets" / "vocab.txt"),
         "numOovBuckets": facts["num_oov_buckets"],
         "maxTokens": facts["max_tokens"],
-        "marks": unicode_tables.MARKS,
-        "lower": unicode_tables.LOWER,
-        "cased": unicode_tables.CASED,
-        "ignorable": unicode_tables.IGNORABLE,
+        **TABLES,
     }
 
 

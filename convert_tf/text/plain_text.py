@@ -1,17 +1,18 @@
 r"""Lower-casing, splitting into runs and restoring of text, without TensorFlow.
 
 `convert_tf.text.runs` does the same with TensorFlow ops and describes the runs. The classes of
-characters are TensorFlow's (`convert_tf.text.unicode_tables`), not those of Python's Unicode
-version.
+characters are TensorFlow's (`unicode_tables.json`, by `scripts.derive_unicode_tables`), not those
+of Python's Unicode version.
 """
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from convert_tf.storage.json_text import whole_characters
-from convert_tf.text import unicode_tables
+from convert_tf.storage.json_text import json_file, whole_characters
 from convert_tf.text.subwords import WORD_START
 
+TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
 _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 _ESCAPE = "\ufe4e"
 ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
@@ -39,7 +40,7 @@ def _characters(table: str) -> frozenset[str]:
 
 def _lower_casings() -> dict[int, str]:
     mapped: dict[int, str] = {}
-    numbers = _numbers(unicode_tables.LOWER)
+    numbers = _numbers(TABLES["lower"])
     end = 0
     for gap, number, step, difference in zip(numbers, numbers, numbers, numbers, strict=True):
         start = end + gap
@@ -54,9 +55,9 @@ _NORMAL = {
     ord(_SIGMA): "σ",
     **{ord(character): escaped for character, escaped in ESCAPES.items()},
 }
-_CASED = _characters(unicode_tables.CASED) | {_SIGMA}
-_IGNORABLE = _characters(unicode_tables.IGNORABLE)
-_MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(unicode_tables.MARKS))
+_CASED = _characters(TABLES["cased"]) | {_SIGMA}
+_IGNORABLE = _characters(TABLES["ignorable"])
+_MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(TABLES["marks"]))
 _RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
 _SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
 _ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")

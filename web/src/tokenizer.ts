@@ -5,7 +5,7 @@ export interface TokenizerData {
   subwords: string[];
   numOovBuckets: number;
   maxTokens: number;
-  /** Tables of convert_tf/text/unicode_tables.py, as they are there. */
+  /** Tables of convert_tf/text/unicode_tables.json, as they are there. */
   marks: string;
   lower: string;
   cased: string;
