@@ -96,7 +96,8 @@ class Tokenizer(tf.Module):
         Returns:
           int32 `[B, (T)]`, the ids of `tokenize(strings)`, below `num_ids`.
         """
-        raise NotImplementedError
+        tokens = self.tokenize(strings)
+        return tokens.with_values(self._ids(tokens.values))
 
     def flat_ids(
         self, texts: Sequence[str] | Sequence[bytes], max_tokens: int, *, keeps_last: bool = False
@@ -231,7 +232,3 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         return self._cutter.tokenize(runs.lower(tf.convert_to_tensor(strings)))
-
-    def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        tokens = self.tokenize(strings)
-        return tokens.with_values(self._ids(tokens.values))

@@ -89,10 +89,6 @@ class WordPieceTokenizer(Tokenizer):
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
 
-    def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        tokens = self.tokenize(strings)
-        return tokens.with_values(self._ids(tokens.values))
-
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))
 
