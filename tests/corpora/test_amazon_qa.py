@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from convert_tf.corpora.amazon_qa import read
 from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.corpora.dumps import BadLines, CountedFile
+from convert_tf.corpora.dumps import CountedFile
 
 
 def _read(path, **options):
@@ -96,42 +96,6 @@ def test_json_lines(write_dump):
     conversations, file = _read(write_dump("qa.json", lines))  # emoji as two halves
     assert _pairs(conversations) == [("B1", f"{FOUR} 🙂", FIVE), ("B2", FOUR, FIVE)]
     assert (file.objects, file.skipped) == (2, {})
-
-
-@pytest.mark.parametrize(
-    ("line", "reasons"),
-    [
-        ("{'asin': 'B1', 'question': 'a b c d'", {"not_a_dictionary": 1}),
-        ("{[]: 1}", {"not_a_dictionary": 1}),
-        ("{'asin': 'B\0'}", {"not_a_dictionary": 1}),
-        ("-" * 60_000 + "1", {"not_a_dictionary": 1}),
-        ("1+" * 60_000 + "1j", {"not_a_dictionary": 1}),
-        ("{'question': 'a b c d', 'answer': 'a b c d'}", {"missing_asin": 1}),
-        ("{'asin': 7.5, 'question': 'a b c d', 'answer': 'a b c d'}", {"wrong_type_asin": 1}),
-        ("{'asin': '', 'question': 'a b c d', 'answer': 'a b c d'}", {"malformed_asin": 1}),
-        ("{'asin': 'B1', 'question': 'a b c d'}", {"missing_answer": 1}),
-        ("{'asin': 'B1', 'question': b'a', 'answer': 'a'}", {"wrong_type_question": 1}),
-        ("{'asin': 'B1', 'answer': 'a b c d'}", {"missing_question": 1}),
-        ("{'asin': 'B1', 'questions': 'a b c d'}", {"wrong_type_questions": 1}),
-        (
-            "{'asin': 'B1', 'questions': [1, {}]}",
-            {"wrong_type_questions": 1, "missing_questionText": 1},
-        ),
-        ("{'asin': 'B1', 'questions': [{'questionText': 'a b c d'}]}", {"missing_answers": 1}),
-        (
-            "{'asin': 'B1', 'questions': [{'questionText': 'a b c d', 'answers': [{}, None]}]}",
-            {"missing_answerText": 1, "wrong_type_answers": 1},
-        ),
-    ],
-    ids=lambda value: value[:60] if isinstance(value, str) else None,
-)
-def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
-    good = _lines({"asin": "B2", "question": FOUR, "answer": FIVE})
-    path = write_dump("qa.json", good + line.encode() + b"\n" + good)
-    file = CountedFile(path, bad_lines=BadLines())
-    assert _pairs(read(file)) == [("B2", FOUR, FIVE)] * 2
-    assert file.skipped == reasons
-    assert file.bad_lines.first[0].startswith(f"{path}:2 ")
 
 
 @pytest.mark.parametrize(

@@ -85,26 +85,6 @@ def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
     assert file.skipped == {reason: 3}
 
 
-@pytest.mark.parametrize(
-    ("line", "reasons"),
-    [
-        ('{"turns": ["a"]}', {"too_few_turns": 1}),
-        ('{"turns": ["a", "", "b"]}', {"empty_turn": 1, "too_few_turns": 1}),
-        ('{"turns": "a b"}', {"wrong_type_turns": 1}),
-        ('{"turns": null}', {"missing_turns": 1}),
-        ('{"turns": ["a", "b"], "id": [1]}', {"wrong_type_id": 1}),
-        ('{"turns": ["a", "b"], "id": true}', {"wrong_type_id": 1}),
-        ('{"turns": ["a", "b"], "id": "%s"}' % ("x" * 201), {"too_long_id": 1}),
-    ],
-)
-def test_unusable_lines_are_counted_and_stop_nothing(write_dump, line, reasons):
-    good = '{"turns": ["good", "line"]}\n'
-    path = write_dump("a.jsonl", f"{good}{line}\n{good}".encode())
-    conversations, file = _read(path)
-    assert [one.turns for one in conversations] == [_turns("good", "line")] * 2
-    assert file.skipped == reasons
-
-
 def test_lone_surrogates_in_names_can_be_written(write_dump):
     line = b'{"turns": ["\\ud800a", "b"], "source": "\\udc00", "id": "\\ud83d\\ude00\\ud83d"}\n'
     conversations, _ = _read(write_dump("a.jsonl", line + b'{"turns": ["\\ud800a", "b"]}'))

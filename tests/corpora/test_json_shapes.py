@@ -139,29 +139,6 @@ def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
 
 
 @pytest.mark.parametrize(
-    ("value", "reasons"),
-    [
-        ({"question": Q, "answer": None}, {"missing_answer": 1}),
-        ({"question": 3, "answer": A}, {"wrong_type_question": 1}),
-        ({"question": Q, "answer": [A, 3]}, {"wrong_type_answer": 1}),
-        ({"question": Q, "answer": []}, {"empty_response": 1}),
-        ({"question": " ", "answer": A}, {"empty_context": 1}),
-        ({"questions": ["a", "b"], "answers": ["c", "d"]}, {"lists_on_both_sides": 1}),
-        ({"text": Q}, {"missing_pair": 1}),
-        ({"messages": [{"role": "user", "content": Q}, {"role": "assistant", "content": None}]},
-         {"wrong_type_turn": 1, "too_few_turns": 1}),
-        (7, {"not_an_object": 1}),
-    ],
-)  # fmt: skip
-def test_what_a_line_lacks_is_counted(write_dump, value, reasons):
-    good = {"question": Q, "answer": A}
-    read, file = _texts(write_dump("a.jsonl", [good, value, good]))
-    assert read == [[Q, A], [Q, A]]
-    assert file.skipped == reasons
-    assert all(":2 (" in place for place in file.bad_lines.first)
-
-
-@pytest.mark.parametrize(
     "content", [b'[\n{"question": "a"', b'[{"question": "a", \n 3', b'{"a": [\n{']
 )
 def test_json_that_is_damaged_as_a_whole(write_dump, content):
