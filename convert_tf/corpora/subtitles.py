@@ -100,6 +100,7 @@ def sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
     Raises:
         ContentError: if it is not XML or not OPUS's XML.
     """
+    parser: ElementTree.XMLPullParser[tuple[str, ElementTree.Element]]
     parser = ElementTree.XMLPullParser(["end"])
     is_opus = False
     try:
