@@ -8,6 +8,7 @@ speaker, so it starts a new line. In OPUS's files, each sentence is a line.
 import html
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 from xml.etree import ElementTree
 
 from convert_tf.storage.content import SUBRIP, WEBVTT, XML, ContentError
@@ -100,8 +101,7 @@ def sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
     Raises:
         ContentError: if it is not XML or not OPUS's XML.
     """
-    parser: ElementTree.XMLPullParser[tuple[str, ElementTree.Element]]
-    parser = ElementTree.XMLPullParser(["end"])
+    parser: Any = ElementTree.XMLPullParser(["end"])
     is_opus = False
     try:
         for piece in pieces:
