@@ -1,16 +1,14 @@
 """Saved classifiers of real modules: fresh processes, other encoders, serving."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
+from support.processes import printed_by
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import MultiIntentClassifier, SentenceEncoder
@@ -23,7 +21,6 @@ from convert_tf.intents.heldout import Mixture
 from convert_tf.intents.lexical import train_lexical
 from convert_tf.intents.serving import export_serving
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"epochs": 30, "hidden_dim": 8}
 
 
@@ -41,17 +38,6 @@ def folders(tiny_modules, tmp_path_factory):
     return folder
 
 
-def in_a_fresh_process(script, *arguments, path=ROOT):
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.slow
 def test_it_predicts_the_same_in_a_fresh_process(folders):
     script = (
@@ -60,7 +46,8 @@ def test_it_predicts_the_same_in_a_fresh_process(folders):
         "texts = sys.argv[2:]\n"
         "print(json.dumps([c.predict(texts).tolist(), c.predict_proba(texts).tolist()]))"
     )
-    intents, probabilities = in_a_fresh_process(script, folders / "model", *TEXTS, OUTSIDE[0])
+    printed = printed_by(script, folders / "model", *TEXTS, OUTSIDE[0])
+    intents, probabilities = json.loads(printed.splitlines()[-1])
     here = IntentClassifier.load(folders / "model")
     assert intents == here.predict([*TEXTS, OUTSIDE[0]]).tolist()
     np.testing.assert_allclose(probabilities, here.predict_proba([*TEXTS, OUTSIDE[0]]), atol=1e-4)
@@ -280,7 +267,8 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     # -P and no PYTHONPATH would still see an editable install.
     script = "import sys\nsys.modules['convert_tf'] = None\n" + script
-    served = in_a_fresh_process(script, serving, *texts, path=tmp_path)
+    printed = printed_by(script, serving, *texts, PYTHONPATH=str(tmp_path))
+    served = json.loads(printed.splitlines()[-1])
     classifier = IntentClassifier.load(tmp_path / "model")
     is_in = known.scope_scores(texts) > scores[widest]
     assert [intent != "oos" for intent in served["intent"]] == is_in.tolist()

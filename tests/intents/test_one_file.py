@@ -1,13 +1,12 @@
 """A classifier as one `.onnx` file, against the classifier."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from support.commands import call_command, own_environment
+from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, give_words, write_csv
+from support.processes import printed_by
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import MultiIntentClassifier, SentenceEncoder
@@ -83,12 +82,8 @@ def test_a_service_reads_it_with_onnxruntime_and_numpy_alone(made):
         "file = served_classifier(sys.argv[1], module='', encoder=None, max_texts=9)\n"
         "print(json.dumps(file.predict(sys.argv[2:]).tolist()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(folder / "32.onnx"), *TEXTS],
-        env=own_environment(), capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == IntentFile(folder / "32.onnx").predict(TEXTS).tolist()
+    printed = printed_by(script, folder / "32.onnx", *TEXTS)
+    assert json.loads(printed) == IntentFile(folder / "32.onnx").predict(TEXTS).tolist()
 
 
 def test_the_commands_write_and_read_it(made, tmp_path, capsys):
