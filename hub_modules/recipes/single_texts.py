@@ -1,14 +1,18 @@
 """Write the single texts that encoders are trained on, without the intents that judge them.
 
     python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts
+    python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/some_texts \
+        captions=0.2,single_texts=0.01
 
 A tenth of the intents of two sources is left out, for `judge_intents.py`, and so are equal texts of
-any other source. What `prepare --single_texts` wrote beside the records comes last.
+any other source. What `prepare --single_texts` wrote beside the records comes last. Shares after a
+file's name keep only that part of its texts, drawn at random.
 """
 
 import glob
 import hashlib
 import json
+import random
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -41,23 +45,39 @@ def write(path: Path, rows: Iterable[dict[str, str]]) -> None:
     print(f"{path.name}: {number:,} texts")
 
 
-def main(utterances: str, records: str, output: str) -> None:
+def drawn(rows: Iterable[dict[str, str]], share: float) -> list[dict[str, str]]:
+    """Return a share of the rows, in random order, equal in each call."""
+    every = list(rows)
+    random.Random(5).shuffle(every)
+    return every[: round(len(every) * share)]
+
+
+def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     paths = [Path(path) for path in sorted(glob.glob(utterances))]
     if not paths:
         raise ValueError(f"No file matches {utterances!r}. Put the pattern in quotes.")
+    paths.append(Path(records) / PREPARED)
+    share_of = {
+        name: float(share) for name, share in (each.split("=") for each in shares.split(",") if each)
+    }
+    names = [path.name.split(".")[0] for path in paths]
+    if unknown := sorted(share_of.keys() - {*names}):
+        raise ValueError(f"No file is called {', '.join(unknown)}. Correct the shares.")
     judged = {
         row["text"].strip()
-        for path in paths
-        if path.name.split(".")[0] in JUDGED_ON
+        for name, path in zip(names, paths, strict=True)
+        if name in JUDGED_ON
         for row in rows_of(path)
         if is_left_out(row)
     }
     folder = Path(f"{output}.partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for path in (*paths, Path(records) / PREPARED):
+    for name, path in zip(names, paths, strict=True):
         rows = (row for row in rows_of(path) if row["text"].strip() not in judged)
-        write(folder / f"{path.name.split('.')[0]}.jsonl.zst", rows)
+        if name in share_of:
+            rows = drawn(rows, share_of[name])
+        write(folder / f"{name}.jsonl.zst", rows)
     folder.rename(output)
 
 
