@@ -27,11 +27,13 @@ TINY_RANKERS = (
 )
 # Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
 # the side networks are as wide as r, as in the presets; others have no skip at the first.
-TINY = (
-    *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
-    *("--side_hidden_dim=64", "--encoding_dim=24"),
+TINY_RUN = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--source_shares=", "--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
+)
+TINY = (
+    *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
+    *("--side_hidden_dim=64", "--encoding_dim=24", *TINY_RUN),
 )
 
 
@@ -121,6 +123,18 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     found = [encoders[name].encode(queries) for name in MODULES[1:]]
     np.testing.assert_allclose(*found, atol=2e-3)  # one trunk
 
+    # A module is trained further on a CPU, with half of the texts of a file.
+    call(
+        "further.sh", here, f"{sample}/utterances.jsonl", "--init_from",
+        here / "hub_modules" / "convert_small" / "1", *TINY_RUN,
+        folder=sample, SHARES="utterances=0.5", TEACHERS=",".join(map(str, teachers)),
+    )  # fmt: skip
+    facts = json.loads((here / "some_text_vectors" / "teacher.json").read_text())
+    assert facts["splits"]["train"]["examples"] < 75
+    further = SentenceEncoder(here / "runs" / "further")
+    assert further.encode_similarity(queries).shape == (3, 24)
+    assert np.abs(further.encode(queries) - encoders["convert_small"].encode(queries)).max() > 0
+
     # Another machine gets the runs and trains rankers from them.
     call("gpu.sh", "pack", here, sample / "more_parts", *teachers, folder=sample)
     run_rankers = ("gpu.sh", "run", sample / "more_parts", sample / "elsewhere", sample / "ranked")
@@ -207,16 +221,18 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     prepared = zstandard.ZstdCompressor().compress(b'{"text": "a post", "source": "reddit"}\n')
     (tmp_path / "data" / "single_texts.jsonl.zst").write_bytes(prepared)
 
-    def call_script(pattern):
+    def call_script(pattern, *shares):
         return subprocess.run(
             [sys.executable, RECIPES / "single_texts.py", pattern, tmp_path / "data",
-             tmp_path / "written"],
+             tmp_path / "written", *shares],
             cwd=ROOT, env={**own_environment(), "PYTHONPATH": str(ROOT)},
             capture_output=True, text=True,
         )  # fmt: skip
 
     done = call_script(f"{tmp_path}/nothing/*")
     assert "No file matches" in done.stderr
+    done = call_script(f"{tmp_path}/texts/*.jsonl", "mit=0.5,mti=0.5")
+    assert "No file is called mti" in done.stderr
     assert not (tmp_path / "written").exists()
     done = call_script(f"{tmp_path}/texts/*.jsonl")
     assert done.returncode == 0, done.stderr
