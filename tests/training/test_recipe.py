@@ -129,8 +129,8 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         here / "hub_modules" / "convert_small" / "1", *TINY_RUN,
         folder=sample, SHARES="utterances=0.5", TEACHERS=",".join(map(str, teachers)),
     )  # fmt: skip
-    facts = json.loads((here / "some_text_vectors" / "teacher.json").read_text())
-    assert facts["splits"]["train"]["examples"] < 75
+    some = json.loads((here / "some_text_vectors" / "teacher.json").read_text())
+    assert some["splits"]["train"]["examples"] < facts["splits"]["train"]["examples"] - 30
     mean = SentenceEncoder(here / "runs" / "mean")
     assert mean.encode_similarity(queries).shape == (3, 24)
     further = SentenceEncoder(here / "runs" / "further" / "checkpoints" / "step-00000002")
