@@ -66,7 +66,7 @@ class SubwordEmbedding(ConfiguredLayer):
         # A truncated normal ends at two standard deviations, so this range holds every value.
         limit = 2.0 * self._initial_stddev
         self.quantizer = (
-            GrowingRangeQuantizer(quantizer_update_steps, bits, initial_range=(-limit, limit))
+            GrowingRangeQuantizer(quantizer_update_steps, initial_range=(-limit, limit))
             if bits < 32
             else None
         )

@@ -3,17 +3,12 @@
 Importing this module loads Keras and its backend.
 """
 
-import time
 import warnings
 
 import keras
-import numpy as np
 from keras import ops
 
-from convert_tf.numerics.processor import multiplies_bfloat16
-
-# bfloat16 costs accuracy, and timings on a busy machine vary, so it must be clearly faster.
-MIN_SPEED_UP = 1.2
+from convert_tf.numerics.processor import bfloat16_is_faster
 
 
 def has_gpu() -> bool:
@@ -48,22 +43,6 @@ def compiles_feed_forward(precision: str) -> bool:
     return is_tensorflow_on_cpu() and precision != "float32"
 
 
-def matmul_seconds(dtype: str, *, rows: int = 2048, repeats: int = 5) -> float:
-    """Return the median time of a matrix product `[rows, 512] × [512, 2048]` + bias in seconds."""
-    rng = np.random.default_rng(0)
-    x, kernel, bias = (
-        ops.cast(rng.standard_normal(shape, dtype=np.float32), dtype)
-        for shape in ((rows, 512), (512, 2048), (2048,))
-    )
-    seconds = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        y = ops.add(ops.matmul(x, kernel), bias)
-        ops.convert_to_numpy(ops.cast(y[0, 0], "float32"))
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds[1:]))
-
-
 def choose_precision(requested: str = "auto") -> str:
     """Return the precision to train in. `auto` chooses the fastest one on this device.
 
@@ -87,7 +66,9 @@ def choose_precision(requested: str = "auto") -> str:
         return requested
     if has_gpu():
         return "mixed_float16"
-    if multiplies_bfloat16() is False:
-        return "float32"
-    speed_up = matmul_seconds("float32") / matmul_seconds("bfloat16")
-    return "mixed_bfloat16" if speed_up >= MIN_SPEED_UP else "float32"
+    matrices = {
+        dtype: (ops.ones((2048, 512), dtype), ops.ones((512, 2048), dtype))
+        for dtype in ("float32", "bfloat16")
+    }
+    is_faster = bfloat16_is_faster(lambda dtype: float(ops.matmul(*matrices[dtype])[0, 0]))
+    return "mixed_bfloat16" if is_faster else "float32"

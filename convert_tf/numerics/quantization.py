@@ -12,6 +12,8 @@ import keras
 import numpy as np
 from keras import ops
 
+_HIGHEST_CODE = 255.0  # of 8 bits
+
 
 def _quantizer_base() -> type:
     """Return tfmot's `Quantizer` if it is installed and Keras runs on TensorFlow, else `object`.
@@ -35,30 +37,27 @@ def _quantizer_base() -> type:
     return tfmot.quantization.keras.quantizers.Quantizer
 
 
-def nudged_range(range_min: Any, range_max: Any, num_bits: int = 8) -> tuple[Any, Any]:
+def nudged_range(range_min: Any, range_max: Any) -> tuple[Any, Any]:
     """Return the affine code of a range, shifted so that 0.0 has an exact code.
 
     Args:
       range_min: scalar tensor, ≤ 0.
       range_max: scalar tensor, > `range_min`, ≥ 0.
-      num_bits: bits per value.
 
     Returns:
       `(offset, step)`, scalars. Code k stands for `offset + k * step`.
     """
-    levels = float(2**num_bits - 1)
-    step = (range_max - range_min) / levels
-    zero_code = ops.clip(ops.floor(-range_min / step + 0.5), 0.0, levels)
+    step = (range_max - range_min) / _HIGHEST_CODE
+    zero_code = ops.clip(ops.floor(-range_min / step + 0.5), 0.0, _HIGHEST_CODE)
     return -zero_code * step, step
 
 
-def quantize(values: Any, offset: Any, step: Any, num_bits: int = 8) -> Any:
-    """Return codes in [0, 2^num_bits − 1] as floats. Values outside the range are clipped."""
-    levels = float(2**num_bits - 1)
-    return ops.clip(ops.floor((values - offset) / step + 0.5), 0.0, levels)
+def quantize(values: Any, offset: Any, step: Any) -> Any:
+    """Return codes from 0 to 255 as floats. Values outside the range are clipped."""
+    return ops.clip(ops.floor((values - offset) / step + 0.5), 0.0, _HIGHEST_CODE)
 
 
-def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8) -> Any:
+def fake_quantize(values: Any, range_min: Any, range_max: Any) -> Any:
     """Round values to the nearest code of the range. The gradient passes straight through.
 
     Unlike in TensorFlow's fake-quant op, values outside the range have a gradient, so they are
@@ -68,13 +67,12 @@ def fake_quantize(values: Any, range_min: Any, range_max: Any, num_bits: int = 8
       values: float32 tensor of any shape.
       range_min: scalar ≤ 0.
       range_max: scalar ≥ 0.
-      num_bits: bits per value.
 
     Returns:
       Tensor like `values`. Values inside the range change by at most half a step.
     """
-    offset, step = nudged_range(range_min, range_max, num_bits)
-    rounded = offset + quantize(values, offset, step, num_bits) * step
+    offset, step = nudged_range(range_min, range_max)
+    rounded = offset + quantize(values, offset, step) * step
     return values + ops.stop_gradient(rounded - values)
 
 
@@ -126,7 +124,6 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
 
     Args:
       update_steps: training calls between updates of the range.
-      num_bits: bits per value.
       initial_range: range before the first update, `(min, max)` with min ≤ 0 ≤ max.
 
     Example:
@@ -143,20 +140,10 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     def __init__(
         self,
         update_steps: int = 100,
-        num_bits: int = 8,
         *,
         initial_range: tuple[float, float] = (-1.0, 1.0),
     ):
-        if update_steps < 1:
-            raise ValueError(f"update_steps must be at least 1. Received: {update_steps}.")
-        if not 2 <= num_bits <= 16:
-            raise ValueError(f"num_bits must be from 2 to 16. Received: {num_bits}.")
-        if not initial_range[0] <= 0 <= initial_range[1] or initial_range[0] == initial_range[1]:
-            raise ValueError(
-                f"initial_range must contain 0 and not be empty. Received: {initial_range}."
-            )
         self.update_steps = update_steps
-        self.num_bits = num_bits
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
@@ -200,7 +187,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         """
         if training:
             self._update_range(inputs if table is None else table, weights)
-        return fake_quantize(inputs, weights["range_min"], weights["range_max"], self.num_bits)
+        return fake_quantize(inputs, weights["range_min"], weights["range_max"])
 
     def range_of(self, table: Any) -> tuple[Any, Any]:
         """Return a range `(min, max)` that contains `table` and 0, with a margin on either side."""
@@ -224,6 +211,5 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     def get_config(self) -> dict[str, Any]:
         return {
             "update_steps": self.update_steps,
-            "num_bits": self.num_bits,
             "initial_range": self.initial_range,
         }

@@ -7,13 +7,13 @@ through a process that drops these lines and passes on all others, even if Tenso
 """
 
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Information and warnings in both log formats of TensorFlow, and harmless errors.
@@ -59,28 +59,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         specs = (finder.find_spec(name, path, target) for finder in finders)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            # An attribute of this loader alone, which hides its method.
+            run = functools.partial(_run_filtered, spec.loader.exec_module)
+            spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any):
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        with filtered_standard_error():
-            self._loader.exec_module(module)
-            if not _may_have_gpu():
-                module.config.list_physical_devices()  # prints once that there is no GPU
+def _run_filtered(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    with filtered_standard_error():
+        run(module)
+        if not _may_have_gpu():
+            module.config.list_physical_devices()  # prints once that there is no GPU
 
 
 def _may_have_gpu() -> bool:

@@ -8,22 +8,15 @@ from support.processes import printed_by
 from convert_tf.numerics import devices
 
 
-@pytest.mark.parametrize(
-    ("float32_seconds", "bfloat16_seconds", "chosen"),
-    [(1.0, 0.5, "mixed_bfloat16"), (1.0, 0.9, "float32"), (1.0, 50.0, "float32")],
-)
-def test_auto_takes_what_a_cpu_does_fast(monkeypatch, float32_seconds, bfloat16_seconds, chosen):
-    seconds = {"float32": float32_seconds, "bfloat16": bfloat16_seconds}
-    monkeypatch.setattr(devices, "matmul_seconds", seconds.__getitem__)
-    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: None)
+@pytest.mark.parametrize(("is_faster", "chosen"), [(True, "mixed_bfloat16"), (False, "float32")])
+def test_auto_takes_what_a_cpu_does_fast(monkeypatch, is_faster, chosen):
+    monkeypatch.setattr(devices, "bfloat16_is_faster", lambda multiply: is_faster)
     assert devices.choose_precision("auto") == chosen
-    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: False)
-    assert devices.choose_precision("auto") == "float32"
 
 
 def test_auto_takes_float16_on_a_gpu_and_times_nothing(monkeypatch):
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
-    monkeypatch.setattr(devices, "matmul_seconds", lambda dtype: pytest.fail("timed a matmul"))
+    monkeypatch.setattr(devices, "bfloat16_is_faster", lambda _: pytest.fail("timed a matmul"))
     assert devices.choose_precision("auto") == "mixed_float16"
 
 

@@ -1,7 +1,10 @@
-"""What is read of Linux's file about processors."""
+"""What is read of Linux's file about processors, and what is timed."""
+
+import time
 
 import pytest
 
+from convert_tf.numerics import processor
 from convert_tf.numerics.processor import adds_products_of_bytes, multiplies_bfloat16
 
 
@@ -31,3 +34,29 @@ def test_flags_of_linux(tmp_path, has_instructions, cpuinfo, expected):
     if cpuinfo is not None:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
     assert has_instructions(tmp_path / "cpuinfo") is expected
+
+
+@pytest.mark.parametrize("has_instructions", [True, False, None])
+@pytest.mark.parametrize(
+    ("float32_pauses", "bfloat16_pauses", "is_faster"),
+    [
+        # The shortest times count, and the first round does not.
+        ((0, 0.1, 0.05, 0.1), (0.1, 0.01, 0.02, 0.02), True),
+        ((0.1, 0.01, 0.02, 0.02), (0, 0.1, 0.05, 0.1), False),
+        ((0.05,) * 4, (0.048,) * 4, False),  # too little to count
+    ],
+)
+def test_which_type_is_faster_is_measured_in_turns(
+    monkeypatch, float32_pauses, bfloat16_pauses, is_faster, has_instructions
+):
+    monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: has_instructions)
+    pauses = {"float32": iter(float32_pauses), "bfloat16": iter(bfloat16_pauses)}
+    turns = []
+
+    def multiply(dtype):
+        turns.append(dtype)
+        time.sleep(next(pauses[dtype]))
+
+    is_tried = has_instructions is not False
+    assert processor.bfloat16_is_faster(multiply) is (is_faster and is_tried)
+    assert turns == ["float32", "bfloat16"] * 4 * is_tried

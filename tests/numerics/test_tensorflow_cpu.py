@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from support import naive
 
-from convert_tf.numerics import devices
 from convert_tf.numerics.tensorflow_cpu import (
     dense_gradient,
     drop,
@@ -166,7 +165,3 @@ def test_optimizers_in_one_pass_do_what_keras_does(make):
     for ours, theirs in zip(*ends, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-7)
     assert np.abs(ends[0][0] - 1).max() > 1e-3
-
-
-def test_keras_runs_on_tensorflows_cpu_here():
-    assert devices.is_tensorflow_on_cpu()

@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import sys
 
 import numpy as np
 import pytest
@@ -66,22 +65,14 @@ def test_vectors_are_means_of_each_text_alone(folder):
     assert np.isfinite(teacher(["a", "", "b a"])).all()
 
 
-@pytest.mark.parametrize("has_instructions", [False, None])
-def test_without_known_instructions_bfloat16_is_not_tried(monkeypatch, has_instructions):
-    monkeypatch.setattr(teachers, "multiplies_bfloat16", lambda: has_instructions)
-    monkeypatch.setitem(sys.modules, "torch", None)  # an import would fail
-    assert teachers._bfloat16_is_faster.__wrapped__() is False
-
-
-@pytest.mark.parametrize("bfloat16_seconds", [1, 3])
-def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, bfloat16_seconds):
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, is_faster):
     import torch
 
-    monkeypatch.setattr(teachers, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(teachers, "shortest_seconds", lambda runs: [2, bfloat16_seconds])
-    is_faster = teachers._bfloat16_is_faster.__wrapped__()
-    assert is_faster == (bfloat16_seconds < 2)
-    monkeypatch.setattr(teachers, "_bfloat16_is_faster", lambda: is_faster)
+    monkeypatch.setattr(teachers, "bfloat16_is_faster", lambda multiply: is_faster)
+    monkeypatch.setattr(
+        teachers, "_is_faster_in_bfloat16", teachers._is_faster_in_bfloat16.__wrapped__
+    )
     dtypes = {each.dtype for each in Teacher(str(folder))._model.parameters()}
     assert dtypes == {torch.bfloat16 if is_faster else torch.float32}
 

@@ -2,7 +2,6 @@
 
 import functools
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,27 +13,22 @@ from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.forks import check_not_forked
-from convert_tf.numerics.processor import multiplies_bfloat16
-from convert_tf.numerics.timing import shortest_seconds
+from convert_tf.numerics.processor import bfloat16_is_faster
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.folders import put_aside
-
-# bfloat16 rounds, so it must be at least this much faster.
-SPEED_UP_THAT_COUNTS = 1.2
 
 
 class ModuleBackend(OpenedFromPath):
     """A TF Hub module.
 
     Args:
-      uri: a folder, or an address with `://` for `tensorflow_hub.resolve`.
+      folder: the folder.
       compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"` for
         bfloat16 if the module supports it and this machine is faster in it.
 
     Attributes:
       compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: names of the signatures that turn texts into one `default` output. `default` is one
-        of them if the module can be called.
+      outputs: names of the signatures that turn texts into one `default` output.
       reads_history: whether `encode_context` has the input `extra_context`.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
@@ -43,35 +37,31 @@ class ModuleBackend(OpenedFromPath):
       ForkedError: if the process was forked after a model had been opened, also in `run`.
     """
 
-    def __init__(self, uri: str | os.PathLike[str], *, compute_dtype: str = "float32"):
-        self.uri = os.fspath(uri)
-        check_not_forked(self.uri)
-        super().__init__(self.uri, compute_dtype=compute_dtype)
-        folder = self.uri
+    def __init__(self, folder: str | os.PathLike[str], *, compute_dtype: str = "float32"):
+        self.path = os.fspath(folder)
+        check_not_forked(self.path)
+        super().__init__(self.path, compute_dtype=compute_dtype)
         try:
-            if "://" in folder:
-                import tensorflow_hub  # imports tf_keras, which takes seconds
-
-                folder = tensorflow_hub.resolve(folder)
             check_files(folder)
             quieten_float16()
-            self._module = tf.saved_model.load(folder)
+            self._module = tf.saved_model.load(self.path)
         except Exception as error:  # damaged files raise errors of any class
             raise self._unusable(error) from error
         self._signatures = dict(getattr(self._module, "signatures", {}))
         self.outputs = {name for name in self._signatures if self._is_encoding(name)}
-        if callable(self._module) and "default" not in self._signatures:
-            self.outputs.add("default")
         self.numbers_turns = numbers_turns(folder)
         self.reads_history = "extra_context" in self._inputs("encode_context")
         self.compute_dtype = self._compute_in(compute_dtype)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encode a batch: float `[rows, dim]`."""
-        check_not_forked(self.uri)
+        check_not_forked(self.path)
         inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
+        encode = self._signatures[output]
         try:
-            return np.asarray(self._call(output, inputs))
+            if len(inputs) > 1:
+                return np.asarray(encode(context=inputs[0], extra_context=inputs[1])["default"])
+            return np.asarray(encode(*inputs)["default"])
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError(
                 f"{len(columns[0])} texts at once: pass a lower batch_size"
@@ -85,23 +75,15 @@ class ModuleBackend(OpenedFromPath):
         use_bfloat16 = getattr(self._module, "use_bfloat16", None)
         if use_bfloat16 is None and compute_dtype == "bfloat16":
             raise ValueError(
-                f"{self.uri!r} computes in float32 only. Received: compute_dtype='bfloat16'. Pass "
+                f"{self.path!r} computes in float32 only. Received: compute_dtype='bfloat16'. Pass "
                 "'auto', or export the module again."
             )
         if compute_dtype == "auto":
             can = use_bfloat16 is not None
-            compute_dtype = "bfloat16" if can and bfloat16_is_faster() else "float32"
+            compute_dtype = "bfloat16" if can and _is_faster_in_bfloat16() else "float32"
         if use_bfloat16 is not None and compute_dtype == "bfloat16":
             use_bfloat16(True)
         return compute_dtype
-
-    def _call(self, output: str, inputs: list[Any]) -> Any:
-        if output not in self._signatures:
-            return self._module(*inputs)
-        encode = self._signatures[output]
-        if len(inputs) > 1:
-            return encode(context=inputs[0], extra_context=inputs[1])["default"]
-        return encode(*inputs)["default"]
 
     def _is_encoding(self, signature: str) -> bool:
         """Return whether a signature turns texts into one result."""
@@ -119,27 +101,15 @@ class ModuleBackend(OpenedFromPath):
         # TensorFlow's messages have many lines about its functions.
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
-            f"{self.uri!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "
-            f"export, or one of {', '.join(RELEASED)}.{put_aside(self.uri)}"
+            f"{self.path!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "
+            f"export, or one of {', '.join(RELEASED)}.{put_aside(self.path)}"
         )
 
 
 @functools.cache
-def bfloat16_is_faster() -> bool:
-    """Return whether this machine multiplies matrices clearly faster in bfloat16 than in float32.
-
-    Without bfloat16 instructions it never does. Otherwise both are timed in turns for a few
-    milliseconds, and the shortest times are compared, because other programs may be running.
-    float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in it.
-    """
-    if multiplies_bfloat16() is False:
-        return False
-    kernels = [tf.ones([512, 2048], dtype) for dtype in (tf.float32, tf.bfloat16)]
-    in_float32, in_bfloat16 = shortest_seconds(
-        [functools.partial(_product, kernel) for kernel in kernels]
+def _is_faster_in_bfloat16() -> bool:
+    """Return whether TensorFlow multiplies matrices clearly faster in bfloat16 here."""
+    kernels = {dtype: tf.ones([512, 2048], dtype) for dtype in ("float32", "bfloat16")}
+    return bfloat16_is_faster(
+        lambda dtype: tf.matmul(kernels[dtype], kernels[dtype], transpose_b=True).numpy()
     )
-    return in_float32 >= SPEED_UP_THAT_COUNTS * in_bfloat16
-
-
-def _product(kernel: tf.Tensor) -> np.ndarray:
-    return tf.matmul(kernel, kernel, transpose_b=True).numpy()

@@ -21,8 +21,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.rounded import rounded_arrays
 from convert_tf.data.schema import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.numerics.processor import multiplies_bfloat16
-from convert_tf.numerics.timing import shortest_seconds
+from convert_tf.numerics.processor import bfloat16_is_faster
 from convert_tf.storage.json_text import json_file
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Teacher:
         self._device, dtype = "cpu", torch.float32
         if torch.cuda.is_available():
             self._device, dtype = "cuda", torch.float16
-        elif _bfloat16_is_faster():
+        elif _is_faster_in_bfloat16():
             dtype = torch.bfloat16
         rounded = folder / ROUNDED_WEIGHTS
         if rounded.is_file():
@@ -253,22 +252,19 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 
 
 @functools.cache
-def _bfloat16_is_faster() -> bool:
-    """Return whether PyTorch multiplies matrices faster in bfloat16 than in float32 here.
+def _is_faster_in_bfloat16() -> bool:
+    """Return whether PyTorch multiplies matrices clearly faster in bfloat16 here.
 
     The processor's instructions do not tell: on an Intel Xeon with AVX-512 but without AMX,
     bfloat16 takes twice as long.
     """
-    if not multiplies_bfloat16():
-        return False
     import torch
 
-    def product(dtype: torch.dtype) -> Callable[[], torch.Tensor]:
-        rows, kernel = torch.ones(512, 768, dtype=dtype), torch.ones(768, 3072, dtype=dtype)
-        return lambda: rows @ kernel
-
-    in_float32, in_bfloat16 = shortest_seconds([product(torch.float32), product(torch.bfloat16)])
-    return in_bfloat16 < in_float32
+    kernels = {
+        "float32": torch.ones(768, 3072),
+        "bfloat16": torch.ones(768, 3072, dtype=torch.bfloat16),
+    }
+    return bfloat16_is_faster(lambda dtype: kernels[dtype] @ kernels[dtype].T)
 
 
 def _check_pooling(folder: Path) -> None:
