@@ -57,6 +57,7 @@ setup(
         "convert_tf.corpora": ["sample_topics.txt"],
         "convert_tf.export": ["card.md"],
         "convert_tf.export.hub": ["ops_of_tensorflow_2_6.txt"],
+        "convert_tf.export.huggingface": ["template/*.json", "template/1_Pooling/*.json"],
         "convert_tf.text": ["unicode_tables.json"],
     },
     entry_points={"console_scripts": ["convert-tf=convert_tf.cli.main:main"]},

@@ -21,10 +21,15 @@ _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
 _HEADS = {"bi": "Bi-encoder", "poly": "Poly-encoder", "cross": "Cross-encoder"}
 _IN_BYTES = "bytes, with float32 between the matrices"
-_NEEDS_TENSORFLOW = "Loading it needs `tensorflow`, 2.6 or later, and `tensorflow_text`"
+_NEEDS = {
+    "module": "Loading it needs `tensorflow`, 2.6 or later, and `tensorflow_text`",
+    "onnx": "Reading it needs `convert_tf`, `onnxruntime` and `numpy`",
+    "huggingface": "Open it with sentence-transformers",
+}
 
 
 def encoder_card(
+    form: str,
     config: ModelConfig,
     training: dict[str, Any],
     *,
@@ -33,71 +38,64 @@ def encoder_card(
     sizes: Mapping[str, int] | None = None,
     similarity_dim: int = 0,
     notes: str = "",
-    huggingface: bool = False,
 ) -> str:
     """Return the card of an encoder, as Markdown.
 
     Args:
+      form: `"module"`, `"onnx"` or `"huggingface"`.
       config: configuration of the model.
       training: facts of the checkpoint: `data`, `precision`, `parameters`, `train`, `teacher`,
         `evaluation`. Lines without facts are omitted.
       max_tokens: maximum length of a text, in subwords.
       network_bits: bits of the stored weights of the network.
-      sizes: bytes of each file of a module, without the card; None for an `.onnx` file, which
-        contains its card.
+      sizes: bytes of each file of a module, without the card. None for other forms.
       similarity_dim: length of the vectors for similarity; 0 without them.
       notes: Markdown by the author, such as data sources and accuracy.
-      huggingface: whether this is the card of a folder for Hugging Face programs.
 
     Returns:
       The text of the card.
     """
-    is_module, reads_history = sizes is not None, config.multi_context
-    computes_in = "float32; in bfloat16 after `use_bfloat16(True)`"
-    if not is_module:
-        computes_in = {8: _IN_BYTES, 32: "float32"}[network_bits]
-    unknown = f"{config.num_oov_buckets:,} hash buckets"
-    if huggingface:
-        computes_in = f"float32; `onnx/model_quantized.onnx` in {_IN_BYTES}"
-        unknown = "one row for all unknown characters, the mean of the hash buckets"
+    shown = {"encoder", form}
+    unknown = "one row for all unknown characters, the mean of the hash buckets"
+    if form != "huggingface":
+        shown.add("rounded")
+        unknown = f"{config.num_oov_buckets:,} hash buckets"
+    if form == "module":
+        shown |= {"encoder_module", "multi_context" if config.multi_context else "single_context"}
+    computes_in = {
+        "module": "float32; in bfloat16 after `use_bfloat16(True)`",
+        "onnx": _IN_BYTES if network_bits == 8 else "float32",
+        "huggingface": f"float32; `onnx/model_quantized.onnx` in {_IN_BYTES}",
+    }
+    if not config.multi_context:
+        shown.add("one_text")
+    if not training.get("evaluation"):
+        shown.add("not_evaluated")
     reaches = config.max_relative_attention
     sizes_of_parts = training.get("parameters")
     if not isinstance(sizes_of_parts, dict):  # pre-trained trunks have only a total
         sizes_of_parts = {}
     return _filled(
+        shown,
         title="Sentence encoder",
         kind="Dual encoder of the ConveRT kind (arXiv 1911.03688)",
-        needs=_NEEDS_TENSORFLOW
-        if is_module
-        else "Open it with sentence-transformers"
-        if huggingface
-        else "Reading it needs `convert_tf`, `onnxruntime` and `numpy`",
-        module=_only(is_module),
-        onnx=_only(not is_module and not huggingface),
-        huggingface=_only(huggingface),
-        encoder="",
-        encoder_module=_only(is_module),
-        single_context=_only(is_module and not reads_history),
-        multi_context=_only(is_module and reads_history),
+        needs=_NEEDS[form],
         tokenizer=config.tokenizer,
         vocabulary=f"{config.vocab_size:,} entries, {unknown}",
-        hash_buckets=None if huggingface else f"{config.num_oov_buckets:,}",
-        rounded=_only(not huggingface),
+        hash_buckets=f"{config.num_oov_buckets:,}",
         blocks=f"{len(reaches)} of width {config.embedding_dim}",
         feed_forward_dim=config.feed_forward_dim,
         reaches=", ".join(map(str, reaches)),
         signatures=_signature_rows(config, similarity_dim),
         earlier_turns='the earlier turns as one text, the most recent first; `""` for none'
-        if reads_history
+        if config.multi_context
         else None,
         max_tokens=max_tokens,
         trained_tokens=config.max_tokens,
-        computes_in=computes_in,
+        computes_in=computes_in[form],
         parameters=_rows((f"{name} parameters", f"{n:,}") for name, n in sizes_of_parts.items()),
-        table_bits=min(config.embedding_bits, 16) if is_module else None,
+        table_bits=min(config.embedding_bits, 16) if form == "module" else None,
         quantization="with" if config.embedding_bits == 8 else "without",
-        one_text=_only(not reads_history),
-        not_evaluated=_only(not training.get("evaluation")),
         notes=notes,
         **_file_facts(sizes, network_bits),
         **_training_facts(training),
@@ -121,13 +119,14 @@ def ranker_card(
     """
     head = config.head
     names = {"dev_data": "dev_data", "started_from": "init_from"}
+    shown = {"module", "ranker"}
+    if head.head != "cross":
+        shown.add("keeps_candidates")
     return _filled(
+        shown,
         title="Ranker of responses",
         kind=f"{_HEADS[head.head]} (arXiv 1905.01969) on a trunk of the kind `{config.trunk}`",
-        needs=_NEEDS_TENSORFLOW,
-        module="",
-        ranker="",
-        keeps_candidates=_only(head.head != "cross"),
+        needs=_NEEDS["module"],
         tokenizer=config.tokenizer,
         vocabulary=f"{config.model.vocab_size:,} entries",
         head=head.head,
@@ -143,8 +142,12 @@ def ranker_card(
     )
 
 
-def _filled(notes: str, **facts: Any) -> str:
-    """Return `card.md` without the lines whose facts are missing or None."""
+def _filled(shown: set[str], *, notes: str, **facts: Any) -> str:
+    """Return `card.md` without the lines whose facts are missing or None.
+
+    Lines that begin with a name in braces, such as `{module}`, remain if the name is in `shown`.
+    """
+    facts |= dict.fromkeys(shown, "")
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
     parts = [_without_unknown(before, facts), notes.strip(), _without_unknown(after, facts)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -159,11 +162,6 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # a file that contains its card
     return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint has no such facts.", text)
-
-
-def _only(is_true: bool) -> str | None:
-    """Return the value for `_filled` of a line that is shown if a condition is true."""
-    return "" if is_true else None
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> str | None:

@@ -47,18 +47,12 @@ def export_model(
       export_model("runs/convert", "mine.onnx", network_bits=32)
       export_model("runs/convert", "mine-huggingface", format="huggingface")
     """
-    name = os.fspath(output)
-    is_onnx = name.rstrip(os.sep).endswith(".onnx")
-    if is_onnx and (name.endswith(os.sep) or os.path.isdir(name)):
-        raise ValueError(
-            f"{name!r} names a folder, but .onnx means a file. Omit the {os.sep!r} to write a "
-            "file, or choose another name for the folder of a module."
-        )
+    is_onnx = Path(output).suffix == ".onnx"
     format = format or ("onnx" if is_onnx else "module")
     if (format == "onnx") != is_onnx:
         raise ValueError(
-            f"{name!r} does not fit the format {format}: files of ONNX are named x.onnx, folders "
-            "of other formats are not. Change one of the two."
+            f"{os.fspath(output)!r} does not fit the format {format}: files of ONNX are named "
+            "x.onnx, folders of other formats are not. Change one of the two."
         )
     if format == "huggingface" and network_bits is not None:
         raise ValueError(

@@ -141,11 +141,7 @@ def _is_alive(process: int) -> bool:
 
 
 def check_replaceable(
-    path: str | os.PathLike[str],
-    is_own: Callable[[str], bool],
-    *,
-    overwrite: bool,
-    error: type[ValueError] = ValueError,
+    path: str | os.PathLike[str], is_own: Callable[[str], bool], *, overwrite: bool
 ) -> None:
     """Raise an error if an output exists and may not be replaced.
 
@@ -153,7 +149,6 @@ def check_replaceable(
       path: the file to write.
       is_own: returns whether a file was written by the same command.
       overwrite: whether such a file may be replaced.
-      error: class of the error.
 
     Raises:
       ValueError: if the file exists and `overwrite` is false, or if it is something else.
@@ -162,11 +157,11 @@ def check_replaceable(
     if not os.path.exists(path):
         return
     if not overwrite:
-        raise error(
+        raise ValueError(
             f"{path!r} already exists. Pass --overwrite to replace it, or choose another --output."
         )
     if not os.path.isfile(path) or not is_own(path):
-        raise error(
+        raise ValueError(
             f"This command did not write {path!r}, so --overwrite does not replace it. Choose "
             "another --output, or remove it."
         )

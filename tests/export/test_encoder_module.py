@@ -8,6 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny_checkpoint import random_texts, write_checkpoint
+from support.token_ids import encoder_and_ids
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.export.hub import network as graph_batches
@@ -53,10 +54,8 @@ def encode(module, texts) -> np.ndarray:
 
 @pytest.mark.parametrize("text", STRANGE.values(), ids=list(STRANGE))
 def test_strange_texts_are_encoded_as_the_checkpoint_does(checkpoint, module, text):
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=7)
-    ids = tokenizer.token_ids(tf.constant([text])).to_tensor()[:, :MAX_TOKENS]
-    expected = encoder.reduce(ids).numpy()
+    encoder, token_ids = encoder_and_ids(checkpoint, max_tokens=MAX_TOKENS)
+    expected = encoder.reduce(token_ids([text])).numpy()
     got = encode(module, [text, b"how are you"])
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got[:1], expected, atol=2e-3 * np.abs(expected).max())
@@ -93,14 +92,6 @@ def test_large_batches_are_computed_in_parts(module, monkeypatch):
     monkeypatch.setattr(graph_batches, "BATCH_TOKENS", 64)
     parts = module._reduce.python_function(tf.constant(texts))
     np.testing.assert_allclose(parts, together, atol=1e-4)
-
-
-def test_a_batch_of_ten_thousand_and_one_of_none(module):
-    texts = random_texts(10)
-    together = encode(module, texts * 1_000)
-    assert together.shape == (10_000, 128)
-    np.testing.assert_allclose(together, np.tile(encode(module, texts), (1_000, 1)), atol=1e-4)
-    assert encode(module, []).shape == (0, 128)
 
 
 def test_threads_get_equal_results(module):

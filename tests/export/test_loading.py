@@ -7,10 +7,9 @@ import tensorflow as tf
 from support.made_once import made_once
 from support.processes import printed_by
 from support.tiny_checkpoint import write_checkpoint
+from support.token_ids import encoder_and_ids
 
-from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.export.hub.writing import export_module
-from convert_tf.text.loading import load_tokenizer
 
 TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
 
@@ -97,9 +96,8 @@ def test_bfloat16_before_anything_else(folder, expected):
 
 @pytest.mark.slow
 def test_gradients_are_those_of_the_checkpoint(folder):
-    encoder, vocabulary = load_checkpoint(folder)
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
-    ids = tokenizer.token_ids(tf.constant(TEXTS)).to_tensor(tokenizer.padding_id)
+    encoder, token_ids = encoder_and_ids(folder)
+    ids = token_ids(TEXTS)
     for block in encoder.trunk.blocks:
         block.feed_forward.fold_slope()  # as in modules
     target = np.random.default_rng(0).standard_normal((4, encoder.config.encoding_dim))

@@ -26,15 +26,6 @@ def calls(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("name", ["x.onnx/", "folder.onnx"])
-def test_a_folder_is_no_file(calls, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("folder.onnx").mkdir()
-    with pytest.raises(ValueError, match=r"' names a folder, but \.onnx means a file"):
-        export_model("runs/x", name)
-    assert calls == []
-
-
 def test_the_name_of_the_output_chooses_the_form(calls):
     assert export_model("runs/x", "x.onnx") == Path("x.onnx")
     export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from support.processes import answer_of_probe
 from support.texts import random_texts
+from support.token_ids import encoder_and_ids
 
-from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.export.cards import CARD_FILE
 from convert_tf.text.loading import load_tokenizer
 
@@ -89,13 +89,8 @@ def expected(tiny_modules):
     """What the checkpoints themselves give for the texts, by kind and signature."""
     found = {}
     for kind, (checkpoint, _) in tiny_modules.items():
-        encoder, vocabulary = load_checkpoint(checkpoint)
-        tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
-
-        def ids(texts, tokenizer=tokenizer):
-            rows = tokenizer.token_ids(tf.constant(texts))[:, :MAX_TOKENS]
-            return rows.to_tensor(tokenizer.padding_id)
-
+        encoder, ids = encoder_and_ids(checkpoint, max_tokens=MAX_TOKENS)
+        tokenizer = load_tokenizer(checkpoint / "vocab.txt", num_oov_buckets=7)
         if KINDS[kind]:
             context = encoder.encode_both(ids(TEXTS), ids(HISTORIES))
         else:
@@ -149,14 +144,6 @@ def test_what_a_keras_layer_asks_for(facts, expected, kind):
     assert own["trainable_are_variables"]
     assert sorted(own["trainable"]) == sorted(expected[kind]["network"])
     assert len(own["variables"]) > len(own["trainable"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_files_that_old_clients_look_for(folders, kind):
-    names = {str(p.relative_to(folders[kind])) for p in folders[kind].rglob("*") if p.is_file()}
-    shards = {f"variables/variables.data-0000{i}-of-00002" for i in range(2)}
-    assert {"saved_model.pb", "variables/variables.index", *shards} <= names
-    assert {n for n in names if ".data-" in n} == shards
 
 
 @pytest.mark.parametrize(("signature", "output"), DENSE)

@@ -16,7 +16,6 @@ import tensorflow as tf
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.export.hub.network import (
-    check_exportable,
     encode_row,
     in_length_batches,
     use_plain_gelu,
@@ -84,8 +83,7 @@ class EncoderModule(tf.Module):
       regularization_losses: empty; required by `hub.KerasLayer`.
 
     Raises:
-      ValueError: if a weight is NaN, infinite or too large for 16 bits, `max_tokens` is not
-        positive, or the encoder does not compute in float32.
+      WeightsError: if a weight is NaN, infinite or too large for 16 bits.
 
     Example:
       module = tf.saved_model.load("hub_modules/convert/1")
@@ -109,7 +107,6 @@ class EncoderModule(tf.Module):
         similarity_map: np.ndarray | None = None,
     ):
         super().__init__(name="encoder_module")
-        check_exportable(encoder)
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         # In a function, so that tf.Module does not find and save the encoder's own variables.

@@ -25,15 +25,6 @@ _MASKED_SCORE = -1e9
 _FEW_ROWS = 128
 
 
-def check_exportable(model: keras.Model) -> None:
-    """Raise `ValueError` unless a model computes in float32."""
-    if model.compute_dtype != "float32":
-        raise ValueError(
-            f"Modules compute in float32. Received: a model in {model.compute_dtype}. Load the "
-            "checkpoint with dtype='float32'."
-        )
-
-
 class _Layout(NamedTuple):
     """Positions of the tokens of some texts.
 

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
-from convert_tf.export.hub.network import check_exportable, in_length_batches, use_plain_gelu
+from convert_tf.export.hub.network import in_length_batches, use_plain_gelu
 from convert_tf.export.hub.weights import StoredTable, StoredWeights
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
@@ -53,8 +53,7 @@ class RankerModule(tf.Module):
       regularization_losses: empty.
 
     Raises:
-      ValueError: if a weight is NaN, infinite or too large for 16 bits, `max_tokens` is not
-        positive, or the ranker does not compute in float32.
+      WeightsError: if a weight is NaN, infinite or too large for 16 bits.
 
     Example:
       module = tf.saved_model.load("hub_modules/poly/1")
@@ -77,7 +76,6 @@ class RankerModule(tf.Module):
         max_tokens: int = MAX_TOKENS,
     ):
         super().__init__(name="ranker_module")
-        check_exportable(ranker)
         head = ranker.config.head
         self.tokenizer = tokenizer
         self.context_tokens = min(head.max_context_tokens, max_tokens)
@@ -284,7 +282,7 @@ class EncodingRankerModule(RankerModule):
         ids = self._context_ids(context)
         both = in_length_batches(
             _lengths_of(ids),
-            lambda places: tf.concat(self._context_vectors(ids, places), axis=2),
+            lambda places: tf.concat(self._context_network(self._padded(ids, places)), axis=2),
             result_shape=(self._codes, self._dim + 1),
         )
         return {"vectors": both[:, :, :-1], "mask": both[:, :, -1] > 0}
@@ -326,11 +324,6 @@ class EncodingRankerModule(RankerModule):
             tf.cast(tf.pad(mask, [[0, 0], [0, missing]]), tf.float32)[:, :, None],
         )
 
-    def _context_vectors(
-        self, ids: tf.RaggedTensor, places: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._context_network(self._padded(ids, places))
-
     def _candidate_vectors(self, candidates: tf.Tensor) -> tf.Tensor:
         self.weights.unpack()
         texts, own = tf.unique(candidates)
@@ -362,7 +355,7 @@ class EncodingRankerModule(RankerModule):
             places = tf.where(places < 0, number, places)
 
         def scores(rows: tf.Tensor) -> tf.Tensor:
-            vectors, mask = self._context_vectors(ids, rows)
+            vectors, mask = self._context_network(self._padded(ids, rows))
             own = candidates if places is None else tf.gather(candidates, tf.gather(places, rows))
             with self._network():
                 return self._ranker().score_encoded(vectors, mask[:, :, 0] > 0, own)

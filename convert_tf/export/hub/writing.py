@@ -4,13 +4,11 @@ A module is a SavedModel with its signatures, its vocabulary and a card. It is w
 at all.
 """
 
-import functools
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import tensorflow as tf
+from typing import Any
 
 from convert_tf.checkpoints.facts import (
     READ_TOKENS,
@@ -33,15 +31,11 @@ from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
 from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.export.hub.portable import save_portable
-from convert_tf.export.hub.ranker_module import make_ranker_module
+from convert_tf.export.hub.ranker_module import RankerModule, make_ranker_module
 from convert_tf.export.hub.weights import WeightsError
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
-
-
-class ExportError(ValueError):
-    """Error: a module cannot be written."""
 
 
 def export_module(
@@ -68,65 +62,66 @@ def export_module(
       `output`, absolute.
 
     Raises:
-      ExportError: if `output` exists, or cannot be written.
       CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
-      ValueError: if another argument is out of range.
+      ValueError: if `output` exists, or another argument is out of range.
+      OSError: if `output` cannot be written.
     """
-    _module_folder(output, overwrite=overwrite)  # fails before the work begins
-    make = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
+    target = OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
+    parts = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
+    facts = training_facts(checkpoint)
+    max_tokens = read_tokens(facts, max_tokens)
     try:
-        max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
-        parts = make(checkpoint, network_bits=network_bits, max_tokens=max_tokens)
+        module, card, extra_files = parts(
+            checkpoint, facts, network_bits=network_bits, max_tokens=max_tokens
+        )
     except WeightsError as error:
         raise CheckpointError(f"{os.fspath(checkpoint)}: {error}") from error
-    card = functools.partial(parts.card, network_bits=network_bits, notes=notes)
-    return _write_module(
-        parts.module, output, card=card, extra_files=parts.extra_files, overwrite=overwrite
-    )
+    with target.open() as folder:
+        save_portable(module, folder, signatures=module.signatures)
+        for name, text in extra_files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        sizes = _sizes(folder)
+        record_checksums(folder, sizes)  # not of the card, which users may extend
+        text = card(sizes=sizes, network_bits=network_bits, notes=notes)
+        (folder / CARD_FILE).write_text(text, encoding="utf-8")
+    return Path(os.path.abspath(output))
 
 
-class _Parts(NamedTuple):
-    """The parts of a module's folder; `card` takes `network_bits`, `sizes` and `notes`."""
-
-    module: Any
-    card: Callable[..., str]
-    extra_files: dict[str, str]
+# A module, the function that makes its card, and further files of its folder by name.
+_Parts = tuple[EncoderModule | RankerModule, Callable[..., str], dict[str, str]]
 
 
-def _encoder_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
+def _encoder_parts(checkpoint: str | os.PathLike, facts: dict[str, Any], **options: int) -> _Parts:
     encoder, vocabulary = load_checkpoint(checkpoint)
     config = encoder.config
     tokenizer = fitting_tokenizer(vocabulary, config)
     kind = MultiContextEncoderModule if config.multi_context else EncoderModule
     similarity_map = load_similarity_map(checkpoint)
     module = kind(encoder, tokenizer, similarity_map=similarity_map, **options)
-    facts = training_facts(checkpoint)
-    extra_files = {
-        CONFIG_FILE: config.to_json(),
-        TRAINING_FILE: written_json(_published(facts, module.max_tokens)),
-    }
-    card = functools.partial(
+    card = partial(
         encoder_card,
+        "module",
         config,
         facts,
         max_tokens=module.max_tokens,
         similarity_dim=0 if similarity_map is None else similarity_map.shape[1],
     )
-    return _Parts(module, card, extra_files)
+    published = written_json(_published(facts, module.max_tokens))
+    return module, card, {CONFIG_FILE: config.to_json(), TRAINING_FILE: published}
 
 
-def _ranker_parts(checkpoint: str | os.PathLike, **options: int) -> _Parts:
+def _ranker_parts(checkpoint: str | os.PathLike, facts: dict[str, Any], **options: int) -> _Parts:
     ranker, vocabulary = load_ranker(checkpoint)
     tokenizer = fitting_tokenizer(vocabulary, ranker.config.model)
     module = make_ranker_module(ranker, tokenizer, **options)
-    card = functools.partial(
+    card = partial(
         ranker_card,
         ranker.config,
-        training_facts(checkpoint),
+        facts,
         context_tokens=module.context_tokens,
         candidate_tokens=module.candidate_tokens,
     )
-    return _Parts(module, card, {})
+    return module, card, {}
 
 
 def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
@@ -156,54 +151,6 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
             "turn_prefixes": data.get("turn_prefixes", False),
         },
     }
-
-
-def _module_folder(output: str | os.PathLike, *, overwrite: bool) -> OutputFolder:
-    """Return the folder of a module; raise `ExportError` if it may not be written."""
-    try:
-        return OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
-    except ValueError as error:
-        raise ExportError(str(error)) from error
-
-
-def _write_module(
-    module: Any,
-    output: str | os.PathLike,
-    *,
-    card: Callable[..., str],
-    extra_files: Mapping[str, str],
-    overwrite: bool = False,
-) -> Path:
-    """Write a `tf.Module` with `signatures` as a folder, whole or not at all.
-
-    Args:
-      module: the module to save.
-      output: the folder; its parents are created, and a link is followed.
-      card: from `sizes`, the bytes of each file of the module, to the text of its card.
-      extra_files: texts of further files in the folder, by name.
-      overwrite: whether an existing folder is replaced.
-
-    Returns:
-      `output`, absolute.
-
-    Raises:
-      ExportError: if `output` exists, or cannot be written.
-    """
-    try:
-        with _module_folder(output, overwrite=overwrite).open() as folder:
-            save_portable(module, folder, signatures=module.signatures)
-            for name, text in extra_files.items():
-                (folder / name).write_text(text, encoding="utf-8")
-            sizes = _sizes(folder)
-            record_checksums(folder, sizes)  # not of the card, which users may extend
-            (folder / CARD_FILE).write_text(card(sizes=sizes), encoding="utf-8")
-    except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
-        raise ExportError(
-            f"The module could not be written to {os.fspath(output)!r}: {reason}. Nothing was left "
-            "under that name. Free some space, or choose another folder."
-        ) from error
-    return Path(os.path.abspath(output))
 
 
 def _sizes(folder: Path) -> dict[str, int]:

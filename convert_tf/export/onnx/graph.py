@@ -13,7 +13,7 @@ which are computed once per text, have scales per 32 numbers of each text.
 Reference: arXiv 1911.03688 §2.1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,10 +215,8 @@ class GraphBuilder(GraphWriter):
         index = self._add("Add", [self._add("Clip", [distance, low, high]), high])
         biases = self._add("Gather", [self._constant("relative_bias", table), index], axis=1)
         biases = self._add("Add", ["mask", biases])  # [rows, blocks * heads, tokens, tokens]
-        sizes = self._constant("heads", np.full(len(attentions), heads, np.int64))
         outputs = [f"block_{i}/bias" for i in range(len(attentions))]
-        self._nodes.append(helper.make_node("Split", [biases, sizes], outputs, axis=1))
-        return outputs
+        return self._split(biases, "heads", [heads] * len(attentions), outputs, axis=1)
 
     def _block(self, name: str, block: Any, x: str, bias: str) -> str:
         attended = self._attention(f"{name}/attention", block.attention, x, bias)
@@ -243,7 +241,9 @@ class GraphBuilder(GraphWriter):
     def _attention(self, name: str, attention: Any, x: str, bias: str) -> str:
         heads = attention.num_heads
         width = heads * attention.attention_dim
-        queries, keys = self._queries_and_keys(name, x, attention.query_key_kernel, (width, width))
+        both = self._dense(f"{name}/queries_and_keys", x, as_array(attention.query_key_kernel))
+        outputs = [f"{name}/queries", f"{name}/keys"]
+        queries, keys = self._split(both, f"{name}/widths", [width, width], outputs, axis=-1)
         if heads == 1:
             # `MultiHeadAttention` would copy its inputs.
             root = 1.0 / np.sqrt(attention.attention_dim)
@@ -258,15 +258,6 @@ class GraphBuilder(GraphWriter):
             num_heads=heads,
         )
 
-    def _queries_and_keys(
-        self, name: str, x: str, kernel: Any, widths: Sequence[int]
-    ) -> tuple[str, str]:
-        both = self._dense(f"{name}/queries_and_keys", x, as_array(kernel))
-        outputs = (f"{name}/queries", f"{name}/keys")
-        sizes = self._constant(f"{name}/widths", np.array(widths, np.int64))
-        self._nodes.append(helper.make_node("Split", [both, sizes], outputs, axis=-1))
-        return outputs
-
     def _reduced(self, x: str) -> str:
         """Build r, `[rows * segments, reduced_dim]`. Slot s of row r is `r * segments + s`."""
         reduction = self._encoder.reduction
@@ -274,10 +265,9 @@ class GraphBuilder(GraphWriter):
         both = self._dense("reduction/queries_and_keys", x, as_array(reduction.query_key_kernel))
         shape = self._constant("reduction/shape", np.array([0, -1, 2 * heads, dim], np.int64))
         both = self._add("Transpose", [self._add("Reshape", [both, shape])], perm=[0, 2, 1, 3])
-        sizes = self._constant("reduction/heads", np.array([heads, heads], np.int64))
-        parts = ("reduction/queries", "reduction/keys")
-        self._nodes.append(helper.make_node("Split", [both, sizes], parts, axis=1))
-        scores = self._add("FusedMatMul", list(parts), domain=CONTRIB, transB=1)
+        parts = ["reduction/queries", "reduction/keys"]
+        self._split(both, "reduction/heads", [heads, heads], parts, axis=1)
+        scores = self._add("FusedMatMul", parts, domain=CONTRIB, transB=1)
         weights = self._add("Softmax", [self._add("Add", [scores, "mask"])], axis=-1)
         pooling = self._add("Unsqueeze", ["pooling", "row_axis"])  # [rows, 1, segments, tokens]
         pooling = self._add("MatMul", [pooling, weights])  # [rows, heads, segments, tokens]
@@ -289,43 +279,49 @@ class GraphBuilder(GraphWriter):
         return self._add("Reshape", [pooled, flat])
 
     def _side_of_texts(self, name: str, x: str, output: str, slots: str) -> None:
-        """Build a side network in a branch that is skipped without texts."""
-        outer, self._nodes = self._nodes, []
-        self._side(name, x, f"{output}/some")
-        some, self._nodes = self._nodes, outer
-        self._where_texts(some, self._config.encoding_dim, output, slots)
+        def build(result: str) -> None:
+            self._side(name, x, result)
+
+        self._where_texts(slots, self._config.encoding_dim, output, build)
 
     def _sentences(self, reduced: str, kernel: np.ndarray | None) -> None:
-        """Build r or `sentence_encodings` of r, in a branch that is skipped without texts."""
+        """Build r or `sentence_encodings` of r."""
         if kernel is None:
             self._add("Gather", [reduced, "slots"], "default", axis=0)
             return
         own = self._add("Gather", [reduced, "slots"], axis=0)
-        outer, self._nodes = self._nodes, []
-        read = self._block_dense("similarity", own, kernel)
-        added = self._block_dense("similarity/back", read, unit_rows(kernel.T))
-        total = self._add("Add", [own, added])
-        scale = self._constant("sentence_scale", np.float32(SENTENCE_SCALE))
-        self._add("Mul", [total, scale], "default/some")
-        some, self._nodes = self._nodes, outer
-        self._where_texts(some, self._config.reduced_dim, "default", "slots")
+
+        def build(result: str) -> None:
+            read = self._block_dense("similarity", own, kernel)
+            added = self._block_dense("similarity/back", read, unit_rows(kernel.T))
+            total = self._add("Add", [own, added])
+            scale = self._constant("sentence_scale", np.float32(SENTENCE_SCALE))
+            self._add("Mul", [total, scale], result)
+
+        self._where_texts("slots", self._config.reduced_dim, "default", build)
 
     def _similarity(self, reduced: str, kernel: np.ndarray) -> None:
-        """Build the similarity vectors, in a branch that is skipped without texts."""
-        slots, output = "similarity_slots", "similarity_encoding"
-        own = self._add("Gather", [reduced, slots], axis=0)
-        outer, self._nodes = self._nodes, []
-        product = self._block_dense("similarity", own, kernel)
-        self._unit_rows(product, f"{output}/some")
-        some, self._nodes = self._nodes, outer
-        self._where_texts(some, kernel.shape[1], output, slots)
+        own = self._add("Gather", [reduced, "similarity_slots"], axis=0)
 
-    def _where_texts(self, some: list[onnx.NodeProto], dim: int, output: str, slots: str) -> None:
-        """Build a branch that computes `some`, `[texts, dim]`, and is skipped if there are no
-        slots.
+        def build(result: str) -> None:
+            self._unit_rows(self._block_dense("similarity", own, kernel), result)
+
+        self._where_texts("similarity_slots", kernel.shape[1], "similarity_encoding", build)
+
+    def _where_texts(self, slots: str, dim: int, output: str, build: Callable[[str], None]) -> None:
+        """Build ops in a branch that is skipped if there are no slots.
 
         Ops take time even without rows.
+
+        Args:
+          slots: the input that selects texts.
+          dim: width of the output.
+          output: name of the output, `[texts, dim]`.
+          build: builds the ops, for the name of their result.
         """
+        outer, self._nodes = self._nodes, []
+        build(f"{output}/some")
+        some, self._nodes = self._nodes, outer
         none = numpy_helper.from_array(np.zeros((0, dim), np.float32))
         no_rows = helper.make_node("Constant", [], [f"{output}/none"], value=none)
         branches = {

@@ -121,6 +121,14 @@ class GraphWriter:
         centred = self._add("Sub", [x, mean])
         return self._add("SimplifiedLayerNormalization", [centred, gamma], name, epsilon=EPSILON)
 
+    def _split(
+        self, x: str, name: str, sizes: list[int], outputs: list[str], *, axis: int
+    ) -> list[str]:
+        """Divide an axis into parts of these sizes, which are the constant `name`."""
+        lengths = self._constant(name, np.array(sizes, np.int64))
+        self._nodes.append(helper.make_node("Split", [x, lengths], outputs, axis=axis))
+        return outputs
+
     def _int64(self, name: str, value: int) -> str:
         return self._constant(name, np.array([value], np.int64))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns, read_tokens, training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
     CONFIG_KEY,
     FACTS_KEY,
@@ -25,9 +26,15 @@ from convert_tf.encoding.backends.onnx import (
 )
 from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
 from convert_tf.export.cards import CARD_FILE, encoder_card
+from convert_tf.extras import needs
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
-from convert_tf.text.vocabulary import read_vocabulary
+
+with needs("onnx", "Writing .onnx files"):
+    import onnxruntime
+
+    from convert_tf.export.onnx.graph import GraphBuilder
+    from convert_tf.export.onnx.ops import as_array
 
 NETWORK_BITS = (32, 8)
 
@@ -67,11 +74,11 @@ def export_onnx(
       `output`.
 
     Raises:
-      OnnxError: if `output` exists, a package is missing, or an argument is invalid.
-      ValueError: if another process writes `output`.
+      OnnxError: if an argument is invalid.
+      ValueError: if `output` exists, or another process writes it.
       CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
     """
-    output = checked_output(output, overwrite=overwrite)
+    check_replaceable(output, is_exported, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
         raise OnnxError(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
@@ -87,23 +94,6 @@ def export_onnx(
             metadata=metadata or {},
         )
         write_file(output, content)
-    return output
-
-
-def checked_output(output: str | os.PathLike, *, overwrite: bool) -> Path:
-    """Return the path of a file to write.
-
-    Raises:
-      OnnxError: if it exists and must not be replaced, or `onnx` is not installed.
-    """
-    try:
-        import onnx  # noqa: F401 (with which graphs are built)
-    except ImportError as error:
-        raise OnnxError(
-            f"Writing .onnx files needs the extra [onnx] ({error}). "
-            "Run pip install 'convert_tf[onnx]'."
-        ) from error
-    check_replaceable(output, is_exported, overwrite=overwrite, error=OnnxError)
     return Path(output)
 
 
@@ -128,13 +118,13 @@ def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
             f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
             "support only subword vocabularies. Export a module instead: pass a folder as --output."
         )
-    _check_finite(encoder)
-    entries = len(read_vocabulary(vocabulary))
-    if entries != config.vocab_size:
-        raise CheckpointError(
-            f"The model has {config.vocab_size} subwords, but {vocabulary} has {entries}. "
-            "Use the vocabulary of the checkpoint."
-        )
+    plain_tokenizer(vocabulary, config)  # an error if they do not fit
+    for variable in encoder.trainable_variables:
+        if not np.isfinite(as_array(variable)).all():
+            raise CheckpointError(
+                f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
+                "the run."
+            )
     return OnnxSource(encoder, Path(vocabulary), load_similarity_map(checkpoint))
 
 
@@ -146,8 +136,6 @@ def _file_content(
     notes: str,
     metadata: Mapping[str, str],
 ) -> bytes:
-    from convert_tf.export.onnx.graph import GraphBuilder
-
     source = load_for_onnx(checkpoint)
     config = source.encoder.config
     ranges = calibrated(source.encoder, max_tokens) if network_bits == 8 else None
@@ -155,6 +143,7 @@ def _file_content(
         source.encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=source.similarity_map
     ).build()
     card = encoder_card(
+        "onnx",
         config,
         training_facts(checkpoint),
         max_tokens=max_tokens,
@@ -185,27 +174,12 @@ def _file_content(
     return with_checksum(model.SerializeToString())
 
 
-def _check_finite(encoder: DualEncoder) -> None:
-    from convert_tf.export.onnx.ops import as_array
-
-    for variable in encoder.trainable_variables:
-        if not np.isfinite(as_array(variable)).all():
-            raise CheckpointError(
-                f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
-                "the run."
-            )
-
-
 def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
     """Measure the ranges of the activations of blocks on random texts with every subword.
 
     No data are needed: layer norms keep the ranges of all texts similar, and those of real
     sentences are about as wide.
     """
-    import onnxruntime
-
-    from convert_tf.export.onnx.graph import GraphBuilder
-
     builder = GraphBuilder(encoder, max_tokens=max_tokens)
     model = builder.build(observes=True)
     options = onnxruntime.SessionOptions()

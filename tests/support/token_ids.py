@@ -1,0 +1,24 @@
+"""What a dual encoder itself computes of texts, for tests of what is made of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+from convert_tf.checkpoints.folder import load_checkpoint
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.text.loading import load_tokenizer
+
+
+def encoder_and_ids(
+    folder: Path, *, max_tokens: int | None = None
+) -> tuple[DualEncoder, Callable[..., tf.Tensor]]:
+    """Return the encoder of a run or a module, and a function from texts to padded token ids."""
+    encoder, vocabulary = load_checkpoint(folder)
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
+
+    def token_ids(texts):
+        ids = tokenizer.token_ids(tf.constant(texts, tf.string))[:, :max_tokens]
+        return ids.to_tensor(tokenizer.padding_id)
+
+    return encoder, token_ids
