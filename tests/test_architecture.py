@@ -53,7 +53,7 @@ LIBRARIES = {
     "tensorflow_text": (
         "text.tokenizer text.wordpiece encoding.backends.module ranking.module intents.serving"
     ),
-    "tensorflow_hub": "encoding.backends.module intents.serving",
+    "tensorflow_hub": "intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
     "huggingface_hub": "checkpoints.hub",

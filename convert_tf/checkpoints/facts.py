@@ -45,17 +45,14 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
         return {}
     try:
         facts = parsed_json(path.read_text())
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON ({error}). Copy the folder again.") from error
-    if not isinstance(facts, dict):
+        parts = {name: facts.get(name) for name in _OBJECTS}
+    except (ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} is not a JSON object. Received: {facts!r}. Copy the folder again."
-        )
-    if wrong := [name for name in _OBJECTS if not isinstance(facts.get(name, {}), dict | None)]:
-        raise CheckpointError(
-            f"{wrong[0]} in {path} is not a JSON object. Received: {facts[wrong[0]]!r}. Copy the "
-            "folder again."
-        )
+            f"{path} is not a JSON object ({error}). Copy the folder again."
+        ) from error
+    for name, part in parts.items():
+        if not isinstance(part, dict | None):
+            raise CheckpointError(f"{name} in {path} is not a JSON object. Copy the folder again.")
     check_files(folder, TRAINING_FILE, error=CheckpointError)
     return facts
 

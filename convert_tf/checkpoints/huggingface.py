@@ -9,6 +9,7 @@ A safetensors file is a JSON header followed by raw numbers
 """
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from convert_tf.checkpoints.kinds import CONFIG_FILE
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import json_file, parsed_json
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 VOCABULARY_FILE = "vocab.txt"
@@ -66,16 +67,10 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = parsed_json(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise ValueError("not a JSON object")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}). Use a Hugging Face folder with {CONFIG_FILE}, "
-            f"{VOCABULARY_FILE} and {WEIGHTS_FILE}."
-        ) from error
+def _json_object(path: Path) -> dict[str, Any]:
+    values = json_file(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{str(path)!r} is not a JSON object. Copy the right file there.")
     return values
 
 
@@ -89,29 +84,23 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
       The configuration of a trunk that the weights fit.
 
     Raises:
-      ValueError: if a file is missing, the model is not a supported BERT, or the vocabulary lacks a
-        special token.
+      ValueError: if the model is not a supported BERT, or the vocabulary lacks a special token.
+      OSError: if a file is missing.
     """
     folder = Path(folder)
-    values = _read_json(folder / CONFIG_FILE)
+    values = _json_object(folder / CONFIG_FILE)
     kind = {name: values.get(name, expected) for name, expected in _EXPECTED.items()}
     if kind != _EXPECTED:
         raise ValueError(
             f"{str(folder / CONFIG_FILE)!r} has {kind}, but only BERT models with {_EXPECTED} are "
             "supported. Choose another model."
         )
-    try:
-        vocabulary = (folder / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"The WordPiece vocabulary cannot be read ({error}). Copy {VOCABULARY_FILE} into the "
-            "folder."
-        ) from error
-    if vocabulary[-1] == "":
-        vocabulary.pop()
+    vocabulary = (
+        (folder / VOCABULARY_FILE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    )
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
     if (folder / SETTINGS_FILE).is_file():
-        settings = _read_json(folder / SETTINGS_FILE)
+        settings = _json_object(folder / SETTINGS_FILE)
         for name in names:
             token = settings.get(name, names[name])
             names[name] = token["content"] if isinstance(token, dict) else token
@@ -143,42 +132,6 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
         ) from error
 
 
-class _Tensors:
-    """Tensors by their names in `BertModel`. Files spell some names differently."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._tensors = {
-            name.removeprefix("bert.")
-            .replace("LayerNorm.gamma", "LayerNorm.weight")
-            .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
-            for name, tensor in read_safetensors(path).items()
-        }
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._tensors:
-            raise ValueError(
-                f"{self._path} lacks {name}. Use a folder whose weights fit its {CONFIG_FILE}."
-            )
-        return self._tensors[name].astype(np.float32)
-
-    def kernel(self, name: str) -> np.ndarray:
-        """Return a kernel as `[in, out]`; PyTorch stores `[out, in]`."""
-        return self[f"{name}.weight"].T
-
-    def bias(self, name: str) -> np.ndarray:
-        return self[f"{name}.bias"]
-
-
-def _assign(variable: Any, value: np.ndarray) -> None:
-    if tuple(variable.shape) != value.shape:
-        raise ValueError(
-            f"The weights do not fit {CONFIG_FILE}: {variable.path} has shape {value.shape} "
-            f"instead of {tuple(variable.shape)}. Use a folder whose files belong together."
-        )
-    variable.assign(value)
-
-
 def load_safetensors(trunk: BertTrunk, path: str | os.PathLike[str]) -> None:
     """Load the weights of a Hugging Face BERT into a trunk. The pooler is ignored.
 
@@ -189,34 +142,56 @@ def load_safetensors(trunk: BertTrunk, path: str | os.PathLike[str]) -> None:
     Raises:
       ValueError: if a tensor is missing or has another shape.
     """
-    tensors = _Tensors(Path(path))
+    # Files spell some names differently.
+    tensors = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in read_safetensors(path).items()
+    }
+    try:
+        for variable, value in _values(trunk, lambda name: tensors[name].astype(np.float32)):
+            if tuple(variable.shape) != value.shape:
+                raise ValueError(f"{variable.path} has shape {value.shape}")
+            variable.assign(value)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"The weights in {os.fspath(path)} do not fit {CONFIG_FILE}: {error}. Use a folder "
+            "whose files belong together."
+        ) from error
+
+
+def _values(
+    trunk: BertTrunk, read: Callable[[str], np.ndarray]
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the variables with their values, which `read` returns by the names of `BertModel`."""
     embedding = trunk.embedding
-    words = tensors["embeddings.word_embeddings.weight"]
     # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
-    _assign(embedding.table, words[: embedding.num_rows])
-    _assign(embedding.position_table, tensors["embeddings.position_embeddings.weight"])
-    _assign(embedding.segment_table, tensors["embeddings.token_type_embeddings.weight"])
+    yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.num_rows]
+    yield embedding.position_table, read("embeddings.position_embeddings.weight")
+    yield embedding.segment_table, read("embeddings.token_type_embeddings.weight")
     norms = [(embedding.norm, "embeddings.LayerNorm")]
     for i, block in enumerate(trunk.blocks):
         layer = f"encoder.layer.{i}"
         parts = [f"{layer}.attention.self.{name}" for name in ("query", "key", "value")]
         attention = block.attention
-        _assign(attention.kernel, np.concatenate([tensors.kernel(p) for p in parts], axis=1))
-        _assign(attention.bias, np.concatenate([tensors.bias(p) for p in parts]))
+        # PyTorch stores kernels as [out, in].
+        yield attention.kernel, np.concatenate([read(f"{p}.weight").T for p in parts], axis=1)
+        yield attention.bias, np.concatenate([read(f"{p}.bias") for p in parts])
         for kernel, bias, name in (
             (attention.output_kernel, attention.output_bias, "attention.output.dense"),
             (block.hidden_kernel, block.hidden_bias, "intermediate.dense"),
             (block.output_kernel, block.output_bias, "output.dense"),
         ):
-            _assign(kernel, tensors.kernel(f"{layer}.{name}"))
-            _assign(bias, tensors.bias(f"{layer}.{name}"))
+            yield kernel, read(f"{layer}.{name}.weight").T
+            yield bias, read(f"{layer}.{name}.bias")
         norms += [
             (block.attention_norm, f"{layer}.attention.output.LayerNorm"),
             (block.feed_forward_norm, f"{layer}.output.LayerNorm"),
         ]
     for norm, name in norms:
-        _assign(norm.gamma, tensors[f"{name}.weight"])
-        _assign(norm.beta, tensors[f"{name}.bias"])
+        yield norm.gamma, read(f"{name}.weight")
+        yield norm.beta, read(f"{name}.bias")
 
 
 def load_huggingface(

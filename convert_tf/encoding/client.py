@@ -56,7 +56,7 @@ class EncoderClient:
     Returned arrays may be changed.
 
     Args:
-      uri: folder of a module, an `.onnx` file, an address for `tensorflow_hub.resolve`, or a run.
+      uri: anything that `SentenceEncoder` opens: the folder of a module, an `.onnx` file or a run.
       use_extra_context: whether contexts have earlier turns; for multi-context models.
       use_extra_context_prefixes: whether these turns are numbered, `"0: "` for the most recent,
         even if the model was not trained with `--turn_prefixes`.

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from convert_tf.encoding.signatures import SIGNATURES, signature_name
 from convert_tf.encoding.text_batches import (
     Columns,
     encode_columns,
-    history_texts,
     in_memory,
     is_count,
     is_stream,
@@ -57,7 +57,7 @@ class SentenceEncoder:
     Attributes:
       reads_history: whether the model reads the turns before a context.
       numbers_turns: whether these turns are numbered; false if unknown.
-      path: absolute path of the model; None for an address, or for a `Backend` without a path.
+      path: absolute path of the model; None for a `Backend` without a path.
 
     Raises:
       ValueError: if `model` is not an encoder, or is damaged.
@@ -198,18 +198,13 @@ class SentenceEncoder:
         Raises:
           ValueError: if an item is not a text, or the model has no such vectors, or shorter ones.
         """
-        if dim is not None and not is_count(dim):
-            raise ValueError(
-                f"dim must be at least 1. Received: dim={dim!r}. Pass 256, 128 or 64, or None for "
-                "all."
-            )
         vectors = self._encode("similarity", texts, None, batch_size, show_progress)
         if dim is None:
             return vectors
-        if dim > vectors.shape[-1]:
+        if not is_count(dim) or dim > vectors.shape[-1]:
             raise ValueError(
-                "dim must not exceed the length of the vectors. Received: dim="
-                f"{dim} of vectors of {vectors.shape[-1]}."
+                f"dim must be from 1 to {vectors.shape[-1]}, the length of the vectors. Received: "
+                f"dim={dim!r}. Pass 256, 128 or 64, or None for all."
             )
         return unit_rows(vectors, dim)
 
@@ -289,18 +284,13 @@ class SentenceEncoder:
                 f"responses must be a list of strings. Received: {responses!r}. Pass "
                 f"[{responses!r}] for a single text."
             )
-        if not isinstance(context, Iterable):
-            raise ValueError(
-                "A context must be a text, or a tuple of a text and the turns before it. "
-                f"Received: {context!r}. Pass a text, or a list of contexts."
-            )
         candidates = responses if isinstance(responses, list) else [*responses]
         if not candidates or (top_k is not None and not is_count(top_k)):
             raise ValueError(
                 "Pass at least one response, and a top_k of at least 1 or None for all. "
                 f"Received: {len(candidates)} responses, top_k={top_k!r}."
             )
-        is_one = is_text(context) or isinstance(context, tuple)
+        is_one = is_text(context) or isinstance(context, tuple) or not isinstance(context, Iterable)
         contexts: list[Any] = [context] if is_one else [*context]
         parts: list[tuple[Any, Any]] = [
             each if isinstance(each, tuple) else (each, "") for each in contexts
@@ -346,10 +336,6 @@ class SentenceEncoder:
         """Yield the texts to encode, checked while they are read."""
         name = signature_name(kind)
         if name not in self._model.outputs:
-            if name == kind:
-                raise ValueError(
-                    f"kind must be one of {', '.join(SIGNATURES)}. Received: {kind!r}."
-                )
             raise ValueError(
                 f"This encoder does not have the signature {name}, only "
                 f"{', '.join(sorted(self._model.outputs))}. "
@@ -363,8 +349,9 @@ class SentenceEncoder:
                     f"Received: extra contexts for the kind {kind} of an encoder that "
                     f"{'reads' if self.reads_history else 'does not read'} them. Omit them."
                 )
-            extra_contexts = history_texts(extra_contexts, numbered=self.numbers_turns)
-            columns.append(text_bytes(extra_contexts, what="Extra contexts"))
+            columns.append(
+                text_bytes(extra_contexts, what="Extra contexts", numbered=self.numbers_turns)
+            )
         return columns
 
     def _pieces(
@@ -376,16 +363,13 @@ class SentenceEncoder:
         *,
         total: int,
     ) -> Iterator[np.ndarray]:
-        def run(columns: Columns) -> np.ndarray:
-            return self._run(kind, columns)
-
         columns: Columns | None = None
         with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
             on_batch = progress.add if progress else lambda number: None
             for columns in pieces:
                 vectors = encode_columns(
                     columns,
-                    run,
+                    partial(self._run, kind),
                     batch_size=batch_size,
                     on_batch=on_batch,
                     concurrent_batches=getattr(self._model, "concurrent_batches", 1),

@@ -23,7 +23,6 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.text_batches import text_bytes, windows
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import whole_file, write_file
-from convert_tf.storage.mapped import GrowingArray
 
 # Parts end where windows end, so that the bytes are the same as on one core.
 _WINDOWS_IN_PART = 4
@@ -53,14 +52,9 @@ class _Encode:
             vectors = part.with_suffix(".npy")
             if not vectors.exists():  # an earlier attempt may have written it
                 texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
-                pieces = encoder.iter_encode(iter(texts), kind=self.kind)
-                first = next(pieces)
-                with (
-                    whole_file(vectors) as temporary,
-                    GrowingArray(temporary, self.dtype, row_shape=first.shape[1:]) as array,
-                ):
-                    for piece in itertools.chain([first], pieces):
-                        array.append(piece)
+                encodings = np.concatenate([*encoder.iter_encode(iter(texts), kind=self.kind)])
+                with whole_file(vectors) as temporary, open(temporary, "wb") as file:
+                    np.save(file, encodings.astype(self.dtype))
         return iter(())
 
 

@@ -1,8 +1,7 @@
 """Encode texts in batches of similar length, equal texts once, and restore their order."""
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any
 
@@ -43,12 +42,14 @@ def is_stream(texts: Any) -> bool:
     return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
 
 
-def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
+def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None) -> Iterator[bytes]:
     """Yield the texts of any container in UTF-8.
 
     Args:
       texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
       what: name of the texts in error messages.
+      numbered: for texts that may be lists of turns, the oldest first: whether the turns of the
+        joined text are numbered (`extra_context`). None if lists are not texts.
 
     Raises:
       ValueError: if an item is not a text, or the container has no order.
@@ -67,6 +68,9 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
             )
         texts = array.tolist()
     for position, text in enumerate(texts):
+        is_turns = numbered is not None and isinstance(text, list | tuple)
+        if is_turns and all(isinstance(turn, str) for turn in text):
+            text = extra_context((*text, ""), numbered=bool(numbered))
         if isinstance(text, str):
             yield whole_characters(text).encode()
         elif isinstance(text, bytes):
@@ -76,26 +80,6 @@ def text_bytes(texts: Any, *, what: str = "Texts") -> Iterator[bytes]:
                 f"{what} must be str or bytes. Received: {text!r} ({type(text).__name__}) at "
                 f"position {position}. Remove it, or replace it by ''."
             )
-
-
-def history_texts(histories: Any, *, numbered: bool) -> Any:
-    """Turn histories into the texts that a model reads.
-
-    Args:
-      histories: for each context a list of turns, the oldest first; or a text, which is not
-        changed. Other objects are not changed either, and `text_bytes` refuses them.
-      numbered: see `extra_context`.
-    """
-    if is_text(histories) or isinstance(histories, Mapping | Set) or not _is_iterable(histories):
-        return histories
-    if hasattr(histories, "__array__"):
-        return histories
-    return (
-        extra_context((*each, ""), numbered=numbered)
-        if isinstance(each, list | tuple) and all(isinstance(turn, str) for turn in each)
-        else each
-        for each in histories
-    )
 
 
 def encode_columns(
@@ -176,19 +160,9 @@ def _encoded(
         for batch in batches:
             yield batch, run_batch(batch)
         return
-    waiting = list(batches)
+    longest_first = batches[::-1]
     with ThreadPoolExecutor(threads) as pool:
-        running: deque[tuple[Sequence[int], Future[np.ndarray]]] = deque()
-        try:
-            while waiting or running:
-                while waiting and len(running) < threads + 1:
-                    batch = waiting.pop()
-                    running.append((batch, pool.submit(run_batch, batch)))
-                batch, future = running.popleft()
-                yield batch, future.result()
-        finally:
-            for _, future in running:
-                future.cancel()
+        yield from zip(longest_first, pool.map(run_batch, longest_first), strict=True)
 
 
 def _batches(

@@ -30,13 +30,6 @@ def run(written, tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_in_a_run_is_found(run, name):
-    flip_a_bit(run / name)
-    with pytest.raises(checkpoint.CheckpointError, match=name):
-        checkpoint.load_checkpoint(run)
-
-
-@pytest.mark.parametrize("name", FILES)
 def test_every_file_has_a_checksum(run, name):
     """A change that leaves a file readable, as of another option."""
     (run / name).write_bytes((run / name).read_bytes().replace(b"e", b"e "))
@@ -95,14 +88,6 @@ def test_a_process_killed_before_a_new_file_leaves_a_folder_that_is_read(run, mo
     np.testing.assert_array_equal(checkpoint.load_similarity_map(run), similarity_map)
     (run / "similarity_map.npy").unlink()
     assert checksums.wrong_files(run) == ["similarity_map.npy"]
-
-
-def test_another_configuration_is_found(run):
-    config = json.loads((run / "config.json").read_text())
-    config["use_side_skip"] = not config["use_side_skip"]
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(checkpoint.CheckpointError, match=r"config\.json' was dama"):
-        checkpoint.load_checkpoint(run)
 
 
 @pytest.mark.parametrize("content", ["[", "{}}", "[1]", '{"config.json": 1}', "[" * 100_000])

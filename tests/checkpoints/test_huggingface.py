@@ -107,10 +107,10 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match="lacks 'hidden_size'"):
         bert_config_of(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "intermediate_size": 13}))
-    with pytest.raises(ValueError, match=r"weights do not fit config\.json"):
+    with pytest.raises(ValueError, match=r"do not fit config\.json: .* has shape"):
         load_huggingface(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
-    with pytest.raises(ValueError, match=r"lacks encoder\.layer\.2"):
+    with pytest.raises(ValueError, match=r"do not fit config\.json: 'encoder\.layer\.2"):
         load_huggingface(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"lacks model\.safetensors"):
@@ -119,5 +119,5 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"lacks the special tokens \['\[CLS\]'"):
         load_huggingface(tmp_path)
     (tmp_path / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match="The WordPiece vocabulary cannot be read"):
+    with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
         load_huggingface(tmp_path)

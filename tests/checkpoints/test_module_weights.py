@@ -12,6 +12,7 @@ from support.encoder_runs import STANDING_STILL, run
 from support.made_once import made_once
 from support.tiny_checkpoint import write_checkpoint
 from support.token_corpus import write_corpus
+from support.token_ids import encoder_and_ids
 
 from convert_tf.checkpoints.folder import (
     CheckpointError,
@@ -24,7 +25,6 @@ from convert_tf.checkpoints.folder import (
 )
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.training.run import only_run_in
 
 TEXTS = ["where is my card?", "how do i reset my password please", "", "thanks", "zebra?!"]
@@ -32,12 +32,7 @@ EARLIER = ["the train is late", "", "what time is it", "", "yes"]
 
 
 def context_encodings(folder, *, earlier=None) -> np.ndarray:
-    encoder, vocabulary = load_checkpoint(folder)
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=encoder.config.num_oov_buckets)
-
-    def ids(texts):
-        return tokenizer.token_ids(tf.constant(texts)).to_tensor(tokenizer.padding_id)
-
+    encoder, ids = encoder_and_ids(folder)
     if earlier is None:
         return np.asarray(encoder.encode_context(ids(TEXTS)))
     return np.asarray(encoder.encode_both(ids(TEXTS), ids(earlier)))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.processes import printed_by, results_on_jax
+from support.processes import results_on_jax
 from support.texts import random_texts
+from support.token_ids import encoder_and_ids
 
 from convert_tf import EncoderClient, SentenceEncoder
-from convert_tf.checkpoints.folder import TRAINING_FILE, CheckpointError, load_checkpoint
+from convert_tf.checkpoints.folder import TRAINING_FILE
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.model import export_model
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
-from convert_tf.text.loading import load_tokenizer
 
 TEXTS = [*random_texts(40, seed=3), "", "yes", "yes", "Größe ☃", " ".join(["train"] * 80)]
 HISTORY = ["", *random_texts(len(TEXTS) - 2, seed=4), "no"]
@@ -31,13 +31,7 @@ def encoders(tiny_modules):
 
 @pytest.mark.parametrize("kind", ["single", "multi"])
 def test_encodings_are_the_checkpoints(tiny_modules, encoders, kind):
-    model, vocabulary = load_checkpoint(tiny_modules[kind][0])
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=model.config.num_oov_buckets)
-
-    def ids(texts):
-        cut = tokenizer.token_ids(texts)[:, : model.config.max_tokens]
-        return cut.to_tensor(tokenizer.padding_id)
-
+    model, ids = encoder_and_ids(tiny_modules[kind][0], max_tokens=60)
     encoder = encoders[kind]
     reduced = np.asarray(model.reduce(ids(TEXTS)))
     np.testing.assert_allclose(encoder.encode(TEXTS), reduced, atol=1e-5 * np.abs(reduced).max())
@@ -90,16 +84,6 @@ def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
         np.testing.assert_allclose(found, chosen, atol=1e-5 if chosen is exact else 0.02)
 
 
-def test_a_run_says_whether_turns_are_numbered(tiny_modules, encoders, tmp_path):
-    assert not encoders["multi"].numbers_turns
-    copy = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "numbered"))
-    (copy / "sha256.json").unlink()
-    facts = json.loads((copy / TRAINING_FILE).read_text())
-    facts["data"]["turn_prefixes"] = True
-    (copy / TRAINING_FILE).write_text(json.dumps(facts))
-    assert SentenceEncoder(copy).numbers_turns
-
-
 @pytest.mark.slow
 def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp_path):
     """`evaluate --encoder` lost the numbers: a cosine of 0.895 to the module's own checkpoint."""
@@ -130,26 +114,6 @@ def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp
         assert np.abs(plain.encode_contexts([turns[-1]], [turns[:-1]]) - found).max() > 0.02
         best, _ = plain.rank((turns[-1], turns[:-1]), ["yes", "no"])[0]
         assert best in ("yes", "no")
-
-
-def test_damaged_runs_give_one_error(tiny_modules, tmp_path):
-    copy = Path(shutil.copytree(tiny_modules["single"][0], tmp_path / "run"))
-    (copy / "sha256.json").unlink()
-    (copy / "model.weights.h5").write_bytes(b"no weights")
-    with pytest.raises(CheckpointError, match="are damaged or do not match"):
-        SentenceEncoder(copy)
-
-
-def test_a_run_in_a_fresh_process(tiny_modules, encoders, tmp_path):
-    code = (
-        "import sys, numpy as np\n"
-        "from convert_tf import SentenceEncoder\n"
-        "encoder = SentenceEncoder(sys.argv[1], compute_dtype='float32')\n"
-        "np.save(sys.argv[2], encoder.encode(['how are you', 'yes']))"
-    )
-    printed_by(code, tiny_modules["single"][0], tmp_path / "out.npy")
-    expected = encoders["single"].encode(["how are you", "yes"])
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-4)
 
 
 ON_JAX = """

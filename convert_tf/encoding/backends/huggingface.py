@@ -12,7 +12,7 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
 from convert_tf.encoding.backends.onnx_inputs import pieces, sorted_rows
-from convert_tf.encoding.backends.onnx_sessions import Sessions
+from convert_tf.encoding.backends.onnx_sessions import Sessions, checked_number
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
@@ -62,12 +62,10 @@ class HuggingFaceBackend(OpenedFromPath):
             if not (folder / name).is_file():
                 raise self._unusable(f"{name} is missing")
         try:
-            config = _json(folder / CONFIG_FILE)
             subwords = _subwords(_json(folder / TOKENIZER_FILE))
+            self._read_config(_json(folder / CONFIG_FILE), len(subwords))
         except ValueError as error:
             raise self._unusable(error) from error
-        if problem := _problem(config, len(subwords)):
-            raise self._unusable(problem)
         self._sessions = Sessions(
             str(folder / onnx_file),
             lambda reason: self._unusable(f"{onnx_file} is damaged ({reason})"),
@@ -75,21 +73,34 @@ class HuggingFaceBackend(OpenedFromPath):
         )
         shapes = {output.name: output.shape for output in self._sessions.one_thread.get_outputs()}
         width = shapes.get(_OUTPUT, [None])[-1]
-        if width != config["hidden_size"]:
+        if width != self._width:
             raise self._unusable(
-                f"{onnx_file} has vectors of {width} numbers and {CONFIG_FILE} says "
-                f"{config['hidden_size']}"
+                f"{onnx_file} has vectors of {width} numbers and {CONFIG_FILE} says {self._width}"
             )
         self.concurrent_batches = self._sessions.concurrent_batches
-        self._kinds = {
-            SIGNATURES[kind].name: (kind_id, _dim(config, kind))
-            for kind, kind_id in config["kind_ids"].items()
-        }
         self.outputs = {*self._kinds}
-        self._max_tokens = config["max_position_embeddings"]
-        self._padding_id = config["pad_token_id"]
         # All unknown characters have one bucket, the id after the vocabulary.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
+
+    def _read_config(self, config: dict[str, Any], vocab_size: int) -> None:
+        try:
+            self._max_tokens = checked_number(config, "max_position_embeddings")
+            self._padding_id = checked_number(config, "pad_token_id")
+            self._width = checked_number(config, "hidden_size")
+            checked_number(config, "unknown_id", vocab_size, vocab_size)
+            kind_ids = config.get("kind_ids")
+            if not isinstance(kind_ids, dict) or not {"sentence"} <= {*kind_ids} <= {*SIGNATURES}:
+                raise ValueError(f"kind_ids: {kind_ids!r}")
+            self._kinds: dict[str, tuple[int, int]] = {}
+            for kind in kind_ids:
+                dim = self._width
+                if kind != "sentence":
+                    dim = checked_number(config, SIGNATURES[kind].dim, most=self._width)
+                # A token that is no subword selects the kind.
+                kind_id = checked_number(kind_ids, kind, least=vocab_size + 1)
+                self._kinds[SIGNATURES[kind].name] = (kind_id, dim)
+        except ValueError as error:
+            raise ValueError(f"{CONFIG_FILE} has {error}") from error
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encode a batch.
@@ -160,35 +171,3 @@ def _subword(entry: str) -> str:
     if entry.startswith(WORD_START):
         return entry.removeprefix(WORD_START)
     return WORD_START + entry
-
-
-def _problem(config: Any, vocab_size: int) -> str:
-    """Return what is wrong with `config.json`; `""` if nothing is."""
-    names = ("hidden_size", "encoding_dim", "max_position_embeddings", "pad_token_id", "unknown_id")
-    for name in names:
-        if not _is_count(config.get(name), 1):
-            return f"{CONFIG_FILE} has {name}: {config.get(name)!r}"
-    if config["unknown_id"] != vocab_size:
-        return (
-            f"{TOKENIZER_FILE} has {vocab_size:,} subwords and {CONFIG_FILE} says "
-            f"{config['unknown_id']:,}"
-        )
-    kind_ids = config.get("kind_ids")
-    if not isinstance(kind_ids, dict) or not {"sentence"} <= {*kind_ids} <= {*SIGNATURES}:
-        return f"{CONFIG_FILE} has kind_ids: {kind_ids!r}"
-    for kind, kind_id in kind_ids.items():
-        if not _is_count(kind_id, vocab_size + 1):
-            return f"{CONFIG_FILE} has kind_ids: {kind_ids!r}"
-        dim = _dim(config, kind)
-        if not _is_count(dim, 1) or dim > config["hidden_size"]:
-            return f"{CONFIG_FILE} has {SIGNATURES[kind].dim}: {dim!r}"
-    return ""
-
-
-def _dim(config: dict[str, Any], kind: str) -> Any:
-    """Return the width of a kind of vectors."""
-    return config["hidden_size"] if kind == "sentence" else config.get(SIGNATURES[kind].dim)
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return type(value) is int and least <= value < 2**31

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts, pieces, sorted_rows
-from convert_tf.encoding.backends.onnx_sessions import Sessions
+from convert_tf.encoding.backends.onnx_sessions import Sessions, checked_number
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
@@ -73,32 +73,21 @@ class OnnxBackend(OpenedFromPath):
         session = self._sessions.one_thread
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)
         try:
-            self.facts: dict[str, Any] = parsed_json(metadata[FACTS_KEY])
-            version = self.facts["format_version"]
-            vocabulary = metadata[VOCABULARY_KEY]
+            facts = self.facts = _checked_facts(parsed_json(metadata[FACTS_KEY]))
+            entries = parse_vocabulary(metadata[VOCABULARY_KEY], source=self.path)
         except (KeyError, ValueError, TypeError) as error:
             raise self._unusable(f"it has no metadata of convert_tf ({error})") from error
-        if self.facts.get("has_checksum") and not has_checksum:
+        if facts.get("has_checksum") and not has_checksum:
             raise self._unusable("it was damaged or changed, because its checksum is missing")
-        if version != FORMAT_VERSION:
-            raise self._unusable(
-                f"it has format {version}, and this version reads {FORMAT_VERSION}"
-            )
-        if wrong := _wrong_fact(self.facts):
-            raise self._unusable(f"its metadata has {wrong}")
         graph_outputs = {each.name for each in session.get_outputs()}
         self.outputs = {
             name
             for name, signature in BY_NAME.items()
-            if signature.output in graph_outputs and self.facts.get(signature.dim)
+            if signature.output in graph_outputs and facts.get(signature.dim)
         }
-        self.reads_history = bool(self.facts["multi_context"])
-        self.numbers_turns = bool(self.facts.get("turn_prefixes"))
-        try:
-            entries = parse_vocabulary(vocabulary, source=self.path)
-        except ValueError as error:
-            raise self._unusable(error) from error
-        self._tokenizer = PlainTokenizer(entries, num_oov_buckets=self.facts["num_oov_buckets"])
+        self.reads_history = bool(facts["multi_context"])
+        self.numbers_turns = bool(facts.get("turn_prefixes"))
+        self._tokenizer = PlainTokenizer(entries, num_oov_buckets=facts["num_oov_buckets"])
         self._no_texts = no_texts(session)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
@@ -116,10 +105,7 @@ class OnnxBackend(OpenedFromPath):
         signature = BY_NAME[output]
         name = "both_encoding" if reads_both else signature.output
         dim = self.facts[signature.dim]
-        number = len(columns[0])
-        if reads_both and len(columns) == 1:
-            columns = [columns[0], [b""] * number]
-        encodings = np.empty((number, dim), np.float32)
+        encodings = np.empty((len(columns[0]), dim), np.float32)
         # The columns of a row are next to each other, so that pieces consist of whole rows.
         ids, row_splits = self.token_ids(
             [text for row in zip(*columns, strict=True) for text in row]
@@ -146,17 +132,23 @@ class OnnxBackend(OpenedFromPath):
         )
 
 
-def _wrong_fact(facts: Mapping[str, Any]) -> str:
-    """Return the first fact that is missing or has another type; `""` if there is none."""
+def _checked_facts(facts: Any) -> dict[str, Any]:
+    """Return the facts of a file.
+
+    Raises:
+      KeyError, TypeError: if they are another program's.
+      ValueError: if a fact is missing or has another type.
+    """
+    if facts["format_version"] != FORMAT_VERSION:
+        raise ValueError(
+            f"format {facts['format_version']}, and this version reads {FORMAT_VERSION}"
+        )
     for name in ("max_tokens", "num_oov_buckets", "reduced_dim", "encoding_dim"):
-        value = facts.get(name)
-        if type(value) is not int or not 1 <= value < 2**31:
-            return f"{name}: {value!r}"
-    similarity_dim = facts.get("similarity_dim", 0)
-    if type(similarity_dim) is not int or similarity_dim < 0:
-        return f"similarity_dim: {similarity_dim!r}"
-    is_known = isinstance(facts.get("multi_context"), bool)
-    return "" if is_known else f"multi_context: {facts.get('multi_context')!r}"
+        checked_number(facts, name)
+    checked_number({"similarity_dim": 0, **facts}, "similarity_dim", least=0)
+    if not isinstance(facts["multi_context"], bool):
+        raise ValueError(f"multi_context: {facts['multi_context']!r}")
+    return facts
 
 
 def is_exported(path: str | os.PathLike[str]) -> bool:

@@ -77,6 +77,20 @@ class Sessions:
                 self._calls -= 1
 
 
+def checked_number(
+    facts: Mapping[str, Any], name: str, least: int = 1, most: int = 2**31 - 1
+) -> int:
+    """Return a whole number among the facts of a model.
+
+    Raises:
+      ValueError: if it is missing, has another type, or is not from `least` to `most`.
+    """
+    value = facts.get(name)
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: {value!r}")
+    return value
+
+
 def _session(path: str, num_threads: int) -> Any:
     import onnxruntime
 

@@ -22,18 +22,18 @@ class OpenedFromPath:
     never changes.
 
     Args:
-      path: path of the model, or an address with `://`, which has no fingerprint.
+      path: path of the model.
       **options: keyword arguments of the constructor.
     """
 
     def __init__(self, path: str, **options: Any):
-        self._opened_from = path if "://" in path else os.path.abspath(path)
+        self._opened_from = os.path.abspath(path)
         self._options = options
 
     @property
     def weights_path(self) -> str | None:
-        """Absolute path of the model; None for an address."""
-        return None if "://" in self._opened_from else self._opened_from
+        """Absolute path of the model, if its files have the weights."""
+        return self._opened_from
 
     def __reduce__(self) -> tuple[Any, ...]:
         path = self._opened_from
@@ -46,22 +46,18 @@ class OpenedFromPath:
         return self
 
 
-def _fingerprint(path: str) -> str | None:
-    if "://" in path:
-        return None
+def _fingerprint(path: str) -> str:
     files = files_that_count(path)
     return fingerprint((os.path.relpath(file, path), file) for file in files)
 
 
-def _open_again(
-    kind: Any, path: str, options: Mapping[str, Any], expected: str | None
-) -> OpenedFromPath:
+def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str) -> OpenedFromPath:
     """Open the model of a pickle.
 
     Raises:
       ValueError: if the model does not exist, or another model has this path.
     """
-    if expected is not None and not os.path.exists(path):
+    if not os.path.exists(path):
         raise ValueError(
             f"The pickle was made of an encoder at {path!r}, which does not exist. Put the encoder "
             "there, or create it again from its new path."
@@ -79,6 +75,6 @@ def _open(
     kind: type[OpenedFromPath],
     path: str,
     options: tuple[tuple[str, Any], ...],
-    expected: str | None,  # so that other files at the same path are another entry
+    expected: str,  # so that other files at the same path are another entry
 ) -> OpenedFromPath:
     return kind(path, **dict(options))

@@ -55,8 +55,8 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
     """Open a model.
 
     Args:
-      path: the folder of a module or run, a Hugging Face folder, an `.onnx` file, the name of a
-        released encoder, or an address for `tensorflow_hub.resolve`.
+      path: the folder of a module or run, a Hugging Face folder, an `.onnx` file, or the name of a
+        released encoder.
       compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
         `.onnx` files and Hugging Face folders.
 
