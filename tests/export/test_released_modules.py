@@ -43,10 +43,9 @@ def test_card_says_where_it_is_from_and_how_good_it_is(name):
 
 
 def test_encodings_are_those_of_the_first_writing(name):
-    """As TensorFlow 2.21 first read them, their first eight numbers; of two of the modules before
-    their graphs were written for 2.6.
+    """The first eight numbers, as TensorFlow 2.21 gave them when the modules were written.
 
-    Of a multi-context module the texts, from the last to the first, are the earlier turns.
+    A multi-context module gets the texts from the last to the first as earlier turns.
     """
     known = json.loads(Path(__file__).with_name("released_encodings.json").read_text())
     module = hub.load(str(MODULES / name / "1"))  # without which its variables are gone
