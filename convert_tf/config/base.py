@@ -206,14 +206,10 @@ class Config:
     def from_json(cls: type[ConfigT], text: str) -> ConfigT:
         try:
             values = parsed_json(text)
-        except ValueError as error:
-            raise ValueError(
-                f"The file of a {cls.__name__} is not JSON ({error}). Received: {text[:80]!r}."
-            ) from error
-        if not isinstance(values, dict):
-            raise ValueError(
-                f"The file of a {cls.__name__} is not a JSON object. Received: {text[:80]!r}."
-            )
+        except ValueError:
+            values = None
+        what = f"The file of a {cls.__name__} is not a JSON object."
+        check(isinstance(values, dict), what, text[:80])
         return cls.from_dict(values)
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

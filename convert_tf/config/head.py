@@ -6,15 +6,7 @@ Reference: arXiv 1905.01969 §4, §5.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import (
-    DATA,
-    MODEL,
-    OUTPUT,
-    Config,
-    changed,
-    check,
-    option,
-)
+from convert_tf.config.base import DATA, MODEL, Config, changed, check, option
 from convert_tf.config.train import RankingTraining, Training, overridden
 
 HEADS = ("bi", "poly", "cross")
@@ -108,6 +100,9 @@ class RankerTraining(RankingTraining):
         "mined_with": None,
         "plateau_decay": 0.4,
         "output_std": 0.0,
+        "evaluations_per_epoch": None,
+        "weight_decay": None,
+        "epochs": None,
     }
 
     dev_data: str = option(
@@ -140,12 +135,6 @@ class RankerTraining(RankingTraining):
     learning_rate: float = changed(Training, "learning_rate", 5e-5)
     final_learning_rate: float = changed(RankingTraining, "final_learning_rate", 5e-5)
     warmup_steps: int = changed(Training, "warmup_steps", 100)
-    weight_decay: float = option(
-        0.0,
-        "Decoupled weight decay of --optimizer=adamw.",
-        at_least=0,
-        read_with=("optimizer", ("adamw",)),
-    )
     label_smoothing: float = changed(RankingTraining, "label_smoothing", 0.0)
     l2: float = changed(RankingTraining, "l2", 0.0)
     freeze: str = option(
@@ -159,17 +148,19 @@ class RankerTraining(RankingTraining):
         at_least=0,
         read_with=("freeze", ("all_but_top_k",)),
     )
-    steps: int = changed(Training, "steps", 0, at_least=0)
-    epochs: float = option(
-        1.0, "Passes over the data, instead of --steps.", above=0, read_with=("steps", (0,))
+    steps: int = changed(
+        Training,
+        "steps",
+        0,
+        text="Optimizer steps. 0 trains rankers for one pass over the data.",
+        at_least=0,
     )
-    eval_every: int = changed(Training, "eval_every", 0, at_least=0)
-    evaluations_per_epoch: int = option(
-        2,
-        "Evaluations per pass over the data, instead of --eval_every.",
-        group=OUTPUT,
-        at_least=1,
-        read_with=("eval_every", (0,)),
+    eval_every: int = changed(
+        Training,
+        "eval_every",
+        0,
+        text="Steps between evaluations. 0 evaluates rankers twice per pass over the data.",
+        at_least=0,
     )
     eval_examples: int = changed(Training, "eval_examples", 1_000, at_least=100)
     checkpoint_every: int = changed(Training, "checkpoint_every", 0, at_least=0)
@@ -183,12 +174,12 @@ class RankerTraining(RankingTraining):
         )
 
     def of_examples(self, number: int) -> "RankerTraining":
-        """Return the options for `number` examples, with epochs converted to steps."""
+        """Return the options for `number` examples, with the intervals that were left open."""
         per_epoch = number // min(self.batch_size, number)
-        per_evaluation = max(1, per_epoch // self.evaluations_per_epoch)
+        per_evaluation = max(1, per_epoch // 2)
         return dataclasses.replace(
             self,
-            steps=self.steps or max(1, round(self.epochs * per_epoch)),
+            steps=self.steps or per_epoch,
             eval_every=self.eval_every or per_evaluation,
             checkpoint_every=self.checkpoint_every or per_evaluation,
         )
@@ -215,7 +206,7 @@ def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> R
     if weights != "convert":
         fields |= {"embedding_dropout": 0.1, "attention_dropout": 0.1}
     if weights == "published_bert":
-        fields |= {"optimizer": "adamw", "weight_decay": 0.01, "freeze": "embeddings"}
+        fields |= {"optimizer": "adamw", "freeze": "embeddings"}
     config = RankerTraining.from_dict(overridden(fields, overrides))
     check(
         head != "cross" or config.negatives_from != "in_batch",

@@ -239,6 +239,25 @@ class EncoderTraining(RankingTraining):
             "intent_contrast.",
             other_weights,
         )
+        check(
+            bool(self.teacher or self.utterance_teacher)
+            == bool(self.distillation or self.start_from_teacher),
+            "teacher or utterance_teacher must be given with distillation or start_from_teacher, "
+            "and these with a teacher.",
+            (self.teacher, self.utterance_teacher, self.distillation, self.start_from_teacher),
+        )
+        check(
+            bool(self.ranking_teacher) == bool(self.ranking_distillation),
+            "ranking_teacher and ranking_distillation must be given together.",
+            (self.ranking_teacher, self.ranking_distillation),
+        )
+        check(
+            bool(self.utterance_teacher) == bool(self.utterances and self.distillation)
+            and bool(self.utterances) == bool(self.utterance_teacher or self.intent_contrast),
+            "utterances must be given with utterance_teacher and distillation, or with "
+            "intent_contrast, or with all three, and these with utterances.",
+            (self.utterances, self.utterance_teacher, self.distillation, self.intent_contrast),
+        )
 
     @property
     def num_micro_batches(self) -> int:

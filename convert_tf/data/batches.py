@@ -9,6 +9,8 @@ import numpy as np
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.order import ExampleOrder
 from convert_tf.data.packing import (
+    ROW_MULTIPLE,
+    ROW_TOKENS,
     by_name,
     join_texts,
     pack_batch,
@@ -18,6 +20,7 @@ from convert_tf.data.packing import (
 from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.utterances import UtteranceDraws
+from convert_tf.numerics.devices import compiles_shapes
 
 
 @dataclasses.dataclass
@@ -120,40 +123,42 @@ class TrainingBatches:
         return batch | columns
 
 
-@dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order. Each iteration reads them again.
+    """Packed batches of the first examples, in order, with few shapes if these are compiled.
+
+    Each iteration reads the examples again.
 
     Args:
       examples: the examples to encode.
-      max_examples: largest number of examples.
-      row_tokens: tokens of a packed row.
+      max_tokens: length of the longest text.
+      max_examples: largest number of examples; None for all.
       batch_size: examples of a batch; the last one may be smaller.
-      row_multiple: batches have a multiple of this many rows.
 
     Yields:
       The dicts of `packing.pack_batch`.
     """
 
-    examples: Examples
-    _: dataclasses.KW_ONLY
-    max_examples: int
-    row_tokens: int
-    batch_size: int = 128
-    row_multiple: int = 1
-
-    @property
-    def num_examples(self) -> int:
-        return min(self.max_examples, self.examples.num_examples)
+    def __init__(
+        self,
+        examples: Examples,
+        max_tokens: int,
+        *,
+        max_examples: int | None = None,
+        batch_size: int = 128,
+    ):
+        self._examples = examples
+        self._row_tokens = max(ROW_TOKENS, max_tokens)
+        self._batch_size = batch_size
+        self.num_examples = min(max_examples or examples.num_examples, examples.num_examples)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for start in range(0, self.num_examples, self.batch_size):
-            stop = min(start + self.batch_size, self.num_examples)
-            loaded = self.examples.load(np.arange(start, stop))
+        for start in range(0, self.num_examples, self._batch_size):
+            stop = min(start + self._batch_size, self.num_examples)
+            loaded = self._examples.load(np.arange(start, stop))
             yield pack_batch(
-                self.examples.token_ids(loaded),
-                self.examples.names,
-                row_tokens=self.row_tokens,
-                padding_id=self.examples.padding_id,
-                row_multiple=self.row_multiple,
+                self._examples.token_ids(loaded),
+                self._examples.names,
+                row_tokens=self._row_tokens,
+                padding_id=self._examples.padding_id,
+                row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
             )

@@ -2,11 +2,11 @@
 
 A folder that `convert-tf mine` wrote holds
 
-- `negatives.json`: the `version` of the format, the `split` and its number of `examples`, the
+- `negatives.json`: the `version` of the format, the `split` (train), its number of `examples`, the
   SHA-256 of their contexts and responses (`texts_sha256`), how many `negatives` an example has at
   most, the `dtype` of their numbers, and how they were found: the `checkpoint`, the SHA-256 of its
   weights, the number of `mined_examples`, the options;
-- `{split}-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
+- `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
   best-ranked first; −1 where there are fewer.
 """
 
@@ -22,9 +22,10 @@ from convert_tf.storage.folders import files_with_facts
 from convert_tf.storage.mapped import FolderFormat
 
 FACTS_FILE = "negatives.json"
+ARRAY_FILE = "train-negatives.npy"
 FORMAT_VERSION = 1
 DTYPE = "int32"
-_FILE_NAME = re.compile(r"\w+-negatives\.npy")
+_FILE_NAME = re.compile(r"\w+-negatives\.npy")  # of an earlier version also of other splits
 _AGAIN = "Write it again with `convert-tf mine`."
 _FORMAT = FolderFormat(
     what="folder of negatives",
@@ -43,11 +44,6 @@ _FORMAT = FolderFormat(
 )
 
 
-def array_file(split: str) -> str:
-    """File name of the numbers of a split."""
-    return f"{split}-negatives.npy"
-
-
 def negative_files(folder: str) -> list[str]:
     """The files of a folder of negatives; last `negatives.json`, without which it is none."""
     return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
@@ -62,12 +58,11 @@ def scattered(values: np.ndarray) -> np.ndarray:
 
 
 class HardNegatives:
-    """Mined negatives of a split of token ids, and which of them an example gets in an epoch.
+    """Mined negatives of the examples of train, and which of them an example gets in an epoch.
 
     Args:
       folder: folder that `convert-tf mine` wrote.
-      split: the split that is trained on.
-      examples: its token ids.
+      examples: the token ids of train.
       per_pair: negatives of an example at a time.
       seed: of the choice.
 
@@ -76,30 +71,25 @@ class HardNegatives:
         of an example.
 
     Example:
-      negatives = HardNegatives("negatives/", "train", examples, per_pair=1, seed=0)
+      negatives = HardNegatives("negatives/", examples, per_pair=1, seed=0)
       numbers = negatives.draw(np.arange(512), epochs=np.zeros(512, np.int64))  # [512, 1]
     """
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        split: str,
         examples: ArrayExamples,
         *,
         per_pair: int,
         seed: int,
     ):
         facts = _FORMAT.facts(folder)
-        found = facts["split"], facts["examples"]
-        if found != (split, examples.num_examples) or facts["texts_sha256"] != examples.checksum(
-            PAIR
-        ):
+        mined = facts["split"], facts["examples"], facts["texts_sha256"]
+        if mined != ("train", examples.num_examples, examples.checksum(PAIR)):
             raise ValueError(
-                f"The negatives in {str(folder)!r} were mined from other data: {facts['examples']} "
-                f"examples of {facts['split']}, and the run trains on {examples.num_examples} of "
-                f"{split}{' with other texts' if found == (split, examples.num_examples) else ''}. "
-                "Mine negatives from these token ids with `convert-tf mine`, or train on the token "
-                "ids that were mined."
+                f"The negatives in {str(folder)!r} were mined from other texts than these token "
+                "ids. Mine negatives from these with `convert-tf mine`, or train on the token ids "
+                "that were mined."
             )
         if per_pair > facts["negatives"]:
             raise ValueError(
@@ -110,7 +100,7 @@ class HardNegatives:
         self.seed = seed
         self._examples = examples
         self._mined = _FORMAT.mapped(
-            folder, array_file(split), DTYPE, (examples.num_examples, facts["negatives"])
+            folder, ARRAY_FILE, DTYPE, (examples.num_examples, facts["negatives"])
         )
 
     def numbers(self, examples: np.ndarray) -> np.ndarray:

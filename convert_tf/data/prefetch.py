@@ -1,7 +1,7 @@
 """Making the next items while one is used."""
 
 import collections
-import threading
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -33,71 +33,32 @@ def in_order(
             yield running.popleft().result()
 
 
-class Prefetch(Iterator[Any]):
-    """Iterates in a thread of its own, a few items ahead of whoever takes them.
+@contextlib.contextmanager
+def prefetched(items: Iterable[_Item], *, depth: int = 2) -> Iterator[Iterator[_Item]]:
+    """Iterate in a thread, a few items ahead of the block that takes them.
 
     The items come in the order of the iterable. What it raises is raised again when the items
-    before it have been taken. Leaving the `with` block ends the thread.
+    before it have been taken. The thread ends with the block, after the item that it is making.
 
     Args:
       items: what to iterate over.
-      depth: items that are made ahead.
-
-    Attributes:
-      error: what the iterable raised, or None.
+      depth: number of items that are made ahead.
 
     Example:
-      with Prefetch(batches) as prefetched:
-          for batch in prefetched: ...
+      with prefetched(batches) as ready:
+          for batch in ready: ...
     """
+    iterator = iter(items)
+    end: Any = object()
+    with ThreadPoolExecutor(1, "prefetch") as pool:
+        ready = collections.deque(pool.submit(next, iterator, end) for _ in range(depth))
 
-    def __init__(self, items: Iterable[Any], *, depth: int = 2):
-        self.error: BaseException | None = None
-        self._items = items
-        self._depth = depth
-        self._ready: collections.deque[Any] = collections.deque()
-        self._is_closed = False
-        self._has_ended = False
-        self._changed = threading.Condition()
-        # A daemon: a caller that never closes it does not keep the process from ending.
-        self._thread = threading.Thread(target=self._fill, name="prefetch", daemon=True)
+        def take() -> Iterator[_Item]:
+            while (item := ready.popleft().result()) is not end:
+                ready.append(pool.submit(next, iterator, end))
+                yield item
 
-    def __enter__(self) -> "Prefetch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._is_closed = True
-            self._ready.clear()
-            self._changed.notify_all()
-        self._thread.join()
-
-    def __next__(self) -> Any:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._has_ended or self._is_closed)
-            if self._ready:
-                item = self._ready.popleft()
-                self._changed.notify_all()
-                return item
-        if self.error is not None and not self._is_closed:
-            raise self.error
-        raise StopIteration
-
-    def _fill(self) -> None:
         try:
-            for item in self._items:
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: len(self._ready) < self._depth or self._is_closed
-                    )
-                    if self._is_closed:
-                        return
-                    self._ready.append(item)
-                    self._changed.notify_all()
-        except BaseException as error:  # of any kind: the caller is to see it, not the thread
-            self.error = error
+            yield take()
         finally:
-            with self._changed:
-                self._has_ended = True
-                self._changed.notify_all()
+            pool.shutdown(cancel_futures=True)

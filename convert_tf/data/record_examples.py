@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.record_index import Extents, RecordIndex
+from convert_tf.data.record_index import RecordIndex
 from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT, TurnExample
 from convert_tf.data.shards import list_shards
@@ -94,36 +94,15 @@ class RecordExamples:
         lengths = np.diff(firsts, append=len(numbers))
         runs = self._index.locate(numbers[firsts], numbers[firsts] + lengths)
         try:
-            records = self._read(runs)
+            records = _read_runs(self._paths[runs.files], runs.offsets, runs.skips, runs.counts)
         except tf.errors.OpError as error:
-            self._raise_naming_the_shard(runs)
             raise damaged_records(self.folder, self.split, error) from error
         if len(records) < runs.counts.sum():
-            self._raise_naming_the_shard(runs)
-        return records
-
-    def _read(self, runs: Extents) -> np.ndarray:
-        paths = self._paths[runs.files]
-        return _read_runs(paths, runs.offsets, runs.skips, runs.counts).numpy()
-
-    def _raise_naming_the_shard(self, runs: Extents) -> None:
-        """Reads run by run, and raises where one fails: TensorFlow says what, and not always where.
-
-        Raises:
-          ValueError: a shard is damaged, or holds fewer records than when it was opened.
-        """
-        for one in zip(*runs, strict=True):
-            run = Extents(*(np.array([value]) for value in one))
-            path = self._paths[run.files[0]]
-            try:
-                records = self._read(run)
-            except tf.errors.OpError as error:
-                raise damaged_records(path, self.split, error) from error
-            if len(records) < run.counts[0]:
-                raise ValueError(
-                    f"{str(path)!r} lost {self.split} records while it was read. Put the file "
-                    "back, and run the same command again."
-                )
+            raise ValueError(
+                f"{self.folder!r} lost {self.split} records while it was read. Put the files back, "
+                "and run the same command again."
+            )
+        return records.numpy()
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
         """The texts of records: those of the first name, then those of the second, ….
@@ -144,7 +123,7 @@ class RecordExamples:
 def _read_runs(
     paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor
 ) -> tf.Tensor:
-    """The records of `record_index.Extents`, string `[sum of counts]`."""
+    """The records of `RecordIndex.locate`, string `[sum of counts]`."""
 
     def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
         # The op can begin within a file, which tf.data.TFRecordDataset has no argument for.

@@ -3,16 +3,14 @@
 A folder that `convert-tf teach` wrote holds
 
 - `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
-  and of each of the `splits` its number of `examples`, how many of them are `taught`, the first
-  ones, or those that a run with `source_shares` draws of the first `of_first`, and the SHA-256 of
-  the token ids of their texts (`texts_sha256`); where contexts and responses were encoded each in
-  their way, `has_sides`; where several teachers are joined in pairs of some sources alone,
-  `joined_sources`; with shares or these, of each split the SHA-256 of its examples' sources
-  (`sources_sha256`);
-- for each split and each of `context` and `response`, or of single texts `text`,
-  `{split}-{name}-vectors.npy`, float16 `[examples, dim]`, of length 1, in the order of the token
-  ids; zeros where there is no vector. Those of several teachers are joined to one, or where the
-  first is alone followed by zeros;
+  and of the split `train` in `splits` its number of `examples`, how many of them are `taught`, the
+  first ones, or those that a run with `source_shares` draws of the first `of_first`, the SHA-256 of
+  the token ids of their texts (`texts_sha256`), and with shares that of their sources
+  (`sources_sha256`); where contexts and responses were encoded each in their way, `has_sides`; of
+  an earlier version `joined_sources`, outside of which vectors are of the first teacher alone;
+- for each of `context` and `response`, or of single texts `text`, `train-{name}-vectors.npy`,
+  float16 `[examples, dim]`, of length 1, in the order of the token ids; zeros where there is no
+  vector. Those of several teachers are joined to one;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
 """
 
@@ -39,9 +37,9 @@ _FORMAT = FolderFormat(
 )
 
 
-def vectors_file(split: str, name: str) -> str:
+def vectors_file(name: str) -> str:
     """File name of the vectors of one kind of text."""
-    return f"{split}-{name}-vectors.npy"
+    return f"train-{name}-vectors.npy"
 
 
 def taught_names(examples: Examples) -> tuple[str, ...]:
@@ -50,20 +48,18 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
 
 
 class TeacherVectors:
-    """The vectors of a teacher for a split of token ids.
+    """The vectors of a teacher for the examples of train.
 
     Args:
       folder: folder that `convert-tf teach` wrote.
-      split: which examples.
       examples: their token ids.
       vocab_size: entries of their vocabulary.
-      prefix: of the names of columns.
-      of_ranking: whether vectors of which a text may have two are taken.
+      flag: the flag that names the folder, `teacher` or `ranking_teacher`, with which the names of
+        columns begin. For the latter a text may have two vectors.
 
     Attributes:
       teacher: its name.
       dim: width of its vectors.
-      joined_sources: sources in which several teachers are joined, where not in all.
       numbers: int64 `[taught]`, the examples that have vectors, rising.
 
     Raises:
@@ -74,46 +70,34 @@ class TeacherVectors:
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        split: str,
         examples: ArrayExamples,
         *,
         vocab_size: int,
-        prefix: str = "teacher",
-        of_ranking: bool = False,
+        flag: str = "teacher",
     ):
         facts = _FORMAT.facts(folder)
-        if not of_ranking and (facts.get("has_sides") or "joined_sources" in facts):
-            two = "one as a context and another as a response"
-            if not facts.get("has_sides"):
-                two = "one of all teachers and, in another source, one of the first"
+        if flag == "teacher" and (facts.get("has_sides") or "joined_sources" in facts):
             raise ValueError(
-                f"Each text in {str(folder)!r} has two vectors, {two}, and --teacher needs one. "
-                "Pass the folder as --ranking_teacher, or write vectors with `convert-tf teach` "
-                "without --sides and --joined_sources."
+                f"A text in {str(folder)!r} may have two vectors, for example one as a context and "
+                "another as a response, and --teacher needs one. Pass the folder as "
+                "--ranking_teacher, or write vectors with `convert-tf teach` without --sides."
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
-        self.joined_sources: list[str] = facts.get("joined_sources", [])
-        own = facts["splits"].get(split) or {}
-        found = own.get("examples"), own.get("texts_sha256")
-        shares = own.get("source_shares")
-        counts = ["taught", *(["of_first"] if shares else [])]
-        is_complete = all(isinstance(own.get(name), int) for name in counts)
-        names = taught_names(examples)
-        if not is_complete or found != (examples.num_examples, examples.checksum(names)):
+        own = facts["splits"].get("train") or {}
+        names, shares = taught_names(examples), own.get("source_shares")
+        expected = {"examples": examples.num_examples, "texts_sha256": examples.checksum(names)}
+        if shares:
+            expected["sources_sha256"] = examples.sources_checksum()
+        needed = ("taught", "of_first") if shares else ("taught",)
+        is_complete = all(isinstance(own.get(name), int) for name in needed)
+        if not is_complete or not expected.items() <= own.items():
             raise ValueError(
-                f"The vectors in {str(folder)!r} belong to other texts than {split} of these token "
-                f"ids, or there are none for {split}. {_AGAIN}"
+                f"The vectors in {str(folder)!r} belong to other texts or sources than train of "
+                f"these token ids. {_AGAIN}"
             )
         self.numbers = np.arange(own["taught"])
         if shares:
-            found_sources = own.get("sources_sha256")
-            if found_sources != examples.sources_checksum():
-                which = "of other sources" if found_sources else "not known of which sources"
-                raise ValueError(
-                    f"The vectors in {str(folder)!r} belong to other sources than these token ids: "
-                    f"the shares of {split} are {which}. {_AGAIN}"
-                )
             self.numbers = examples.thinned(shares, 0, own["of_first"])
 
         def mapped(name: str, rows: int) -> MappedFile:
@@ -121,8 +105,7 @@ class TeacherVectors:
 
         self._subwords = mapped(SUBWORDS_FILE, vocab_size)
         self._vectors = {
-            f"{prefix}_{name}": mapped(vectors_file(split, name), examples.num_examples)
-            for name in names
+            f"{flag}_{name}": mapped(vectors_file(name), examples.num_examples) for name in names
         }
 
     @property
@@ -131,7 +114,7 @@ class TeacherVectors:
         return self._subwords.checked().astype(np.float32)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_context` and `teacher_response` of examples, or `teacher_text`; by the prefix.
+        """`teacher_context` and `teacher_response` of examples, or `teacher_text`; by the flag.
 
         Args:
           examples: int64 `[batch]`, their numbers.

@@ -120,7 +120,6 @@ class ArrayFolder:
         max_tokens: int,
         with_extra_contexts: bool = False,
         turn_prefixes: bool = False,
-        joins_turns: bool = False,
     ) -> "ArrayExamples":
         """The examples of a split.
 
@@ -128,17 +127,17 @@ class ArrayFolder:
           split: which one.
           max_tokens: longer texts are cut to this many tokens; at most those that are stored.
           with_extra_contexts: whether the earlier turns are there too, as one text.
-          turn_prefixes, joins_turns: must be False: where a turn ends is not stored.
+          turn_prefixes: must be False: where a turn ends is not stored.
 
         Raises:
           ValueError: there is no such split, its files do not fit together, texts were cut
-            shorter, or turns are to be numbered or put into another order.
+            shorter, or turns are to be numbered.
         """
-        if joins_turns or turn_prefixes:
-            option = "joins_turns" if joins_turns else "turn_prefixes"
+        if turn_prefixes:
             raise ValueError(
                 f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
-                f"and {option} needs single turns. Train on the records, or without {option}."
+                "and turn_prefixes needs single turns. Train on the records, or without "
+                "--turn_prefixes."
             )
         if self.holds_utterances:
             raise ValueError(
@@ -283,27 +282,18 @@ class ArrayExamples:
         Raises:
           ValueError: if there is no such source, or the file of sources is missing or damaged.
         """
-        self._check_sources(shares)
+        unknown = sorted(set(shares) - set(self._source_names))
+        if unknown:
+            raise ValueError(
+                f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
+                f"{', '.join(map(repr, sorted(self._source_names))) or f'none stored. {_AGAIN}'}"
+            )
         places = self.sources()[start:stop]
         kept = np.ones(len(places), bool)
         for name, share in shares.items():
             own = np.flatnonzero(places == self._source_names.index(name))
             kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
         return start + np.flatnonzero(kept)
-
-    def of_sources(self, names: Iterable[str]) -> np.ndarray:
-        """Return which examples are of some sources: bool `[examples]`; errors as in `thinned`."""
-        names = [*names]
-        self._check_sources(names)
-        return np.isin(self.sources(), [self._source_names.index(name) for name in names])
-
-    def _check_sources(self, names: Iterable[str]) -> None:
-        unknown = sorted(set(names) - set(self._source_names))
-        if unknown:
-            raise ValueError(
-                f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
-                f"{', '.join(map(repr, sorted(self._source_names))) or f'none stored. {_AGAIN}'}"
-            )
 
     def sources(self) -> np.ndarray:
         """Return the index of each example's source in the folder's `sources`, int32 `[examples]`.

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
+import keras
 from keras import ops
 
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.numerics.initializers import GlorotUniform
 
 MASKED_SCORE = float("-inf")
@@ -40,7 +40,7 @@ def merge_heads(x: Any) -> Any:
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, tokens, num_heads * dim))
 
 
-class RelativeSelfAttention(ConfiguredLayer):
+class RelativeSelfAttention(keras.layers.Layer):
     """Self-attention that looks at most `max_distance` tokens away.
 
     The scores get a learned bias for each relative position. Keys further away than `max_distance`

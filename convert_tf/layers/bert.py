@@ -10,7 +10,6 @@ import keras
 from keras import ops
 
 from convert_tf.layers.attention import attention_weights, merge_heads, split_heads
-from convert_tf.layers.configured import ConfiguredLayer
 
 INITIAL_STDDEV = 0.02
 
@@ -35,7 +34,7 @@ def dense(x: Any, kernel: Any, bias: Any) -> Any:
     return ops.reshape(flat, (*shape[:-1], kernel.shape[-1]))
 
 
-class BertEmbedding(ConfiguredLayer):
+class BertEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, layer-normalised.
 
     Masking: none. Padding gets a vector too, so later layers must mask it.
@@ -77,8 +76,6 @@ class BertEmbedding(ConfiguredLayer):
         self.dim = dim
         self.max_positions = max_positions
         self.num_segments = num_segments
-        self.epsilon = epsilon
-        self.dropout = dropout
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name="norm")
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
@@ -112,7 +109,7 @@ class BertEmbedding(ConfiguredLayer):
         return self.drop(ops.cast(self.norm(vectors), self.compute_dtype), training=training)
 
 
-class BertAttention(ConfiguredLayer):
+class BertAttention(keras.layers.Layer):
     """Multi-head self-attention over all tokens, with biases and an output projection.
 
     Masking: on the key axis, with −∞ before the softmax. Each row needs at least one real token.
@@ -140,7 +137,6 @@ class BertAttention(ConfiguredLayer):
     def __init__(self, num_heads: int, *, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_heads = num_heads
-        self.dropout = dropout
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, x_shape: Any, mask_shape: Any = None) -> None:
@@ -174,7 +170,7 @@ class BertAttention(ConfiguredLayer):
         return dense(attended, self.output_kernel, self.output_bias)
 
 
-class BertBlock(ConfiguredLayer):
+class BertBlock(keras.layers.Layer):
     """BERT block: self-attention and a GELU feed-forward layer, each with a skip and layer norm.
 
     Masking: see `BertAttention`.
@@ -208,10 +204,7 @@ class BertBlock(ConfiguredLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.num_heads = num_heads
         self.feed_forward_dim = feed_forward_dim
-        self.epsilon = epsilon
-        self.dropout = dropout
         policy = self.dtype_policy
         self.attention = BertAttention(num_heads, dropout=dropout, dtype=policy, name="attention")
         self.attention_norm, self.feed_forward_norm = (

@@ -2,14 +2,15 @@
 
 from typing import Any
 
+import keras
+
 from convert_tf.layers.attention import RelativeSelfAttention
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.feed_forward import FeedForward
 from convert_tf.layers.layer_norm import LayerNorm
 
 
-class TransformerBlock(ConfiguredLayer):
+class TransformerBlock(keras.layers.Layer):
     """Transformer block: self-attention and feed-forward, each with a skip and layer norm.
 
     The layer norm comes after the sum, as in the original Transformer, and is computed in float32.
@@ -49,12 +50,6 @@ class TransformerBlock(ConfiguredLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.attention_dim = attention_dim
-        self.max_distance = max_distance
-        self.feed_forward_dim = feed_forward_dim
-        self.num_heads = num_heads
-        self.use_relative_bias = use_relative_bias
-        self.dropout = dropout
         policy = self.dtype_policy
         self.attention = RelativeSelfAttention(
             attention_dim,

@@ -3,16 +3,16 @@
 import math
 from typing import Any
 
+import keras
 from keras import ops
 
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.dropout import Dropout
 from convert_tf.layers.layer_norm import LayerNorm
 from convert_tf.numerics.initializers import TruncatedNormal
 from convert_tf.numerics.quantization import GrowingRangeQuantizer
 
 
-class SubwordEmbedding(ConfiguredLayer):
+class SubwordEmbedding(keras.layers.Layer):
     """Token embeddings × √dim plus two position embeddings, layer-normalised.
 
     Position i adds row `i mod n` of one table and row `i mod m` of the other. n and m are coprime,
@@ -59,9 +59,6 @@ class SubwordEmbedding(ConfiguredLayer):
         self.num_ids = num_ids
         self.dim = dim
         self.position_table_sizes = tuple(position_table_sizes)
-        self.bits = bits
-        self.quantizer_update_steps = quantizer_update_steps
-        self.dropout = dropout
         self._initial_stddev = 1.0 / math.sqrt(dim)
         # A truncated normal ends at two standard deviations, so this range holds every value.
         limit = 2.0 * self._initial_stddev

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.numerics.devices import is_tensorflow_on_cpu
 from convert_tf.numerics.initializers import GlorotUniform
 
@@ -38,7 +38,7 @@ def plain_fast_gelu(x: Any) -> Any:
     return x * ops.sigmoid(x) / GELU_SLOPE
 
 
-class FeedForward(ConfiguredLayer):
+class FeedForward(keras.layers.Layer):
     """Linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
 
     Each call multiplies the two constants of the fast GELU into the weights, which are smaller than

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from convert_tf.config.head import REDUCTIONS
 from convert_tf.layers.attention import attention_weights, split_heads
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.numerics.initializers import GlorotUniform
 
 
-class SqrtNReduction(ConfiguredLayer):
+class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
     Each head computes self-attention weights A, without value projection and without 1/√d. The
@@ -83,11 +83,11 @@ class SqrtNReduction(ConfiguredLayer):
         return ops.reshape(pooled, (rows, segments, self.num_heads * dim))
 
 
-class Reduction(ConfiguredLayer):
+class Reduction(keras.layers.Layer):
     """Turn the outputs for a text into one vector.
 
     The kinds are:
-      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), `num_heads` times as wide;
+      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are concatenated;
       `first`: the first output, which belongs to [S] if the trunk adds [S];
       `mean`: the mean of all outputs;
       `mean_without_first`: the mean of all outputs but the first.
@@ -96,15 +96,14 @@ class Reduction(ConfiguredLayer):
 
     Args:
       kind: one of `REDUCTIONS`.
-      num_heads, attention_dim: see `SqrtNReduction`; only for `sqrt_n`.
-      shared: a `SqrtNReduction` to use instead of a new one.
+      shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64.
 
     Call arguments:
       sequence: `[batch, tokens, dim]`.
       token_mask: bool `[batch, tokens]`, true where there is a token.
 
     Returns:
-      `[batch, dim]` in the compute dtype; `[batch, num_heads * dim]` for `sqrt_n`.
+      `[batch, dim]` in the compute dtype; the width of the `SqrtNReduction` for `sqrt_n`.
 
     Raises:
       ValueError: if there is no such kind.
@@ -120,8 +119,6 @@ class Reduction(ConfiguredLayer):
         self,
         kind: str,
         *,
-        num_heads: int = 2,
-        attention_dim: int = 64,
         shared: SqrtNReduction | None = None,
         **kwargs: Any,
     ):
@@ -129,12 +126,9 @@ class Reduction(ConfiguredLayer):
         if kind not in REDUCTIONS:
             raise ValueError(f"{kind!r} is not a reduction. Choose one of {', '.join(REDUCTIONS)}.")
         self.kind = kind
-        self.num_heads = num_heads
-        self.attention_dim = attention_dim
-        self.shared = shared
         if kind == "sqrt_n":
             self.attention = shared or SqrtNReduction(
-                num_heads, attention_dim, dtype=self.dtype_policy, name="attention"
+                2, 64, dtype=self.dtype_policy, name="attention"
             )
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.layers.configured import ConfiguredLayer
 from convert_tf.layers.feed_forward import fast_gelu
 from convert_tf.numerics.initializers import Orthogonal
 
@@ -23,7 +22,7 @@ def l2_normalize(x: Any) -> Any:
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))
 
 
-class SideNetwork(ConfiguredLayer):
+class SideNetwork(keras.layers.Layer):
     """Hidden layers, a linear layer and L2 normalisation: "feed-forward 2" of the paper.
 
     A hidden layer computes norm(x + gelu(xW + b)), or norm(gelu(xW + b)) if the widths of its input
@@ -59,9 +58,7 @@ class SideNetwork(ConfiguredLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.num_layers = num_layers
         self.hidden_dim = hidden_dim
-        self.encoding_dim = encoding_dim
         self.use_skip = use_skip
         policy = self.dtype_policy
         self.hidden = [

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 
 from convert_tf.checkpoints.folder import save_checkpoint, training_facts
 from convert_tf.config.train import Training
-from convert_tf.data.prefetch import Prefetch
+from convert_tf.data.prefetch import prefetched
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json
@@ -173,13 +173,12 @@ def take_steps(run: Run, step: int, termination: Termination) -> None:
     try:
         if step == 0:
             steps.evaluate({})
-        with Prefetch(run.batches_from(step)) as prefetched:
-            batches: Iterator[Batch] = prefetched
+        with prefetched(run.batches_from(step)) as batches:
             if run.processes.number > 1:
                 termination = agreed = AgreedSteps(
                     run.processes, termination, padding_id=run.padding_id
                 )
-                batches = agreed.batches(prefetched)
+                batches = agreed.batches(batches)
             steps.go_on()
             for batch in batches:
                 steps.take(batch)

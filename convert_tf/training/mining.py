@@ -13,8 +13,9 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.mining import BLOCK_SIZE, hard_negatives
-from convert_tf.data.negatives import DTYPE, FACTS_FILE, FORMAT_VERSION, array_file, negative_files
+from convert_tf.data.negatives import ARRAY_FILE, DTYPE, FACTS_FILE, FORMAT_VERSION, negative_files
 from convert_tf.data.packing import text_groups
 from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.models.encoder import DualEncoder
@@ -25,7 +26,7 @@ from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
-from convert_tf.training.encoder.evaluation import batches_in_order, encode_batches
+from convert_tf.training.encoder.evaluation import encode_batches
 from convert_tf.training.encoder.sources import open_data
 
 BATCH_SIZE = 512  # examples that are encoded together
@@ -36,7 +37,6 @@ def mine(
     data: str,
     output: str,
     *,
-    split: str = "train",
     max_examples: int = 0,
     negatives: int = 8,
     skip_top: int = 10,
@@ -45,7 +45,7 @@ def mine(
     precision: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the hard negatives of a split of token ids.
+    """Write the hard negatives of the examples of train.
 
     A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
     the encodings of one block, or of 131,072 examples if that is more, and the result. The folder
@@ -55,7 +55,6 @@ def mine(
       checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
       data: folder of token ids.
       output: folder to write.
-      split: name of the split.
       max_examples: mine for the first examples only, this many; the others get none. 0 for all.
       negatives: maximum number of negatives per example.
       skip_top: number of the best wrong responses to leave out.
@@ -88,22 +87,17 @@ def mine(
     started = time.monotonic()
     folder, config = open_data(data, None, None, checkpoint)
     examples: Any = folder.open(
-        split, max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
+        "train", max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
     )
     encoder, _ = checkpoints.load_checkpoint(checkpoint, dtype=choose_precision(precision))
     number = min(max_examples or examples.num_examples, examples.num_examples)
     blocks = math.ceil(number / block_size)
-    encoded_together = min(number, max(number // blocks, BLOCK_SIZE))
-    print(
-        f"{number:,} contexts, each against about {number // blocks:,} responses: "
-        f"{number * (number // blocks) * config.encoding_dim / 1e12:,.3g} T multiplications beside "
-        f"the encoding, and {encoded_together * config.encoding_dim * 12 / 1e9:,.2g} GB"
-    )
+    print(f"{number:,} contexts, each against about {number // blocks:,} responses")
     uses = np.zeros(number, np.int64)
     with place.open() as written:
         with (
             Progress("examples encoded or searched", total=2 * number) as progress,
-            GrowingArray(written / array_file(split), DTYPE, row_shape=(negatives,)) as array,
+            GrowingArray(written / ARRAY_FILE, DTYPE, row_shape=(negatives,)) as array,
         ):
             bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
             together = max(1, BLOCK_SIZE // block_size)  # small blocks are encoded together
@@ -137,7 +131,7 @@ def mine(
             )
         facts = {
             "version": FORMAT_VERSION,
-            "split": split,
+            "split": "train",
             "examples": examples.num_examples,
             "mined_examples": number,
             "texts_sha256": examples.checksum(PAIR),
@@ -163,7 +157,7 @@ def _encode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
-    batches = batches_in_order(examples, encoder.config.max_tokens, batch_size=BATCH_SIZE)
+    batches = EvaluationBatches(examples, encoder.config.max_tokens, batch_size=BATCH_SIZE)
     names = (context, "response_encoding")
     encodings = encode_batches(encoder, batches, names, count=progress.add)
     contexts, responses = (encodings[name].astype(np.float32, copy=False) for name in names)

@@ -10,6 +10,7 @@ from convert_tf.config.train import RankingTraining
 from convert_tf.numerics.devices import compiles_shapes, is_tensorflow_on_cpu
 
 LOSS_SCALE = 128.0  # under mixed_float16, static
+WEIGHT_DECAY = 0.01  # of AdamW (arXiv 1905.01969 §5.1)
 
 
 def learning_rate_schedule(
@@ -91,7 +92,7 @@ def make_optimizer(
     """The optimizer of a run.
 
     Args:
-      config: reads optimizer, learning rates, steps and weight decay.
+      config: reads optimizer, learning rates and steps.
       embedding_table: the variable whose gradient is clipped.
       embedding_clip: largest L2 norm of that gradient; 0 turns clipping off.
       precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
@@ -102,11 +103,10 @@ def make_optimizer(
 
     Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
     """
-    weight_decay = getattr(config, "weight_decay", 0.0)  # of rankers
     classes = {
         "adadelta": (keras.optimizers.Adadelta, {"rho": 0.9}),
         "adam": (keras.optimizers.Adam, {}),
-        "adamw": (keras.optimizers.AdamW, {"weight_decay": weight_decay}),
+        "adamw": (keras.optimizers.AdamW, {"weight_decay": WEIGHT_DECAY}),
         "adamax": (keras.optimizers.Adamax, {}),
     }
     base, options = classes[config.optimizer]

@@ -85,8 +85,6 @@ class AgreedSteps(Termination):
             batch = None
             try:
                 batch = next(packed)
-            except StopIteration:  # it was closed
-                return
             except Exception as error:
                 raised = error
             rows = 0 if batch is None else len(batch.inputs["token_ids"])

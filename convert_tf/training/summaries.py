@@ -1,6 +1,5 @@
 """The curve of a run, `curve.png`, and its summaries for TensorBoard."""
 
-import io
 import os
 import socket
 import time
@@ -10,11 +9,11 @@ from typing import Any
 
 from convert_tf.extras import MissingLibraryError, needs
 from convert_tf.figures import GREY, picture
-from convert_tf.storage.files import FileWriteError
+from convert_tf.storage.files import writing
 
 
 class EventFile:
-    """One event file of TensorBoard. An event is in it whole or not at all.
+    """One event file of TensorBoard.
 
     Args:
       log_dir: its folder, which is made.
@@ -33,14 +32,11 @@ class EventFile:
         self._new_summary = summary_pb2.Summary
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._path = os.path.join(log_dir, name)
-        # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
-        self._record = io.BytesIO()
-        self._records = RecordWriter(self._record)
-        try:
+        with writing(self._path):
             os.makedirs(log_dir, exist_ok=True)
-            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 (closed by close)
-        except OSError as error:
-            raise FileWriteError(error.errno, error.strerror, self._path) from error
+            # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
+            self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
+        self._records = RecordWriter(self._file)
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
@@ -55,18 +51,8 @@ class EventFile:
         self._file.close()
 
     def _write(self, event: Any) -> None:
-        self._record.seek(0)
-        self._record.truncate()
-        self._records.write(event.SerializeToString())
-        content = self._record.getvalue()
-        size = os.fstat(self._file.fileno()).st_size
-        try:
-            written = self._file.write(content)
-            if written < len(content):  # the system says why when asked for the rest
-                self._file.write(content[written:])
-        except OSError as error:
-            os.ftruncate(self._file.fileno(), size)
-            raise FileWriteError(error.errno, error.strerror, self._path) from error
+        with writing(self._path):
+            self._records.write(event.SerializeToString())
 
 
 def opened_summaries(log_dir: Path) -> EventFile | None:

@@ -215,11 +215,11 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     assert (facts["dim"], facts["teacher"]) == (6, "1 one + 2 other")
     call_command(
         *arguments, "--sides", f"--output={road}/joined", f"--teacher={road}/run,one",
-        "--teacher_weights=1,0.5", "--source_shares=reddit=0.25", "--joined_sources=reddit",
+        "--teacher_weights=1,0.5", "--source_shares=reddit=0.25",
     )  # fmt: skip
     facts = json.loads((road / "joined" / "teacher.json").read_text())
     own = facts["splits"]["train"]
-    assert (facts["dim"], facts["joined_sources"], facts["has_sides"]) == (67, ["reddit"], True)
+    assert (facts["dim"], facts["has_sides"]) == (67, True)
     assert own["source_shares"] == {"reddit": 0.25}
     vectors = np.load(road / "joined" / "train-context-vectors.npy")
     assert 0.2 < vectors.any(axis=1).mean() < 0.3
@@ -232,7 +232,7 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     assert "train: 2 texts, " in capsys.readouterr().out
     call_command("teach", f"--token_ids={road}/single", f"--output={road}/single_vectors")
     assert "train: 2 of 2 examples" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="holds single texts, and a teacher of either side are"):
+    with pytest.raises(SystemExit, match="holds single texts, and --sides"):
         call_command("teach", f"--token_ids={road}/single", *sides[:1], f"--output={road}/none",
                      f"--teacher={road}/run")  # fmt: skip
     for wrong in (["--utterances=a", "--data=b"], [], ["--data=b", "--dev_fraction=0.1"]):

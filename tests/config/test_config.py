@@ -160,33 +160,19 @@ def test_only_json_objects_are_read(text):
         ModelConfig.from_json(text)
 
 
-@pytest.mark.parametrize("config_class", CONFIGS)
-def test_configs_are_frozen(config_class):
-    name = dataclasses.fields(config_class)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(config_class(), name, 1)
-
-
 @pytest.mark.parametrize(
     ("config_class", "values"),
     [
         (ModelConfig, {"vocab_size": 0}),
-        (ModelConfig, {"tokenizer": "words"}),
         (ModelConfig, {"position_table_sizes": (4, 6)}),
         (ModelConfig, {"position_table_sizes": (4, 5, 7)}),
         (ModelConfig, {"max_relative_attention": ()}),
         (ModelConfig, {"max_relative_attention": (3, 0)}),
-        (ModelConfig, {"num_heads": 0}),
-        (ModelConfig, {"side_layers": -1}),
         (ModelConfig, {"embedding_bits": 16}),
         (EncoderTraining, {"batch_size": 1}),
-        (EncoderTraining, {"optimizer": "sgd"}),
         (EncoderTraining, {"precision": "float16"}),
         (EncoderTraining, {"learning_rate": 0.0}),
         (EncoderTraining, {"label_smoothing": 1.0}),
-        (EncoderTraining, {"embedding_dropout": -0.1}),
-        (EncoderTraining, {"l2": -1.0}),
-        (EncoderTraining, {"steps": 0}),
         (EncoderTraining, {"eval_examples": 99}),
     ],
     ids=str,

@@ -7,7 +7,7 @@ import pytest
 
 from convert_tf.data import mining
 from convert_tf.data.mining import hard_negatives, top_columns
-from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
+from convert_tf.data.negatives import ARRAY_FILE, FACTS_FILE, HardNegatives
 from convert_tf.data.packing import TokenIds
 
 
@@ -92,7 +92,7 @@ class Numbers:
 
 def write_negatives(folder, mined, **changes):
     folder.mkdir(exist_ok=True)
-    np.save(folder / array_file("train"), mined.astype(np.int32))
+    np.save(folder / ARRAY_FILE, mined.astype(np.int32))
     facts = {
         "version": 1, "split": "train", "examples": 50, "texts_sha256": "context-response",
         "negatives": mined.shape[1], "dtype": "int32", "checkpoint": "runs/x", **changes,
@@ -102,7 +102,7 @@ def write_negatives(folder, mined, **changes):
 
 
 def opened(folder, per_pair=1, seed=0):
-    return HardNegatives(folder, "train", Numbers(), per_pair=per_pair, seed=seed)
+    return HardNegatives(folder, Numbers(), per_pair=per_pair, seed=seed)
 
 
 @pytest.fixture
@@ -151,9 +151,9 @@ def test_responses_are_those_of_the_token_ids(tmp_path, mined):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"examples": 49}, "49 examples of train"),
-        ({"split": "dev"}, "examples of dev"),
-        ({"texts_sha256": "0"}, "with other texts"),
+        ({"examples": 49}, "mined from other texts"),
+        ({"split": "dev"}, "mined from other texts"),
+        ({"texts_sha256": "0"}, "mined from other texts"),
         ({"version": 2}, "version 2"),
         ({"dtype": "int64"}, "lacks dtype or has another type"),
         ({"negatives": 3}, r"shape \(50, 3\)"),
@@ -171,7 +171,7 @@ def test_damaged_or_too_few_negatives_are_refused(tmp_path, mined):
     negatives = opened(write_negatives(tmp_path, mined))
     with pytest.raises(ValueError, match="negatives are damaged"):
         negatives.draw(np.arange(50), np.zeros(50, np.int64))
-    (tmp_path / array_file("train")).unlink()
+    (tmp_path / ARRAY_FILE).unlink()
     with pytest.raises(ValueError, match="incomplete"):
         opened(tmp_path)
     with pytest.raises(ValueError, match=r"Cannot read .*negatives\.json"):

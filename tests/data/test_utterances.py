@@ -199,7 +199,7 @@ def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     assert {*seen[-60:]} == {*map(as_stored, texts)}
     ids = ArrayFolder(folder)
     examples = ids.open_utterances("train", max_tokens=60)
-    vectors = TeacherVectors(output, "train", examples, vocab_size=ids.vocab_size)
+    vectors = TeacherVectors(output, examples, vocab_size=ids.vocab_size)
     numbers = np.array([3, 40])
     found = vectors.columns(numbers)["teacher_text"]
     np.testing.assert_allclose(found, lengths([as_stored(texts[i]) for i in numbers]), atol=1e-3)

@@ -7,7 +7,7 @@ from support.model_cases import fill_weights, one_per_row
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
-from convert_tf.checkpoints.vocabulary import fitting_tokenizer, vocabulary_path
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.bert import BERT_PRESETS, BertConfig, bert_preset
 from convert_tf.models.bert import BertTrunk, surround
 
@@ -159,11 +159,6 @@ def test_every_option_changes_the_trunk(trunk, name):
         ids = np.array([[1, 2, 9, 11]], "int32")  # 11 is padding where there are 11 ids
         one, other = (np.asarray(t.joint_sequence(ids, ids)[0]) for t in (trunk, changed))
         assert one.shape != other.shape or np.abs(one - other).max() > 1e-3
-
-
-def test_the_tokenizer_decides_the_vocabulary_file():
-    sentencepiece = BertConfig(**{**SMALL.to_dict(), "tokenizer": "sentencepiece"})
-    assert vocabulary_path("x", SMALL) != vocabulary_path("x", sentencepiece)
 
 
 def test_presets():

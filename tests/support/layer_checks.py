@@ -1,12 +1,9 @@
 """What holds for every layer: `check_layer`, after keras-hub's `run_layer_test`."""
 
 import inspect
-import json
 
 import keras
 import numpy as np
-
-STANDARD_ARGUMENTS = {"self", "kwargs"}
 
 
 class OneLayer(keras.Model):
@@ -21,11 +18,11 @@ class OneLayer(keras.Model):
 
 
 def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tuple) -> None:
-    """Shape, config round trip, one compiled fit step, mixed precision.
+    """Shape, one compiled fit step, mixed precision.
 
     Args:
       layer_class: class under test.
-      arguments: constructor arguments; together with the defaults, all of them are looked at.
+      arguments: constructor arguments.
       inputs: call arguments by name; floats are cast to each policy's compute dtype.
       expected_shape: of the result.
     """
@@ -33,22 +30,6 @@ def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tupl
     result = layer(**inputs)
     assert tuple(result.shape) == expected_shape
     assert np.isfinite(np.asarray(result)).all()
-
-    config = layer.get_config()
-    names = set(inspect.signature(layer_class.__init__).parameters) - STANDARD_ARGUMENTS
-    assert names <= set(config), f"missing in get_config: {names - set(config)}"
-    for name in names:
-        assert config[name] == getattr(layer, name)
-    for name, value in arguments.items():
-        assert config[name] == value
-    revived = layer_class.from_config(json.loads(json.dumps(config)))
-    assert json.dumps(revived.get_config()) == json.dumps(config)
-    again = revived(**inputs)
-    assert again.shape == result.shape
-    for target, source in zip(revived.variables, layer.variables, strict=True):
-        assert target.path == source.path
-        target.assign(source)
-    np.testing.assert_allclose(np.asarray(revived(**inputs)), np.asarray(result), atol=1e-6)
 
     _check_fit_step(layer_class(**arguments), inputs, expected_shape)
     for policy in ("mixed_bfloat16", "mixed_float16"):

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 
-from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 DIM = 12
@@ -24,10 +23,6 @@ def letters_teacher(texts):
 
 def backwards(texts):
     return letters_teacher(texts)[:, ::-1]
-
-
-def half_letters(texts):
-    return unit_rows(letters_teacher(texts)[:, : DIM // 2])
 
 
 SIDES = {"context": letters_teacher, "response": backwards}

@@ -3,18 +3,16 @@
 import dataclasses
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import naive
 from support.commands import call_command
-from support.encoder_runs import MODEL, differ, final_weights, run, stopped_copy
+from support.encoder_runs import MODEL, run
 from support.model_cases import fill_weights, one_per_row, random_texts, texts_in
 
 from convert_tf.checkpoints.folder import (
-    CheckpointError,
     load_checkpoint,
     load_config,
     save_checkpoint,
@@ -23,12 +21,11 @@ from convert_tf.config.head import HeadConfig, RankerTraining
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.negatives import FACTS_FILE, HardNegatives, array_file
+from convert_tf.data.negatives import ARRAY_FILE, FACTS_FILE, HardNegatives
 from convert_tf.data.packing import (
     TokenIds,
     by_name,
     pack_batch,
-    pack_micro_batches,
     text_groups,
 )
 from convert_tf.data.token_arrays import ArrayFolder
@@ -41,7 +38,6 @@ from convert_tf.training.ranker.sources import open_examples, open_sampler
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 NUM_TRAIN = 90
-RUN = {"mask_duplicates": True, "negatives_per_pair": 2}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +64,7 @@ def negatives(corpus, checkpoints, tmp_path_factory):
 
 
 def mined_in(folder):
-    return np.load(Path(folder) / array_file("train"))
+    return np.load(Path(folder) / ARRAY_FILE)
 
 
 def naive_mined(encoder, examples, bounds, k, skip):
@@ -114,34 +110,22 @@ def test_mining_finds_what_a_naive_loop_finds(corpus, checkpoints, tmp_path, kin
     assert facts["most_used"] == np.bincount(expected.ravel()).max()
 
 
-def test_each_option_of_the_command_changes_what_is_mined(
-    corpus, checkpoints, tmp_path, monkeypatch, capsys
-):
-    number = itertools.count()
-
-    def mined(**changes):
-        options = {
-            "encoder": checkpoints["single"], "data": corpus.arrays, "negatives": 3,
-            "output": tmp_path / str(next(number)), "precision": "float32", **changes,
-        }  # fmt: skip
-        call_command("mine", *(f"--{k}={v}" for k, v in options.items()))
-        return next(Path(options["output"]).glob("*.npy"))
-
-    usual = np.load(mined())
-    assert "90 examples of train with up to 3 negatives each; 100.0 %" in capsys.readouterr().out
-    assert mined(split="dev").name == "dev-negatives.npy"
-    assert np.load(mined(negatives=2)).shape == (NUM_TRAIN, 2)
-    first = np.load(mined(max_examples=40))
-    assert first.shape == usual.shape
-    assert (first[:40] >= 0).any() and first[:40].max() < 40
-    assert (first[40:] == -1).all()
-    others = [mined(encoder=checkpoints["multi"]), mined(skip_top=9), mined(block_size=50),
-              mined(margin=-0.3), mined(precision="mixed_bfloat16")]  # fmt: skip
-    for path in others:
-        assert (np.load(path) != usual).any(), path
+def test_the_command_passes_its_options_on(corpus, checkpoints, tmp_path, capsys):
+    call_command(
+        "mine", f"--encoder={checkpoints['single']}", f"--data={corpus.arrays}", "--negatives=2",
+        f"--output={tmp_path / 'mined'}", "--precision=float32", "--max_examples=40",
+        "--skip_top=1", "--margin=2", "--block_size=20",
+    )  # fmt: skip
+    assert "40 examples of train with up to 2 negatives each; 100.0 %" in capsys.readouterr().out
+    mined = mined_in(tmp_path / "mined")
+    assert mined.shape == (NUM_TRAIN, 2)
+    assert mined[:20].max() < 20 <= mined[20:40].min()
+    assert (mined[40:] == -1).all()
+    facts = json.loads((tmp_path / "mined" / FACTS_FILE).read_text())
+    assert [facts[name] for name in ("skip_top", "margin", "block_size")] == [1, 2.0, 20]
 
 
-def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path, negatives, monkeypatch):
+def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path):
     single, output = checkpoints["single"], str(tmp_path / "new")
     with pytest.raises(ValueError, match="holds no token ids"):
         mine(single, corpus.records, output)
@@ -152,21 +136,10 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path, negativ
         match="No context has a wrong response in blocks of 90 examples with skip_top 200",
     ):
         mine(single, corpus.arrays, output, skip_top=200)
-    with pytest.raises(ValueError, match="lacks the split"):
-        mine(single, corpus.arrays, output, split="test")
-    with pytest.raises(ValueError, match="Pass --overwrite"):
-        mine(single, corpus.arrays, negatives)
-    with pytest.raises(CheckpointError, match="Pass the run of a dual encoder"):
-        mine(corpus.records, corpus.arrays, output)
-    other = shutil.copytree(single, tmp_path / "other")
-    vocabulary = other / "vocab.txt"
-    vocabulary.write_bytes(vocabulary.read_bytes() + b"zz\n")
-    with pytest.raises(ValueError, match="differs from"):
-        mine(str(other), corpus.arrays, output)
     assert not Path(output).exists()
 
 
-def batch_with_negatives(config, *, pairs=4, k=2, micro_batches=1):
+def batch_with_negatives(config, *, pairs=4, k=2):
     """A batch in which two negatives are equal to the response of another example."""
     names = ["context", "response", *["extra_context"] * config.multi_context, *["negative"] * k]
     texts = random_texts(config, np.random.RandomState(0).randint(1, 9, len(names) * pairs))
@@ -174,10 +147,7 @@ def batch_with_negatives(config, *, pairs=4, k=2, micro_batches=1):
     if config.multi_context:
         texts[2 * pairs] = texts[2 * pairs][:0]
     token_ids = TokenIds(np.concatenate(texts), np.cumsum([0, *map(len, texts)]))
-    packing = {"row_tokens": 12, "padding_id": config.num_ids}
-    batch = pack_batch(token_ids, names, **packing)
-    if micro_batches > 1:
-        batch = pack_micro_batches(token_ids, names, micro_batches=micro_batches, **packing)
+    batch = pack_batch(token_ids, names, row_tokens=12, padding_id=config.num_ids)
     groups = by_name(text_groups(token_ids), names)
     batch |= {f"{name}_groups": groups[name] for name in ("response", "negative")}
     return batch, {name: [tuple(t) for t in own] for name, own in _texts_by_name(texts, names, k)}
@@ -231,22 +201,9 @@ def test_the_objective_parity_with_loop(small_config, make_encoder, multi_contex
     assert float(measured["ranking_loss"]) == pytest.approx(own["context"], rel=1e-5)
 
 
-def test_negatives_are_the_same_in_micro_batches(small_config, make_encoder):
-    encoder = make_encoder(small_config)
-    losses = []
-    for micro_batches in (1, 2):
-        model = make_ranking_model(
-            encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32"
-        )
-        batch, _ = batch_with_negatives(small_config, micro_batches=micro_batches)
-        losses.append(float(model.test_on_batch(batch, return_dict=True)["loss"]))
-    # Equal negatives are masked, so that the loss depends on their order.
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
-    mined = HardNegatives(folder, "train", examples, per_pair=per_pair, seed=seed)
+    mined = HardNegatives(folder, examples, per_pair=per_pair, seed=seed)
     made = TrainingBatches(
         examples, batch_size=16, row_tokens=64, shuffle_buffer=32, seed=0, negatives=mined,
         marks_duplicates=True, **options,
@@ -321,34 +278,8 @@ def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus,
                for a, b in zip(whole, other, strict=True))  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_resumed_run_draws_the_negatives_of_an_uninterrupted_one(
-    corpus, negatives, tmp_path, monkeypatch
-):
-    shapes = []
-    draw = HardNegatives.draw
-
-    def recorded(self, *arguments):
-        drawn = draw(self, *arguments)
-        shapes.append(drawn.shape)
-        return drawn
-
-    monkeypatch.setattr(HardNegatives, "draw", recorded)
-    options = {**RUN, "hard_negatives": negatives}
-    whole = run(corpus.arrays, tmp_path / "whole", **options)
-    resumed = run(corpus.arrays, stopped_copy(whole, tmp_path / "resumed"), **options)
-    assert not differ(final_weights(whole), final_weights(resumed))
-    assert set(shapes) == {(16, 2)}
-
-
-def test_training_refuses_negatives_that_do_not_fit(corpus, negatives, tmp_path):
+def test_records_have_no_negatives(corpus, negatives, tmp_path):
     with pytest.raises(ValueError, match=r"holds records.*tokenize"):
         run(corpus.records, tmp_path / "run", hard_negatives=negatives,
             vocabulary=corpus.vocabulary)  # fmt: skip
-    with pytest.raises(ValueError, match="negatives_per_pair 4"):
-        run(corpus.arrays, tmp_path / "run", hard_negatives=negatives, negatives_per_pair=4)
-    with pytest.raises(ValueError, match=r"Cannot read .*negatives\.json"):
-        run(corpus.arrays, tmp_path / "run", hard_negatives=corpus.arrays)
-    with pytest.raises(ValueError, match="negatives_per_pair must be at least 1"):
-        EncoderTraining(hard_negatives=negatives, negatives_per_pair=0)
     assert not (tmp_path / "run").exists()

@@ -22,8 +22,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.storage import files
-from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.loop import METRICS_FILE, Batch, NonFiniteError, Run
 from convert_tf.training.objective import Objective
@@ -276,7 +274,7 @@ def test_what_goes_wrong_with_a_batch_is_raised_and_the_run_can_go_on(tmp_path, 
     with pytest.raises(ValueError, match="the data are damaged"):
         carried_out(tmp_path / "run", batches_from=broken)
     assert "Traceback" not in capfd.readouterr().err
-    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
     assert saved_steps(carried_out(tmp_path / "run")) == [8, 4]
 
 
@@ -290,22 +288,6 @@ def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, monkeypatch):
     with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
         carried_out(folder)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000004"]
-
-
-@pytest.mark.parametrize("name", [METRICS_FILE, loop.CURVE_FILE])
-def test_a_full_disk_leaves_no_half_of_a_file(tmp_path, monkeypatch, name):
-    replace = os.replace
-
-    def full(source, target):
-        if name in os.fspath(target):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(source, target)
-
-    monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(FileWriteError, match=rf"Cannot write .*{name}.*: No space left on device"):
-        carried_out(tmp_path / "run")
-    left = [path.name for path in (tmp_path / "run").iterdir()]
-    assert not [each for each in left if each.startswith(".new-") or each == name]
 
 
 def test_a_truncated_state_is_refused(finished, tmp_path):

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from support import micro_batch_cases as cases
 
-from convert_tf.config.head import HeadConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.micro_batches import encode_micro_batches
-from convert_tf.training.ranker.run import train_ranker
 
 pytestmark = pytest.mark.traced
 
@@ -85,10 +83,3 @@ def test_mixed_precision_keeps_its_gradients():
 def test_a_micro_batch_must_divide_the_batch(micro_batch):
     with pytest.raises(ValueError, match=rf"micro_batch must .*{micro_batch}"):
         EncoderTraining(batch_size=8, micro_batch=micro_batch)
-
-
-def test_heads_have_no_micro_batches(tmp_path):
-    with pytest.raises(ValueError, match="has no field micro_batch"):
-        train_ranker(
-            HeadConfig(), {"micro_batch": 4}, init_from="", output=str(tmp_path / "run")
-        )  # fmt: skip

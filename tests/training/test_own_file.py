@@ -125,14 +125,6 @@ def test_rows_that_are_not_used_are_named(tmp_path, capsys):
     assert "19 duplicate_pair" in printed
 
 
-def test_data_that_another_command_made_is_refused(tmp_path):
-    path = _faq(tmp_path / "faq.csv", 50)
-    _prepare(path, tmp_path / "run")
-    (tmp_path / "run" / "source.json").unlink()
-    with pytest.raises(ValueError, match="was made from another file"):
-        _prepare(path, tmp_path / "run")
-
-
 def test_dialogues_without_limits(tmp_path):
     path = tmp_path / "chats.jsonl"
     turns = [[f"opening number {n}", f"no {n}", "yes " * 99 + str(n)] for n in range(40)]

@@ -239,35 +239,6 @@ def test_the_output_layer_is_the_token_table():
     assert np.abs(np.asarray(model.encoder.embedding.table)[PADDING] - unread).max() > 1e-5
 
 
-def test_the_loss_ignores_what_was_not_masked():
-    model = _model()
-    batch = masked_batch(_rows(6), CONFIG, mask_rate=0.3, rng=np.random.default_rng(0))
-    loss = float(model.compute_loss(batch, y_pred=model(batch)))
-    others = {
-        **batch,
-        "masked_targets": np.where(batch["masked_weights"] > 0, batch["masked_targets"], 7),
-        "next_labels": 1 - batch["next_labels"],
-    }
-    assert float(model.compute_loss(others, y_pred=model(others))) == pytest.approx(loss, 1e-6)
-    targets = {**batch, "masked_targets": (batch["masked_targets"] + 1) % 32}
-    assert float(model.compute_loss(targets, y_pred=model(targets))) != pytest.approx(loss, 1e-3)
-
-
-def test_padding_changes_no_loss():
-    model = _model()
-    fill_weights(model.variables)
-    batch = next_utterance_batch(_rows(6), np.arange(6) % 2 == 0)
-    wider = {
-        **batch,
-        **{
-            name: np.pad(batch[name], ((0, 0), (0, 24 - batch[name].shape[1])))
-            for name in ("rows", "segment_ids", "mask")
-        },
-    }
-    one, other = (float(model.compute_loss(b, y_pred=model(b))) for b in (batch, wider))
-    assert one == pytest.approx(other, 1e-5)
-
-
 def test_schedule_by_hand():
     """Linear to the peak at the fourth step, then √(4 / step)."""
     schedule = InverseSquareRoot(2e-4, 4)

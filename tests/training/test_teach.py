@@ -6,10 +6,8 @@ import shutil
 import numpy as np
 import pytest
 from support.letter_teachers import (
-    DIM,
     SIDES,
     backwards,
-    half_letters,
     interrupted,
     letters_teacher,
     noting,
@@ -21,9 +19,7 @@ from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, TeacherVectors, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
 from convert_tf.storage.files import only_writer
-from convert_tf.training.teaching.teacher import JoinedTeachers
 from convert_tf.training.teaching.texts import StoredTexts
-from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 NUM_TRAIN = 210
 
@@ -72,8 +68,8 @@ def texts_of(corpus):
 def test_each_side_has_the_vectors_of_its_own_teacher(repeats, tmp_path):
     folder = str(tmp_path / "vectors")
     write_vectors(repeats, folder, SIDES)
-    whole = np.load(f"{folder}/{vectors_file('train', 'context')}")
-    turned = np.load(f"{folder}/{vectors_file('train', 'response')}")
+    whole = np.load(f"{folder}/{vectors_file('context')}")
+    turned = np.load(f"{folder}/{vectors_file('response')}")
     contexts, responses = texts_of(repeats).values()
     assert set(contexts) & set(responses)
     for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
@@ -91,8 +87,8 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
     assert len(read) == 1 + 3  # three of five chunks
     for name in ("context", "response"):
         np.testing.assert_array_equal(
-            np.load(output / vectors_file("train", name)),
-            np.load(teacher / vectors_file("train", name)),
+            np.load(output / vectors_file(name)),
+            np.load(teacher / vectors_file(name)),
         )
 
 
@@ -105,8 +101,8 @@ def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_p
             write_vectors(corpus, output, interrupted(teach, after=calls))
     write_vectors(corpus, output, letters_teacher)
     for name in (
-        vectors_file("train", "context"),
-        vectors_file("train", "response"),
+        vectors_file("context"),
+        vectors_file("response"),
         SUBWORDS_FILE,
     ):
         np.testing.assert_array_equal(np.load(output / name), np.load(teacher / name))
@@ -123,47 +119,34 @@ def test_what_another_teacher_began_is_begun_anew(corpus, tmp_path, other):
     write_vectors(corpus, output, other)
     write_vectors(corpus, expected, other)
     for name in ("context", "response"):
-        found, wanted = (np.load(own / vectors_file("train", name)) for own in (output, expected))
+        found, wanted = (np.load(own / vectors_file(name)) for own in (output, expected))
         np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(
-    "other", [{}, {"source_shares": SHARES}, {"joined_sources": ["forum"]}, {"max_examples": 60}]
+    "options", [{}, {"source_shares": SHARES}, {"max_examples": 60}], ids=["none", "shares", "max"]
 )
-def test_what_other_options_began_is_begun_anew(corpus, tmp_path, other):
-    options = [{"source_shares": {"forum": 0.5}}, other]
+def test_what_other_options_began_is_begun_anew(corpus, tmp_path, options):
     output, expected = tmp_path / "vectors", tmp_path / "expected"
-
-    def write(folder, options, first=letters_teacher):
-        write_vectors(corpus, folder, JoinedTeachers([first, half_letters]), **options)
-
-    for began, goes_on in (options, options[::-1]):
-        for folder in (output, expected):
-            shutil.rmtree(folder, ignore_errors=True)
-        with pytest.raises(KeyboardInterrupt):
-            write(output, began, interrupted(letters_teacher, after=4))
-        write(output, goes_on)
-        write(expected, goes_on)
-        assert vectors_of(output) == vectors_of(expected)
-
-
-def vectors_of(folder):
-    """The bytes of the vectors of a split."""
-    return [np.load(folder / vectors_file("train", name)).tobytes() for name in PAIR]
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(
+            corpus, output, interrupted(letters_teacher, after=4), source_shares={"forum": 0.5}
+        )
+    for folder in (output, expected):
+        write_vectors(corpus, folder, letters_teacher, **options)
+    for name in PAIR:
+        found, wanted = (np.load(own / vectors_file(name)) for own in (output, expected))
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_path):
     corpus = repeats
-    whole, calls = [], []
+    calls = []
 
     def write(output, shares, teach=letters_teacher, **options):
         write_vectors(corpus, tmp_path / output, teach, source_shares=shares, **options)
 
-    write("whole", SHARES, noting(whole), max_examples=160)
-    with pytest.raises(KeyboardInterrupt):
-        write("some", SHARES, interrupted(noting(calls), after=4), max_examples=160)
     write("some", SHARES, noting(calls), max_examples=160)
-    assert len(calls) == len(whole) + 1  # some subwords are read again, and nothing else
     write_vectors(corpus, tmp_path / "all", letters_teacher)
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     drawn = own.thinned(SHARES, 0, 160)
@@ -176,11 +159,9 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
     subwords = {chr(97 + i) for i in range(26)}
     assert not others & taught - subwords
     for name in PAIR:
-        some, again, everything = (
-            np.load(tmp_path / folder / vectors_file("train", name))
-            for folder in ("some", "whole", "all")
+        some, everything = (
+            np.load(tmp_path / folder / vectors_file(name)) for folder in ("some", "all")
         )
-        np.testing.assert_array_equal(some, again)
         np.testing.assert_array_equal(some[drawn], everything[drawn])
         assert not np.delete(some, drawn, axis=0).any()
     facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
@@ -194,7 +175,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
 def opened(arrays, folder, **options):
     ids = ArrayFolder(arrays)
     examples = ids.open("train", max_tokens=60)
-    return TeacherVectors(folder, "train", examples, vocab_size=ids.vocab_size, **options)
+    return TeacherVectors(folder, examples, vocab_size=ids.vocab_size, **options)
 
 
 def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_path):
@@ -205,66 +186,18 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     np.save(other / sources_file("train"), places[::-1])
     write_vectors(corpus, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
     opened(corpus.arrays, tmp_path / "vectors")
-    with pytest.raises(ValueError, match="shares of train are of other sources"):
+    with pytest.raises(ValueError, match="belong to other texts or sources"):
         opened(other, tmp_path / "vectors")
 
 
-def test_teachers_are_joined_in_some_sources_and_the_first_alone_in_others(repeats, tmp_path):
-    """Also where the work is interrupted, and where a text is in examples of several sources."""
-    corpus = repeats
-
-    def joined(**changes):
-        first = {**SIDES, **changes}
-        return {
-            side: JoinedTeachers([own, half_letters], [1.0, 3.0]) for side, own in first.items()
-        }
-
-    def write(output, teacher, **options):
-        write_vectors(corpus, tmp_path / output, teacher, **options)
-
-    write("first", SIDES)
-    write("joined", joined())
-    with pytest.raises(KeyboardInterrupt):
-        write("some", joined(response=interrupted(backwards, after=3)), joined_sources=["forum"])
-    write("some", joined(), joined_sources=["forum"])
-    is_joined = ArrayFolder(corpus.arrays).open("train", max_tokens=60).of_sources(["forum"])
-    assert 0 < is_joined.sum() < len(is_joined)
-    for name in PAIR:
-        first, both, some = (
-            np.load(tmp_path / folder / vectors_file("train", name))
-            for folder in ("first", "joined", "some")
-        )
-        np.testing.assert_array_equal(some[is_joined], both[is_joined])
-        np.testing.assert_array_equal(some[~is_joined, :DIM], first[~is_joined])
-        assert not some[~is_joined, DIM:].any()
-
-
-def test_what_is_joined_in_some_sources_is_no_vector_of_a_text(corpus, tmp_path):
-    """A text of two sources has two."""
-    joined = JoinedTeachers([letters_teacher, half_letters])
-    write_vectors(corpus, tmp_path / "vectors", joined, joined_sources=["forum"])
-    with pytest.raises(ValueError, match="one of all teachers and, in another source, one of"):
-        opened(corpus.arrays, tmp_path / "vectors")
-    assert opened(corpus.arrays, tmp_path / "vectors", of_ranking=True).joined_sources == ["forum"]
-
-
-def test_options_that_teach_nothing_are_refused(corpus, tmp_path):
-    def write(match, teacher=SIDES, ids=corpus.arrays, **options):
-        with pytest.raises(ValueError, match=match):
-            write_teacher_vectors(
-                ids, str(tmp_path / "vectors"), teacher=teacher, name="letters", **options
-            )
-
-    alone = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher]))
-    two = dict.fromkeys(PAIR, JoinedTeachers([letters_teacher, half_letters]))
-    write("joined_sources forum needs several teachers", joined_sources=["forum"])
-    write("joined_sources forum needs several teachers", teacher=alone, joined_sources=["forum"])
-    write("lack the sources 'nowhere'", teacher=two, joined_sources=["nowhere"])
+@pytest.mark.parametrize(
+    ("teacher", "options"), [(SIDES, {}), (letters_teacher, {"source_shares": {"forum": 0.5}})]
+)
+def test_options_of_pairs_are_refused_for_single_texts(corpus, tmp_path, teacher, options):
     (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
-    single = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
-    write("holds single texts, and a teacher of either side are for pairs", ids=single)
-    write(r"single texts, and source_shares \{'forum': 0.5\} are", letters_teacher, single,
-          source_shares={"forum": 0.5})  # fmt: skip
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
+    with pytest.raises(ValueError, match="holds single texts, and --sides and --source_shares are"):
+        write_vectors(corpus._replace(arrays=ids), tmp_path / "vectors", teacher, **options)
 
 
 def test_equal_texts_are_encoded_once(repeats, tmp_path):
@@ -284,7 +217,7 @@ def test_equal_texts_are_encoded_once(repeats, tmp_path):
     assert len([text for text in seen if text not in subwords]) == len(different)
     assert {*seen} - subwords == {*texts[0], *texts[1]}
     for name, own in zip(PAIR, texts, strict=True):
-        vectors = np.load(output / vectors_file("train", name))
+        vectors = np.load(output / vectors_file(name))
         np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
 
 

@@ -5,16 +5,14 @@
 
 import dataclasses
 import functools
-import itertools
 
-import numpy as np
 import pytest
 from support.model_cases import SMALL
 from support.token_corpus import write_corpus
+from support.two_steps import observed_steps
 
 from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder import run as training
-from convert_tf.training.encoder.data import RunData
 
 SMALL_MODEL = dataclasses.replace(SMALL, max_relative_attention=(3,), side_layers=1, max_tokens=60)
 BASE = {
@@ -32,7 +30,7 @@ OTHER_VALUES = {
     "final_learning_rate": 0.1, "warmup_steps": 3, "ranking": 0.5, "scale_start": 2.0,
     "scale_end": 30.0, "scale_anneal_steps": 20, "label_smoothing": 0.0, "l2": 0.01,
     "embedding_dropout": 0.5, "attention_dropout": 0.5, "precision": "mixed_bfloat16",
-    "eval_examples": 110, "seed": 1, "data": "other", "train_examples": 30,
+    "eval_examples": 200, "seed": 1, "data": "other", "train_examples": 30,
     "first_train_example": 30, "eval_splits": ("dev", "train"), "shuffle_buffer": 1,
     "turn_prefixes": True,
 }  # fmt: skip
@@ -56,50 +54,27 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("options")
     for name, number in (("data", 110), ("other", 111)):
         (root / name).mkdir()
-        write_corpus(root / name, num_train=number, num_dev=120)
+        write_corpus(root / name, num_train=number, num_dev=200)
     return root
 
 
 def _observe(folder, output, *, multi_context=False, data="data", **options) -> dict:
     """What `train` hands to the loop, and what two steps make of it."""
-    seen = {}
-    make_batches = RunData.batches
 
-    def noting_evaluation(data, **options):
-        batches, eval_sets = make_batches(data, **options)
-        seen["evaluated"] = {
-            split: sum(len(batch["context_slots"]) for batch in held_out)
-            for split, held_out in eval_sets.items()
-        }
-        return batches, eval_sets
-
-    def two_steps(run, step, termination):
-        model = run.model
-        model.run_eagerly = True
-        rates, losses, shapes = [], [], []
-        for batch, _, _ in itertools.islice(run.batches_from(0), 2):
-            losses.append(np.asarray(model.train_on_batch(batch)).tolist())
-            rates.append(float(np.asarray(model.optimizer.learning_rate)))
-            shapes.append([tuple(batch[name].shape) for name in ("token_ids", "context_slots")])
-        seen.update(
-            losses=losses,
-            rates=rates,
-            shapes=shapes,
-            weights=[np.asarray(v).tolist() for v in model.encoder.variables],
-            loss_scale=float(np.asarray(model.optimizer.scale_loss(1.0))),
-            precision=model.encoder.dtype_policy.name,
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("convert_tf.training.run.take_steps", two_steps)
-        patch.setattr(RunData, "batches", noting_evaluation)
+    def train():
         training.train(
             dataclasses.replace(SMALL_MODEL, multi_context=multi_context),
             EncoderTraining(**{**BASE, **options}, data=str(folder / data / "records")),
             output=str(output),
             vocabulary=str(folder / "data" / "vocab.txt"),
         )
-    return seen
+
+    def observe(run):
+        row = run.evaluate(0, {}, [])
+        precision = run.model.encoder.dtype_policy.name
+        return {"evaluated": row, "precision": precision}
+
+    return observed_steps(train, observe)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +103,7 @@ def test_without_another_option_nothing_changes(folder, base, tmp_path):
 
 
 def test_history_alone_is_trained_only_where_there_are_networks_of_it(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"there is no init_from\. Set --init_from to one with"):
+    with pytest.raises(ValueError, match=r"come from --init_from, .* Received: None"):
         _observe(folder, tmp_path, history_only=True, multi_context=True)
     with pytest.raises(ValueError, match=r"history_only cannot be combined.*\(0.0, 1.0, 0.0\)"):
         EncoderTraining(history_only=True, distillation=1.0)

@@ -9,7 +9,6 @@ from support.model_cases import gradients_of, outputs_of, packed_batch, random_t
 
 from convert_tf.config.head import RankerTraining
 from convert_tf.config.train import EncoderTraining
-from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.encoder.objective import make_ranking_model
 from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
 
@@ -130,13 +129,6 @@ def test_the_named_optimizer_is_made(name, optimizer_class, clip):
     optimizer, _, _ = _optimizer(optimizer=name, clip=clip)
     assert isinstance(optimizer, optimizer_class)
     assert type(optimizer).__name__ == optimizer_class.__name__  # AdamW is an Adam, too
-
-
-def test_asking_for_float16_on_a_cpu_warns():
-    with pytest.warns(UserWarning, match="thousands of times slower"):
-        assert choose_precision("mixed_float16") == "mixed_float16"
-    assert choose_precision("mixed_bfloat16") == "mixed_bfloat16"
-    assert choose_precision("auto") in ("float32", "mixed_bfloat16")  # never float16 here
 
 
 def _batch(config, *, pairs: int = 4, seed: int = 0) -> dict:

@@ -15,7 +15,6 @@ from convert_tf.data.packing import (
 )
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
 from convert_tf.training.encoder.distillation import DistillationData
-from convert_tf.training.encoder.evaluation import batches_in_order
 from convert_tf.training.encoder.sources import (
     open_data,
     open_negatives,
@@ -78,8 +77,6 @@ class RunData:
             facts["teacher"] = self.distilled.targets.vectors.teacher
         if self.distilled.ranking is not None:
             facts["ranking_teacher"] = self.distilled.ranking.teacher
-            if self.distilled.ranking.joined_sources:
-                facts["ranking_joined_sources"] = self.distilled.ranking.joined_sources
         return facts
 
     def batches(
@@ -97,7 +94,7 @@ class RunData:
         elif compiles_feed_forward(precision):
             trained_multiple = partly_compiled_row_multiple(encoded)
         eval_sets = {
-            split: batches_in_order(
+            split: EvaluationBatches(
                 self.examples[split], max_tokens, max_examples=config.eval_examples
             )
             for split in config.eval_splits
@@ -126,16 +123,12 @@ class RunData:
 def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
     """Raise `ValueError` if the initial model lacks a part that `history_only` does not train."""
     blocks = len(model.max_relative_attention)
-    if init_from is None:
-        found = "no init_from"
-    else:
-        found = f"init_from {str(init_from)!r}"
-        own = len(checkpoint.load_config(init_from).max_relative_attention)
-        if own == blocks:
-            return
-        found += f" with {own} blocks for {blocks}"
-    raise ValueError(
-        "history_only trains only the networks of the earlier turns, so the other weights must "
-        f"come from a trained model, and there is {found}. Set --init_from to one with {blocks} "
-        "blocks, or omit --history_only."
+    found = (
+        0 if init_from is None else len(checkpoint.load_config(init_from).max_relative_attention)
     )
+    if found != blocks:
+        raise ValueError(
+            "history_only trains only the networks of the earlier turns, so the other weights must "
+            f"come from --init_from, a model with {blocks} blocks. Received: {init_from!r}, with "
+            f"{found} blocks. Set --init_from to another one, or omit --history_only."
+        )

@@ -1,7 +1,6 @@
 """Distillation in a run: teacher vectors of pairs and of single texts, and the map to them."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +35,8 @@ class DistillationTargets(NamedTuple):
         Returns:
           float32 `[reduced_dim, teacher_dim]`, as from `fitted_map`.
         """
-        return fitted_map(*self._first_encodings(encoder, _FITTED_EXAMPLES))
+        texts = taught_texts(encoder, self.examples, self.vectors, max_examples=_FITTED_EXAMPLES)
+        return fitted_map(*texts)
 
     def similarity_map(self, encoder: DualEncoder, projection: np.ndarray) -> np.ndarray:
         """Return the map from r to vectors for similarity, rotated by the first examples.
@@ -48,18 +48,10 @@ class DistillationTargets(NamedTuple):
         Returns:
           float32 `[reduced_dim, n]`, as from `models.distillation.similarity_map`.
         """
-        reduced, _ = self._first_encodings(encoder, _TURNED_EXAMPLES)
+        reduced, _ = taught_texts(
+            encoder, self.examples, self.vectors, max_examples=_TURNED_EXAMPLES
+        )
         return similarity_map(reduced, projection)
-
-    def _first_encodings(self, encoder: DualEncoder, number: int) -> Iterator[np.ndarray]:
-        """Yield r of the texts of the first examples, and their teacher vectors, `[texts, dim]`.
-
-        In every 128 examples, contexts come before responses. Another order would round the sums of
-        the fit differently.
-        """
-        for own in taught_texts(encoder, self.examples, self.vectors, max_examples=number):
-            parts = np.split(own, range(128, len(own), 128))
-            yield np.concatenate([x.swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in parts])
 
 
 class DistillationData:
@@ -80,8 +72,7 @@ class DistillationData:
         texts if only these have vectors. None without a teacher.
 
     Raises:
-      ValueError: if a teacher or single texts are given but not used, or used but not given; or if
-        vectors are missing, damaged, or of other texts.
+      ValueError: if vectors are missing, damaged, or of other texts.
     """
 
     def __init__(
@@ -93,21 +84,18 @@ class DistillationData:
         model: ModelConfig,
         config: EncoderTraining,
     ):
-        _check_options(config)
-
-        def opened(flag: str, *, is_for_all: bool, **options: Any) -> TeacherVectors | None:
+        def opened(flag: str, *, is_for_all: bool) -> TeacherVectors | None:
             path = getattr(config, flag)
             if not path:
                 return None
             ids = as_token_ids(examples, config.data, "Teacher vectors go with", f"--{flag}")
-            teacher = TeacherVectors(path, "train", ids, vocab_size=folder.vocab_size, **options)
+            teacher = TeacherVectors(path, ids, vocab_size=folder.vocab_size, flag=flag)
             if is_for_all:
                 _check_all_taught(teacher, path, trained_on)
             return teacher
 
-        flag = "ranking_teacher"
         self.pairs = opened("teacher", is_for_all=bool(config.distillation))
-        self.ranking = opened(flag, is_for_all=True, prefix=flag, of_ranking=True)
+        self.ranking = opened("ranking_teacher", is_for_all=True)
         learnt = (self.pairs if config.distillation else None, self.ranking)
         self.columns = [teacher for teacher in learnt if teacher is not None]
         self.utterances: UtteranceDraws | None = None
@@ -131,43 +119,6 @@ def _drawn_texts(utterances: Utterances, vectors: TeacherVectors) -> Distillatio
     """Return some texts of all sources in random order. They are stored by source."""
     drawn = np.random.default_rng(0).permutation(vectors.numbers)[:_FITTED_EXAMPLES]
     return DistillationTargets(SelectedExamples(utterances.examples, drawn), vectors)
-
-
-def _check_options(config: EncoderTraining) -> None:
-    """Raise `ValueError` if something is given but not used, or used but not given."""
-    uses_teacher = bool(config.distillation or config.start_from_teacher)
-    is_missing = uses_teacher and not config.teacher and not config.utterance_teacher
-    if is_missing or (config.teacher and not uses_teacher):
-        problem = "Nothing is learnt from the teacher"
-        remedy = "Set --distillation, or omit --teacher"
-        if is_missing:
-            problem = "There is no teacher to learn from"
-            remedy = "Give --teacher, or --utterances with --utterance_teacher"
-        raise ValueError(
-            f"{problem}. Received: teacher {config.teacher!r}, utterance_teacher "
-            f"{config.utterance_teacher!r}, distillation {config.distillation:g}, "
-            f"start_from_teacher {config.start_from_teacher}. {remedy}."
-        )
-    if bool(config.ranking_teacher) != bool(config.ranking_distillation):
-        problem = "The ranking teacher has no weight"
-        remedy = "Set --ranking_distillation, or omit --ranking_teacher"
-        if config.ranking_distillation:
-            problem = "There is no ranking teacher to learn from"
-            remedy = "Give --ranking_teacher, or omit --ranking_distillation"
-        raise ValueError(
-            f"{problem}. Received: ranking_teacher {config.ranking_teacher!r}, "
-            f"ranking_distillation {config.ranking_distillation:g}. {remedy}."
-        )
-    is_distilled = bool(config.utterances and config.distillation)
-    is_used = is_distilled or bool(config.intent_contrast)
-    if bool(config.utterance_teacher) != is_distilled or bool(config.utterances) != is_used:
-        raise ValueError(
-            f"These options of single texts do not fit together: utterances {config.utterances!r}, "
-            f"utterance_teacher {config.utterance_teacher!r}, distillation "
-            f"{config.distillation:g}, intent_contrast {config.intent_contrast:g}. Give "
-            "--utterances with --utterance_teacher and --distillation, or with --intent_contrast "
-            "alone, or omit all of them."
-        )
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
@@ -211,7 +162,7 @@ def _open_utterance_teacher(
       ValueError: if they are damaged, belong to other texts, or the pairs have another teacher.
     """
     own = utterances.examples
-    vectors = TeacherVectors(config.utterance_teacher, "train", own, vocab_size=folder.vocab_size)
+    vectors = TeacherVectors(config.utterance_teacher, own, vocab_size=folder.vocab_size)
     if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
         raise ValueError(
             "The vectors of pairs and of single texts are of different teachers, or have different "

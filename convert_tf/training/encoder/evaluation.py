@@ -6,31 +6,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf import metrics
-from convert_tf.data.batches import EvaluationBatches
-from convert_tf.data.packing import ROW_MULTIPLE, ROW_TOKENS
-from convert_tf.data.schema import Examples
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.devices import compiles_shapes
-
-
-def batches_in_order(
-    examples: Examples, max_tokens: int, *, max_examples: int | None = None, batch_size: int = 128
-) -> EvaluationBatches:
-    """Return packed batches of examples in their order, with few shapes if these are compiled.
-
-    Args:
-      examples: what is encoded.
-      max_tokens: length of the longest text.
-      max_examples: number of examples; None for all.
-      batch_size: examples of a batch.
-    """
-    return EvaluationBatches(
-        examples,
-        max_examples=max_examples or examples.num_examples,
-        row_tokens=max(ROW_TOKENS, max_tokens),
-        batch_size=batch_size,
-        row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
-    )
 
 
 def encode_batches(

@@ -1,7 +1,6 @@
 """Training data of a dual encoder: records or token ids, and the vocabulary of the model."""
 
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
@@ -14,30 +13,11 @@ from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.metrics import BLOCK_SIZE
 
+if TYPE_CHECKING:
+    from convert_tf.data.record_examples import RecordFolder
 
-class Folder(Protocol):
-    """A folder of records (`RecordFolder`) or of token ids (`ArrayFolder`).
-
-    Attributes:
-      tokenizer_name, vocab_size, num_oov_buckets: values that a model must have too.
-      vocabulary: path of the vocabulary.
-    """
-
-    tokenizer_name: str
-    vocab_size: int
-    num_oov_buckets: int
-    vocabulary: Path
-
-    def open(
-        self,
-        split: str,
-        *,
-        max_tokens: int,
-        with_extra_contexts: bool = False,
-        turn_prefixes: bool = False,
-        joins_turns: bool = False,
-    ) -> Examples:
-        """Return the examples of a split; raise `ValueError` if there is none."""
+# A folder of token ids or of records; the latter needs TensorFlow.
+Folder: TypeAlias = "ArrayFolder | RecordFolder"
 
 
 def open_data(
@@ -61,13 +41,10 @@ def open_data(
                 remedy="Omit --vocab.",
             )
         vocabulary = str(own)
-    if model is None or (vocabulary is None and kind_of(data) is not Kind.TOKEN_IDS):
-        raise ValueError(
-            f"Training needs a model and a vocabulary. Received: model {model!r}, vocabulary "
-            f"{vocabulary!r}. Give --model and --vocab, or --init_from."
-        )
+    if model is None:
+        raise ValueError("Training needs a model. Give --model, or --init_from.")
     folder = open_folder(data, vocabulary, model.num_oov_buckets)
-    if kind_of(data) is Kind.TOKEN_IDS and model.num_oov_buckets != folder.num_oov_buckets:
+    if isinstance(folder, ArrayFolder) and model.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
             f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), and the token "
             f"ids in {data!r} have {folder.num_oov_buckets}. Pass "
@@ -130,20 +107,15 @@ def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> 
       ValueError: if a split is missing, damaged, or has too few examples; or if an option of
         earlier turns does not fit the model or the data.
     """
-    if config.turn_prefixes and not model.multi_context:
-        raise ValueError(
-            "turn_prefixes numbers earlier turns, which a model with multi_context=False does not "
-            "read. Omit --turn_prefixes, or use --model=convert_multi_context."
-        )
-    if config.history_only and not model.multi_context:
-        raise ValueError(
-            "history_only trains networks of earlier turns, which a model with "
-            "multi_context=False does not have. Omit --history_only, or use "
-            "--model=convert_multi_context."
-        )
+    for name in ("turn_prefixes", "history_only"):
+        if getattr(config, name) and not model.multi_context:
+            raise ValueError(
+                f"{name} is for models that read earlier turns, and this one has "
+                f"multi_context=False. Omit --{name}, or use --model=convert_multi_context."
+            )
     needed = dict.fromkeys(config.eval_splits, BLOCK_SIZE)
     needed["train"] = max(needed.get("train", 0), config.batch_size)
-    opened = {}
+    opened: dict[str, Examples] = {}
     for split, number in needed.items():
         opened[split] = folder.open(
             split,
@@ -221,7 +193,6 @@ def open_negatives(examples: Examples, config: EncoderTraining) -> HardNegatives
     examples = as_token_ids(examples, config.data, "Mined negatives go with", "--hard_negatives")
     return HardNegatives(
         config.hard_negatives,
-        "train",
         examples,
         per_pair=config.negatives_per_pair,
         seed=config.seed,

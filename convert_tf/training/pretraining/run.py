@@ -134,7 +134,8 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
         print("token ids do not say where a turn ends: a context is its last turn")
 
     def opened(split: str) -> Examples:
-        return data.open(split, max_tokens=config.max_tokens, joins_turns=joins_turns)
+        options = {"joins_turns": True} if joins_turns else {}
+        return data.open(split, max_tokens=config.max_tokens, **options)
 
     examples = opened("train")
     batches = PretrainingBatches(

@@ -100,7 +100,7 @@ def make_ranker_training(
         precision=precision,
         extend=decaying_on_plateau,
     )
-    if config.weight_decay:  # not of biases and norms, as BERT's
+    if config.optimizer == "adamw":  # no decay of biases and norms, as BERT's
         vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)
     compile_with(model, optimizer)

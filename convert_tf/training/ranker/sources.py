@@ -75,9 +75,7 @@ def _stored_examples(
     numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
     if not len(numbers):
         raise ValueError(f"{folder.folder!r} has no example in the split {split}.")
-    first = first_places(
-        responses, ("response",), numbers, np.zeros(len(numbers), bool), across_columns=True
-    )
+    first = first_places(responses, ("response",), numbers)
     chosen, places = np.unique(first, return_inverse=True)
     return RankingExamples(
         join_texts([contexts.texts("context", numbers)]),
@@ -167,7 +165,6 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     folder = ArrayFolder(config.data)
     negatives = HardNegatives(
         config.hard_negatives,
-        "train",
         folder.open("train", max_tokens=folder.max_tokens),
         per_pair=1,
         seed=config.seed,

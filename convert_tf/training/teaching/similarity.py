@@ -17,12 +17,12 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.models.distillation import (
-    SIMILARITY_DIM,
     fitted_map,
     sentence_encodings,
     similarity_map,
@@ -31,7 +31,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
-from convert_tf.training.encoder.evaluation import batches_in_order, encode_batches
+from convert_tf.training.encoder.evaluation import encode_batches
 
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
@@ -43,10 +43,6 @@ def fit_similarity(
     token_ids: str,
     teacher: str,
     output: str | os.PathLike[str] | None = None,
-    *,
-    split: str = "train",
-    dim: int = SIMILARITY_DIM,
-    max_examples: int | None = None,
 ) -> dict[str, Any]:
     """Fit a map from r to a teacher's vectors, and write the model with it.
 
@@ -58,9 +54,6 @@ def fit_similarity(
       token_ids: folder of pairs or single texts, tokenized with the model's vocabulary.
       teacher: folder of their teacher vectors.
       output: folder of the model with its map; None adds the map to `checkpoint`.
-      split: split of the token ids.
-      dim: maximum length of a vector.
-      max_examples: number of examples to read; by default all that have vectors.
 
     Returns:
       `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
@@ -79,8 +72,6 @@ def fit_similarity(
             f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
             "for the model with its map; export that."
         )
-    if not 1 <= dim <= SIMILARITY_DIM:
-        raise ValueError(f"dim must be from 1 to {SIMILARITY_DIM}. Received: {dim}.")
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
     check_same_vocabulary(
@@ -90,23 +81,19 @@ def fit_similarity(
         remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
     opens = folder.open_utterances if folder.holds_utterances else folder.open
-    examples = opens(split, max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
-    vectors = TeacherVectors(teacher, split, examples, vocab_size=folder.vocab_size)
-    numbers = vectors.numbers[:max_examples]
-    chosen = SelectedExamples(examples, numbers)
+    examples = opens("train", max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
+    vectors = TeacherVectors(teacher, examples, vocab_size=folder.vocab_size)
+    chosen = SelectedExamples(examples, vectors.numbers)
     with Progress("examples", total=chosen.num_examples) as progress:
-        reduced, taught = (
-            own.reshape(-1, own.shape[-1])
-            for own in taught_texts(encoder, chosen, vectors, count=progress.add)
-        )
+        reduced, taught = taught_texts(encoder, chosen, vectors, count=progress.add)
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
-            f"{teacher!r} has vectors of {len(numbers)} examples of {split}, too few to fit a map. "
+            f"{teacher!r} has vectors of {chosen.num_examples} examples, too few to fit a map. "
             "Write more with `convert-tf teach`."
         )
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
-    turned = similarity_map(reduced[~is_held_out], kernel, dim=dim)
+    turned = similarity_map(reduced[~is_held_out], kernel)
     found = {
         "teacher": Path(vectors.teacher).name,  # where it lies is nothing for a card
         "dim": turned.shape[1],
@@ -185,18 +172,19 @@ def taught_texts(
       count: called with the number of examples of each batch.
 
     Returns:
-      float32 `[examples, n, reduced_dim]` and `[examples, n, teacher_dim]`, where n is 2 for
-      contexts and responses, 1 for single texts.
+      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`. A response follows its context.
     """
     names = taught_names(examples)
-    batches = batches_in_order(examples, encoder.config.max_tokens, max_examples=max_examples)
+    batches = EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples)
     pairs = (_as_pairs(batch, names, encoder) for batch in batches)
     outputs = [f"reduced_{side}" for side in PAIR[: len(names)]]
     encodings = encode_batches(encoder, pairs, outputs, count=count)
     columns = teacher.columns(examples.load(np.arange(batches.num_examples)))
-    reduced = np.stack([*encodings.values()], axis=1)
-    vectors = np.stack([columns[f"teacher_{name}"] for name in names], axis=1)
-    return reduced.astype(np.float32, copy=False), vectors.astype(np.float32, copy=False)
+    reduced, vectors = (
+        np.stack(own, axis=1).reshape(-1, own[0].shape[-1]).astype(np.float32, copy=False)
+        for own in ([*encodings.values()], [columns[f"teacher_{name}"] for name in names])
+    )
+    return reduced, vectors
 
 
 def _as_pairs(

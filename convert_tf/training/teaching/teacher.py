@@ -201,9 +201,6 @@ class JoinedTeachers:
       teachers: functions from texts to float `[texts, dim]`, of length 1.
       weights: weight of each teacher in that mean; 1 by default.
 
-    Attributes:
-      teachers: as given.
-
     Raises:
       ValueError: if there is no teacher, or a weight is missing or not positive.
 
@@ -222,14 +219,14 @@ class JoinedTeachers:
                 f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and "
                 f"weights {list(weights)}."
             )
-        self.teachers = list(teachers)
+        self._teachers = list(teachers)
         self._factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return float16 `[len(texts), sum of dims]`."""
         vectors = [
             np.asarray(teacher(texts), np.float32) * factor
-            for teacher, factor in zip(self.teachers, self._factors, strict=True)
+            for teacher, factor in zip(self._teachers, self._factors, strict=True)
         ]
         return np.concatenate(vectors, axis=1).astype(np.float16)
 

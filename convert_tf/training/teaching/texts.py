@@ -65,14 +65,7 @@ class StoredTexts:
         return restored_texts("".join(self._pieces[ended]))
 
 
-def first_places(
-    examples: ArrayExamples,
-    names: Sequence[str],
-    numbers: np.ndarray,
-    is_alone: np.ndarray,
-    *,
-    across_columns: bool,
-) -> np.ndarray:
+def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndarray) -> np.ndarray:
     """Return where each text occurs first. A turn is often a response and then a context.
 
     It takes about 50 bytes of memory for each text.
@@ -81,8 +74,6 @@ def first_places(
       examples: the token ids.
       names: names of the texts of an example.
       numbers: int64 `[n]`, numbers of the examples.
-      is_alone: bool `[n]`; texts of examples with different values are never the same.
-      across_columns: whether texts of different names may be the same.
 
     Returns:
       int64 `[names × n]`: for text c of example e, at `names · e + c`, the first index of the same
@@ -92,18 +83,16 @@ def first_places(
     for start in range(0, len(numbers), CHUNK):
         some = slice(start, start + CHUNK)
         for column, name in enumerate(names):
-            salt = is_alone[some] + (0 if across_columns else 2 * column)
-            digests[some, column] = _digests(examples.texts(name, numbers[some]), salt)
+            digests[some, column] = _digests(examples.texts(name, numbers[some]))
     _, first, kinds = np.unique(digests.ravel(), return_index=True, return_inverse=True)
     return first[kinds]
 
 
-def _digests(texts: TokenIds, salt: np.ndarray) -> np.ndarray:
-    """Return uint64 `[texts]`: sums of a hash of each token with its position, and of the salt."""
+def _digests(texts: TokenIds) -> np.ndarray:
+    """Return uint64 `[texts]`: sums of hashes of the tokens with their positions and the length."""
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(scattered(tokens), dtype=np.uint64)])
     of_texts = sums[splits[1:]] - sums[splits[:-1]]
-    lengths = np.diff(splits).astype(np.uint64)
-    return scattered(of_texts + scattered((lengths << np.uint64(8)) + salt.astype(np.uint64)))
+    return scattered(of_texts + scattered(np.diff(splits).astype(np.uint64)))

@@ -1,0 +1,32 @@
+"""What a run does in two steps, to see whether an option changes it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+
+def observed_steps(train, observe=lambda run: {}) -> dict:
+    """Return what the run that `train` starts does in two steps without a graph.
+
+    Args:
+      train: starts a run.
+      observe: takes the run; returns what else is to be seen of it.
+    """
+    seen = {}
+
+    def two_steps(run, step, termination):
+        model = run.model
+        model.run_eagerly = True
+        losses, rates, shapes = [], [], []
+        for batch, _, _ in itertools.islice(run.batches_from(0), 2):
+            losses.append(np.asarray(model.train_on_batch(batch)).tolist())
+            rates.append(float(np.asarray(model.optimizer.learning_rate)))
+            shapes.append({name: value.shape for name, value in batch.items()})
+        weights = [np.asarray(v).tolist() for v in model.encoder.variables]
+        seen.update(losses=losses, rates=rates, shapes=shapes, weights=weights, **observe(run))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convert_tf.training.run.take_steps", two_steps)
+        train()
+    return seen
