@@ -27,18 +27,10 @@ from typing import Any
 from convert_tf import metrics
 from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
 from convert_tf.evaluation.compare import Report, compare
-from convert_tf.evaluation.rows import (
-    BASELINES,
-    HISTORY,
-    baseline_rankers,
-    check_baselines,
-    model_rankers,
-)
+from convert_tf.evaluation.rows import BASELINES, HISTORY, baseline_rankers, check_baselines
 from convert_tf.evaluation.tables import ranking_table, write_report
-from convert_tf.evaluation.tasks import flat_report, make_task
-from convert_tf.ranking.encoders import PRECISIONS
-from convert_tf.storage.files import write_file
-from convert_tf.storage.json_text import written_json
+from convert_tf.evaluation.tasks import make_task
+from convert_tf.ranking.ranker import open_ranker
 
 TRAIN_EXAMPLES = 10_000
 
@@ -100,12 +92,10 @@ def define_flags(define: Define) -> None:
     )
     define("by_source", False, "Also evaluate each source of --data separately.")
     define("by_history", False, "Also evaluate contexts with and without earlier turns separately.")
-    define("precision", "float32", "Number format for runs.", choices=PRECISIONS)
     define(
         "output",
         None,
-        "Folder for evaluation.json, .md and .png. Existing rows of the same examples are kept. "
-        "Alternatively a .json file, for one model on --data.",
+        "Folder for evaluation.json, .md and .png. Existing rows of the same examples are kept.",
     )
 
 
@@ -114,9 +104,7 @@ def run(values: Any) -> None:
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
     report = _report(values)
     print(ranking_table(report), flush=True)  # before writing, which may fail
-    if values.output and values.output.endswith(".json"):
-        write_file(values.output, written_json(flat_report(report)))
-    elif values.output:
+    if values.output:
         write_report(report, values.output)
 
 
@@ -133,12 +121,6 @@ def _report(values: Any) -> Report:
             else ("train_data", "train_examples"),
         },
     )
-    is_file = (values.output or "").endswith(".json")
-    if is_file and (len(values.encoder) != 1 or values.baselines or values.candidates):
-        raise ValueError(
-            "A .json file is written for one model on --data. Received: "
-            f"{values.output!r} for more. Name a folder with --output."
-        )
     train_data = values.train_data or (None if is_file_of_pairs else values.data)
     check_baselines(values.baselines, values.vectors, train_data=train_data)
     task = make_task(
@@ -151,9 +133,7 @@ def _report(values: Any) -> Report:
             "Nothing to evaluate. Pass --encoder, for example --encoder=convert_small, or "
             "--baselines."
         )
-    rankers = model_rankers(
-        values.encoder, precision=values.precision, joins_turns=values.history == "joined"
-    )
+    rankers = [open_ranker(path, joins_turns=values.history == "joined") for path in values.encoder]
     rankers += baseline_rankers(
         values.baselines,
         values.vectors,

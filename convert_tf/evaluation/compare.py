@@ -105,7 +105,7 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
     """Return the rank of the best right candidate of each example, from 1.
 
     Equal candidates of a context are scored once, so that rounding cannot make them differ. For
-    ties see `metrics.best_rank`.
+    ties see `metrics.right_ranks`.
 
     Args:
       ranker: the ranker.
@@ -134,13 +134,11 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
             f"for {len(lists)} lists. Its candidate_scores must return one score for each "
             "candidate of each context."
         )
-    return np.array(
-        [
-            metrics.best_rank(np.asarray(row)[own], example.labels)
-            for row, own, example in zip(scores, places, examples, strict=True)
-        ],
-        np.int64,
-    )
+    ranks = []
+    for row, own, example in zip(scores, places, examples, strict=True):
+        is_right = np.isin(np.arange(len(own)), example.labels)
+        ranks.append(metrics.right_ranks(np.asarray(row)[own], is_right))
+    return np.array(ranks, np.int64)
 
 
 _CHUNK = 2000  # number of examples that are ranked at a time
@@ -204,14 +202,16 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
                         ranks[index].setdefault(group, []).append(rank)
             progress.add(len(chunk))
     if not lengths:
-        raise ValueError("The data hold no example to rank. Use other data.")
+        raise ValueError(
+            "There are too few examples for one block. Use more data or a smaller --block_size."
+        )
     ks = list(task.ks)
     return {
         "task": {**task.facts, "k": ks, "examples_sha256": digest.hexdigest()},
         "rows": [
             {
                 "name": ranker.name,
-                "settings": dict(getattr(ranker, "settings", {})),
+                "settings": ranker.settings,
                 "seconds": round(seconds[index], 2),
                 "groups": {
                     group: _scores(ranks[index][group], lengths[group], ks)

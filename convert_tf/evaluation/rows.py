@@ -5,19 +5,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.candidates import joined_context, last_turn, read_candidates
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.ranking.encoders import KINDS, PRECISIONS, EncoderRanker, open_encoder
-from convert_tf.ranking.lexical import Bm25Ranker, LexicalRanker, TfIdfRanker
+from convert_tf.ranking.encoders import KINDS, EncoderRanker, open_encoder
+from convert_tf.ranking.lexical import Bm25Ranker, TfIdfRanker
 from convert_tf.ranking.protocol import TextRanker, Turns
-from convert_tf.ranking.ranker import open_ranker
 from convert_tf.ranking.vectors import MapRanker, SimRanker, fit_mapping
 
-LEXICAL: dict[str, type[Bm25Ranker] | type[TfIdfRanker]] = {
-    "tfidf": TfIdfRanker,
-    "bm25": Bm25Ranker,
-}
+LEXICAL = {"tfidf": TfIdfRanker, "bm25": Bm25Ranker}
 # Variants of MAP: the score, and the name of the row.
 MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
 VECTOR = ("sim", *MAPS)
@@ -56,26 +51,13 @@ def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -
     return [visible_turns(own, history) for own in turns], list(responses)
 
 
-def lexical_rankers(
-    names: Sequence[str], pairs: Pairs, *, joins_turns: bool
-) -> list[LexicalRanker]:
-    """Fit the baselines `tfidf` and `bm25` on training pairs."""
-    read = joined_context if joins_turns else last_turn
-    contexts, responses = pairs
-    return [
-        LEXICAL[name](map(read, contexts), responses, read_context=read)
-        for name in names
-        if name in LEXICAL
-    ]
-
-
 def vector_rankers(
     names: Sequence[str],
     vectors: str,
     encoder: SentenceEncoder,
     pairs: Pairs | None,
     *,
-    settings: dict[str, Any] | None = None,
+    settings: dict[str, Any],
     **options: Any,
 ) -> list[EncoderRanker]:
     """Make the baselines `sim` and `map` with the vectors of one encoder.
@@ -96,43 +78,12 @@ def vector_rankers(
         contexts, responses = pairs
         plain = EncoderRanker(encoder, **options)
         encoded = plain.encode_contexts(contexts), plain.encode_candidates(responses)
-        rankers += [
-            MapRanker(
-                encoder,
-                f"{called} {vectors}",
-                mapping=fit_mapping(*encoded, score=score),
-                **options,
-            )
-            for score, called in wanted
-        ]
+        for score, called in wanted:
+            mapping = fit_mapping(*encoded, score=score)
+            rankers.append(MapRanker(encoder, f"{called} {vectors}", mapping=mapping, **options))
     for ranker in rankers:
-        ranker.settings = {**(settings or {}), **ranker.settings}
+        ranker.settings |= settings
     return rankers
-
-
-def model_rankers(
-    models: Sequence[str], *, precision: str = "float32", joins_turns: bool = False
-) -> list[TextRanker]:
-    """Open models as rankers. The name of each is its path.
-
-    Args:
-      models: folders of runs or modules, or `.onnx` files.
-      precision: number format for runs.
-      joins_turns: whether single-context models read all turns, joined.
-
-    Raises:
-      ValueError: if `precision` is unknown or has no effect, or a model cannot be opened.
-    """
-    if precision not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}. Received: {precision!r}."
-        )
-    if precision != "float32" and not {*map(kind_of, models)} & {Kind.DUAL_ENCODER, Kind.RANKER}:
-        raise ValueError(
-            f"precision={precision} has no effect on modules, which compute in their own "
-            "precision. Omit it, or pass a checkpoint."
-        )
-    return [open_ranker(path, precision=precision, joins_turns=joins_turns) for path in models]
 
 
 def check_baselines(
@@ -164,9 +115,9 @@ def baseline_rankers(
     train_data: str | None,
     train_examples: int,
     signature: str | None,
-    history: str = "own",
+    history: str,
 ) -> list[TextRanker]:
-    """Fit baselines.
+    """Fit baselines, whose names and needs `check_baselines` has checked.
 
     Args:
       names: names from `BASELINES`.
@@ -175,27 +126,28 @@ def baseline_rankers(
       train_examples: largest number of examples of `train_data`.
       signature: signature of `vectors` for both contexts and responses; None for one of each.
       history: one of `HISTORY`.
-
-    Raises:
-      ValueError: as for `check_baselines`.
     """
-    check_baselines(names, vectors, train_data=train_data)
     joins_turns = history == "joined"
-    pairs = None
+    read = joined_context if joins_turns else last_turn
+    pairs, settings = None, {}
     if train_data is not None and {*names} - {"sim"}:
         pairs = read_training_pairs(train_data, train_examples, history=history)
-    settings = {"train_data": train_data, "train_examples": len(pairs[0]) if pairs else 0}
+        settings = {"train_data": train_data, "train_examples": len(pairs[0])}
     rankers: list[TextRanker] = []
-    for ranker in lexical_rankers(names, pairs, joins_turns=joins_turns) if pairs else []:
-        ranker.settings |= settings
-        rankers.append(ranker)
+    for name in names:
+        if pairs and name in LEXICAL:
+            contexts, responses = pairs
+            ranker = LEXICAL[name](map(read, contexts), responses, read_context=read)
+            ranker.settings |= settings
+            rankers.append(ranker)
     for folder in vectors:
-        kinds = KINDS if signature is None else (signature, signature)
-        encoder = open_encoder(folder, kinds=kinds, keeps_newest=joins_turns)
-        own = {"vectors": folder, "signature": signature}
-        options = {"kinds": kinds, "joins_turns": joins_turns}
-        for row in vector_rankers(names, folder, encoder, pairs, settings=own, **options):
-            if isinstance(row, MapRanker):
-                row.settings |= settings
-            rankers.append(row)
+        rankers += vector_rankers(
+            names,
+            folder,
+            open_encoder(folder, keeps_newest=joins_turns),
+            pairs,
+            settings={"vectors": folder, "signature": signature, **settings},
+            kinds=KINDS if signature is None else (signature, signature),
+            joins_turns=joins_turns,
+        )
     return rankers

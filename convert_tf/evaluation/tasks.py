@@ -14,13 +14,13 @@ from convert_tf.data.schema import TurnExample
 from convert_tf.evaluation.compare import (
     ALL,
     GroupedExample,
-    Report,
     Task,
     compare,
     given_examples,
     in_batch_examples,
 )
-from convert_tf.evaluation.rows import model_rankers, visible_turns
+from convert_tf.evaluation.rows import visible_turns
+from convert_tf.ranking.ranker import open_ranker
 
 KS = (1, 3, 10)
 CANDIDATE_KS = (1, 2, 5, 10)
@@ -55,7 +55,7 @@ def make_task(
     Raises:
       ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
         number of candidates, or a line is not an example. When examples are read: if there is no
-        such split, or there are too few examples.
+        such split.
     """
     if (data is None) == (candidates is None):
         raise ValueError(
@@ -73,7 +73,7 @@ def make_task(
         assert data is not None
         number, default = block_size, [k for k in KS if k <= block_size]
         examples = in_batch_examples(
-            _conversations(data, split, max_examples, block_size),
+            _turns_of(data, split, max_examples),
             block_size=block_size,
             by_source=by_source,
             by_history=by_history,
@@ -86,21 +86,6 @@ def make_task(
             f"--k must be from 1 to the number of candidates, {number}. Received: k {chosen}."
         )
     return Task(_with_history(examples, history), chosen, facts)
-
-
-def _conversations(
-    data: str, split: str, max_examples: int | None, block_size: int
-) -> Iterator[TurnExample]:
-    number = 0
-    for example in _turns_of(data, split, max_examples):
-        number += 1
-        yield example
-    if number < block_size:
-        part = "" if os.path.isfile(data) else f" of the split {split!r}"
-        raise ValueError(
-            f"Ranking among {block_size} needs at least {block_size} examples. Received: "
-            f"{number}{part} in {data!r}. Use more data or a smaller --block_size."
-        )
 
 
 def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
@@ -134,19 +119,17 @@ def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[
         yield GroupedExample(groups, example._replace(turns=turns))
 
 
-def evaluate(
-    model: str | os.PathLike[str], *, precision: str = "float32", **options: Any
-) -> dict[str, Any]:
+def evaluate(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
     """Measure how well a model ranks responses.
 
     Args:
       model: the folder of a run or of a module, or an `.onnx` file.
-      precision: number format of a run's computations; a module has its own.
       **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`; see
         `make_task`.
 
     Returns:
-      The options by name, `seconds`, `examples` (their number) and `metrics`, as R100@1 and MRR.
+      The path as `checkpoint` or `module`, the options by name, `seconds`, `examples` (their
+      number) and `metrics`, as R100@1 and MRR.
 
     Raises:
       ValueError: if an option is wrong (see `make_task`), or `model` is not a model.
@@ -155,18 +138,11 @@ def evaluate(
       evaluate("runs/convert", data="data/")["metrics"]["R100@1"]
     """
     task = make_task(**options)
-    return flat_report(compare(model_rankers([os.fspath(model)], precision=precision), task))
-
-
-def flat_report(report: Report) -> dict[str, Any]:
-    """Return the result of `evaluate` from a report with one row."""
-    task, row = report["task"], report["rows"][0]
+    report = compare([open_ranker(model)], task)
+    (row,) = report["rows"]
     return {
-        "checkpoint": row["settings"].get("checkpoint"),
-        "module": row["settings"].get("module"),
-        **{name: value for name, value in task.items() if name in _SHOWN},
-        "precision": row["settings"].get("precision"),
+        **row["settings"],
+        **{name: value for name, value in report["task"].items() if name in _SHOWN},
         "seconds": row["seconds"],
-        "examples": row["groups"][ALL]["examples"],
-        "metrics": row["groups"][ALL]["metrics"],
+        **row["groups"][ALL],
     }

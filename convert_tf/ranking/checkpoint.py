@@ -22,11 +22,11 @@ from convert_tf.data.ranking_batches import (
     padded,
 )
 from convert_tf.encoding.text_batches import text_bytes
-from convert_tf.metrics import best_rank, mean_reciprocal_rank, recall_at_k
+from convert_tf.metrics import mean_reciprocal_rank, recall_at_k, right_ranks
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
-from convert_tf.ranking.protocol import Turns
+from convert_tf.ranking.protocol import TextRanker, Turns, pool_of_lists
 
 _COMPILED_PAD_MULTIPLE = 32
 
@@ -51,12 +51,11 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     return tokenize
 
 
-class TrainedRanker:
-    """The ranker of a run: its network and its tokenizer. Implements `TextRanker`.
+class TrainedRanker(TextRanker):
+    """The ranker of a run: its network and its tokenizer.
 
     Args:
       folder: the run of a ranker.
-      precision: precision policy of its computations.
 
     Attributes:
       name: the folder.
@@ -68,11 +67,11 @@ class TrainedRanker:
       ForkedError: if the process was forked after a model had been opened, also in each call.
     """
 
-    def __init__(self, folder: str | os.PathLike, *, precision: str = "float32"):
+    def __init__(self, folder: str | os.PathLike):
         self.name = os.fspath(folder)
         check_not_forked(self.name)
-        self.settings = {"checkpoint": self.name, "precision": precision}
-        self.model, vocabulary = load_ranker(folder, dtype=precision)
+        self.settings = {"checkpoint": self.name}
+        self.model, vocabulary = load_ranker(folder)
         self._head = self.model.config.head
         self._tokenize = make_tokenize(vocabulary, self.model.config)
 
@@ -98,25 +97,11 @@ class TrainedRanker:
         check_not_forked(self.name)
         return np.asarray(self.model.score_encoded(vectors, vector_mask, candidates))
 
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
-        every = np.arange(len(candidates))
-        pool = self._candidates(candidates)
-        return np.stack(
-            score_lists(self.model, self._contexts(contexts), pool, [every] * len(contexts))
-        )
-
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
-        places: dict[str, int] = {}
-        own = [
-            np.array([places.setdefault(text, len(places)) for text in texts], np.int64)
-            for texts in candidate_lists
-        ]
-        pool = self._candidates(list(places))
-        return score_lists(self.model, self._contexts(contexts), pool, own)
+        texts, places = pool_of_lists(candidate_lists)
+        return score_lists(self.model, self._contexts(contexts), self._candidates(texts), places)
 
 
 def pad_multiple() -> int:
@@ -174,7 +159,7 @@ def score_lists(
       ranker: of any head.
       contexts: ragged texts.
       pool: candidate texts.
-      candidates: for each context, int places in the pool; none is legal.
+      candidates: for each context, int places in the pool, at least one.
       batch_size: contexts of a batch; pairs of a batch are twice as many.
 
     Returns:
@@ -189,8 +174,6 @@ def score_lists(
         vectors, mask = ranker.predict_on_batch({"context_ids": ids})
         used, own = np.unique(np.concatenate([candidates[i] for i in batch]), return_inverse=True)
         counts = np.array([len(candidates[i]) for i in batch])
-        if not counts.max():
-            continue
         if len(used) <= 2 * counts.max():  # contexts share candidates
             matrix = np.asarray(ranker.score_encoded(vectors, mask, encoded[used]))
             columns = np.split(own, np.cumsum(counts)[:-1])
@@ -248,7 +231,7 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
         is_right[labels] = True
         if not np.isfinite(own).all():
             raise ValueError("Scores are NaN or infinite. Lower the learning rate.")
-        ranks.append(best_rank(own, labels.tolist()))
+        ranks.append(right_ranks(own, is_right))
         shifted = own.astype(np.float64) - own.max()
         losses.append(np.log(np.exp(shifted).sum()) - np.log(np.exp(shifted[is_right]).sum()))
     ranked = np.array(ranks)

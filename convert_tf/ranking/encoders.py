@@ -9,19 +9,16 @@ import numpy as np
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.data.candidates import extra_context, joined_context, last_turn
-from convert_tf.encoding.backends.protocol import Backend, open_backend
-from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY, SentenceEncoder
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import signature_name
-from convert_tf.ranking.protocol import Turns, runs_of_lists
-
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+from convert_tf.ranking.protocol import TextRanker, Turns, pool_of_lists, runs_of_lists
 
 # Kinds of the encodings of contexts and of responses.
 KINDS = ("context", "response")
 
 
-class EncoderRanker:
-    """Rank by the dot product of an encoder's encodings. Implements `TextRanker`.
+class EncoderRanker(TextRanker):
+    """Rank by the dot product of an encoder's encodings.
 
     Encoders that read history get the last turn and the earlier turns. Others get the last turn
     only.
@@ -69,59 +66,33 @@ class EncoderRanker:
         """Encode candidates: float32 `[len(texts), dim]`."""
         return self._encoder.encode(texts, kind=self._candidate_kind)
 
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Score all candidates for each context: float32 `[len(contexts), len(candidates)]`."""
-        return self.encode_contexts(contexts) @ self.encode_candidates(candidates).T
-
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Score each context's own candidates: float32 `[len(candidate_lists[i])]` for each i."""
         context_vectors = self.encode_contexts(contexts)
-        places: dict[str, int] = {}
-        runs = [
-            (run, [places.setdefault(text, len(places)) for text in candidate_lists[run.start]])
-            for run in runs_of_lists(candidate_lists)
+        texts, places = pool_of_lists(candidate_lists)
+        vectors = self.encode_candidates(texts)
+        return [
+            row
+            for run in runs_of_lists(places)
+            for row in context_vectors[run] @ vectors[places[run.start]].T
         ]
-        vectors = self.encode_candidates(list(places))
-        return [row for run, rows in runs for row in context_vectors[run] @ vectors[rows].T]
 
 
-def open_encoder(
-    model: str | os.PathLike[str],
-    *,
-    kinds: tuple[str, str] = KINDS,
-    precision: str = "float32",
-    keeps_newest: bool = False,
-) -> SentenceEncoder:
-    """Open a model for an evaluation. Modules compute in float32 on every machine.
+def open_encoder(model: str | os.PathLike[str], *, keeps_newest: bool = False) -> SentenceEncoder:
+    """Open a model for an evaluation. All but ONNX files compute in float32 on every machine.
 
     Args:
       model: a module, the name of a released one, an `.onnx` file, or the folder of a run.
-      kinds: kinds of encodings that the model must have.
-      precision: number format for runs. Other models have their own.
       keeps_newest: whether a run cuts long contexts at their start.
 
     Raises:
-      ValueError: if the model cannot be opened or does not have these encodings.
+      ValueError: if the model cannot be opened.
     """
     path = model_path(model)
-    backend: Backend
     kind = kind_of(path)
     if kind is Kind.DUAL_ENCODER:
         from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 
-        backend = CheckpointBackend(path, precision=precision, keeps_newest=keeps_newest)
-    else:
-        backend = open_backend(path, compute_dtype="auto" if kind.runs_onnx else "float32")
-    if missing := sorted({*map(signature_name, kinds)} - {*backend.outputs}):
-        remedy = (
-            SIMILARITY_REMEDY
-            if missing == ["encode_similarity"]
-            else "Pass a module that convert-tf export wrote, or a signature it has "
-            f"({', '.join(sorted(backend.outputs)) or 'it has none'})."
-        )
-        raise ValueError(
-            f"{path!r} cannot encode such texts: it is without {', '.join(missing)}. {remedy}"
-        )
-    return SentenceEncoder(backend)
+        return SentenceEncoder(CheckpointBackend(path, keeps_newest=keeps_newest))
+    return SentenceEncoder(path, compute_dtype="auto" if kind.runs_onnx else "float32")

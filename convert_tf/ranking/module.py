@@ -12,12 +12,12 @@ from convert_tf.data.candidates import joined_context
 from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.forks import check_not_forked
-from convert_tf.ranking.protocol import Turns, runs_of_lists
+from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
 from convert_tf.storage.checksums import check_files
 
 
-class ExportedRanker:
-    """Rank with an exported ranker. Implements `convert_tf.ranking.protocol.TextRanker`.
+class ExportedRanker(TextRanker):
+    """Rank with an exported ranker.
 
     A context is the text of all its turns, joined. The module drops the oldest tokens of long
     contexts.
@@ -54,24 +54,19 @@ class ExportedRanker:
                 "ranker from convert-tf export."
             ) from error
 
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Every candidate for every context: float32 `[len(contexts), len(candidates)]`."""
-        check_not_forked(self.name)
-        outputs = self._score_all(context=_joined(contexts), candidates=_strings(candidates))
-        return outputs["default"].numpy()
-
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        """Each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`."""
+        check_not_forked(self.name)
         runs = list(runs_of_lists(candidate_lists))
-        if len(runs) < len(candidate_lists):  # shared lists are encoded once
+        if len(runs) < len(candidate_lists) or len(runs) == 1:  # shared lists are encoded once
             return [
                 row
                 for run in runs
-                for row in self.scores(contexts[run], candidate_lists[run.start])
+                for row in self._score_all(
+                    context=_joined(contexts[run]), candidates=_strings(candidate_lists[run.start])
+                )["default"].numpy()
             ]
-        check_not_forked(self.name)
         lengths = [len(own) for own in candidate_lists]
         outputs: Any = self._score_ragged(
             context=_joined(contexts),

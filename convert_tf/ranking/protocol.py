@@ -5,7 +5,7 @@ ranker may read all turns or only the newest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,28 +31,19 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
 
 
 def checked_candidates(candidates: Any) -> Sequence[str]:
-    """Return the candidates of a call, from a list, an array or a column of a table.
+    """Return the candidates of a context, from a list, an array or a column of a table.
 
     Raises:
       ValueError: if they are not a list of texts.
     """
     if hasattr(candidates, "__array__"):
         candidates = np.asarray(candidates).tolist()
-    if are_texts(candidates):
-        return candidates
-    if isinstance(candidates, str | bytes) or not isinstance(candidates, Sequence):
+    if not are_texts(candidates):
         raise ValueError(
-            f"Candidates must be a list of strings. Received: {candidates!r}. Put texts in a list."
+            f"Candidates must be a list of strings. Received: {candidates!r:.200}. Pass strings "
+            "in a list; lists that differ between contexts are for candidate_scores."
         )
-    index, wrong = next(
-        (index, text) for index, text in enumerate(candidates) if not isinstance(text, str)
-    )
-    remedy = "Pass strings."
-    if are_texts(wrong):
-        remedy = "Pass candidates of each context's own to candidate_scores."
-    raise ValueError(
-        f"Candidates must be a list of strings. Received: {wrong!r} at index {index}. {remedy}"
-    )
+    return candidates
 
 
 def are_texts(value: Any) -> bool:
@@ -61,7 +52,6 @@ def are_texts(value: Any) -> bool:
     return is_list and all(isinstance(text, str) for text in value)
 
 
-@runtime_checkable
 class TextRanker(Protocol):
     """Scores candidate texts for contexts. Higher is better.
 
@@ -69,13 +59,11 @@ class TextRanker(Protocol):
 
     Attributes:
       name: name of the row in a table of results.
+      settings: facts for the row of a report, JSON values by name.
     """
 
     name: str
-
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Score every candidate for every context: float `[len(contexts), len(candidates)]`."""
-        ...
+    settings: dict[str, Any]
 
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
@@ -87,11 +75,31 @@ class TextRanker(Protocol):
         """
         ...
 
+    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Score every candidate for every context: float `[len(contexts), len(candidates)]`."""
+        return np.stack(self.candidate_scores(contexts, [candidates] * len(contexts)))
 
-def runs_of_lists(candidate_lists: Sequence[Sequence[str]]) -> Iterator[slice]:
-    """Yield slices of consecutive contexts that share the same list object of candidates."""
+
+def runs_of_lists(lists: Sequence[Sequence]) -> Iterator[slice]:
+    """Yield slices of consecutive contexts that share the same list object."""
     start = 0
-    for i in range(1, len(candidate_lists) + 1):
-        if i == len(candidate_lists) or candidate_lists[i] is not candidate_lists[start]:
+    for i in range(1, len(lists) + 1):
+        if i == len(lists) or lists[i] is not lists[start]:
             yield slice(start, i)
             start = i
+
+
+def pool_of_lists(
+    candidate_lists: Sequence[Sequence[str]],
+) -> tuple[list[str], list[np.ndarray]]:
+    """Return the different candidates of all contexts, and each context's places among them.
+
+    Contexts that share a list share an array, int64 `[candidates]`.
+    """
+    places: dict[str, int] = {}
+    own: list[np.ndarray] = []
+    for run in runs_of_lists(candidate_lists):
+        texts = candidate_lists[run.start]
+        shared = np.array([places.setdefault(text, len(places)) for text in texts], np.int64)
+        own += [shared] * (run.stop - run.start)
+    return list(places), own

@@ -1,30 +1,30 @@
 """`Ranker`, a trained ranker of texts, and a function that opens any model as a ranker."""
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
-from convert_tf.ranking.protocol import TextRanker, Turns, checked_candidates, checked_contexts
+from convert_tf.ranking.protocol import (
+    TextRanker,
+    Turns,
+    checked_candidates,
+    checked_contexts,
+    runs_of_lists,
+)
 
-if TYPE_CHECKING:
-    from convert_tf.ranking.checkpoint import TrainedRanker
-    from convert_tf.ranking.module import ExportedRanker
 
-
-class Ranker:
-    """A trained bi-, poly- or cross-encoder that ranks texts. Implements `TextRanker`.
+class Ranker(TextRanker):
+    """A trained bi-, poly- or cross-encoder that ranks texts.
 
     A context is a text or a list of turns, the oldest first. Turns are joined. If a context is too
     long, its oldest tokens are dropped. A score only depends on its context and its candidate.
 
     Args:
       folder: a run of `convert-tf train --head`, or its module.
-      precision: precision policy of a run; a module has its own.
 
     Attributes:
       name: the folder.
@@ -38,8 +38,8 @@ class Ranker:
       best = ranker.rank(["hello", "how are you?"], ["fine", "a fish"], top_k=1)
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, precision: str = "float32"):
-        self._ranker = _trained_or_exported(os.fspath(folder), precision)
+    def __init__(self, folder: str | os.PathLike[str]):
+        self._ranker = _trained_or_exported(os.fspath(folder))
         self.name = self._ranker.name
         self.settings = self._ranker.settings
 
@@ -77,9 +77,8 @@ class Ranker:
           ValueError: if contexts are not texts or turns, or candidates are not a list of texts.
         """
         turns, texts = checked_contexts(contexts), checked_candidates(candidates)
-        if not turns or not texts:
-            return np.zeros((len(turns), len(texts)), np.float32)
-        return self._ranker.scores(turns, texts)
+        rows = self.candidate_scores(turns, [texts] * len(turns))
+        return np.array(rows, np.float32).reshape(len(turns), len(texts))
 
     def candidate_scores(
         self, contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
@@ -89,23 +88,15 @@ class Ranker:
         Raises:
           ValueError: as for `scores`, or if there is not one list of candidates for each context.
         """
-        turns = checked_contexts(contexts)
-        if isinstance(candidate_lists, str | bytes) or not isinstance(candidate_lists, Iterable):
+        turns, given = checked_contexts(contexts), list(candidate_lists)
+        if len(given) != len(turns):
             raise ValueError(
                 "candidate_lists must have a list of strings for each context. Received: "
-                f"{candidate_lists!r}. Pass [candidates]."
+                f"{len(given)} for {len(turns)} contexts. Pass [] where a context has none."
             )
         lists: list[Sequence[str]] = []
-        previous: Any = None
-        for candidates in candidate_lists:  # a list that contexts share is checked once
-            is_shared = lists and candidates is previous
-            lists.append(lists[-1] if is_shared else checked_candidates(candidates))
-            previous = candidates
-        if len(lists) != len(turns):
-            raise ValueError(
-                "candidate_lists must have a list of strings for each context. Received: "
-                f"{len(lists)} for {len(turns)} contexts. Pass [] where a context has none."
-            )
+        for run in runs_of_lists(given):  # a list that contexts share is checked once
+            lists += [checked_candidates(given[run.start])] * (run.stop - run.start)
         scores = [np.zeros(0, np.float32) for _ in lists]
         filled = [i for i, candidates in enumerate(lists) if candidates]
         if filled:
@@ -117,29 +108,21 @@ class Ranker:
         return scores
 
 
-def _trained_or_exported(path: str, precision: str) -> "TrainedRanker | ExportedRanker":
+def _trained_or_exported(path: str) -> TextRanker:
     if kind_of(path) is Kind.RANKER:
         from convert_tf.ranking.checkpoint import TrainedRanker
 
-        return TrainedRanker(path, precision=precision)
-    if precision != "float32":
-        raise ValueError(
-            f"precision={precision!r} has no effect on the module {path!r}, which computes in its "
-            "own precision. Omit it, or pass the folder of a run."
-        )
+        return TrainedRanker(path)
     from convert_tf.ranking.module import ExportedRanker
 
     return ExportedRanker(path)
 
 
-def open_ranker(
-    folder: str | os.PathLike[str], *, precision: str = "float32", joins_turns: bool = False
-) -> TextRanker:
+def open_ranker(folder: str | os.PathLike[str], *, joins_turns: bool = False) -> TextRanker:
     """Open any model as a ranker. Encoders rank by dot products.
 
     Args:
       folder: a run, a module or an `.onnx` file.
-      precision: precision policy of a run; other models have their own.
       joins_turns: whether an encoder of single texts reads all turns, joined; rankers always do.
 
     Raises:
@@ -147,11 +130,9 @@ def open_ranker(
     """
     path, kind = os.fspath(folder), kind_of(folder)
     if kind in (Kind.RANKER, Kind.RANKER_MODULE):
-        return Ranker(path, precision=precision if kind is Kind.RANKER else "float32")
-    encoder = open_encoder(path, precision=precision, keeps_newest=joins_turns)
-    ranker = EncoderRanker(encoder, path, joins_turns=joins_turns)
-    is_trained = kind is Kind.DUAL_ENCODER
-    ranker.settings = (
-        {"checkpoint": path, "precision": precision} if is_trained else {"module": path}
+        return Ranker(path)
+    ranker = EncoderRanker(
+        open_encoder(path, keeps_newest=joins_turns), path, joins_turns=joins_turns
     )
+    ranker.settings["checkpoint" if kind is Kind.DUAL_ENCODER else "module"] = path
     return ranker

@@ -15,12 +15,14 @@ from convert_tf.ranking.encoders import EncoderRanker
 from convert_tf.ranking.protocol import Turns
 
 LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
-MAP_SCORES = ("cosine", "dot")
 REGULARIZERS = (0.0, 0.1, 0.01, 0.001)
 _LABEL_SMOOTHING = 0.2
 _BATCH_SIZE = 256
 _DEV_SHARE = 0.2
 _FIRST_ACCUMULATOR = 0.1  # initial value in Adagrad
+_MAX_EPOCHS = 100
+_PATIENCE = 10  # epochs without improvement
+_SEED = 0
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
@@ -98,17 +100,9 @@ def mapping_loss(
 
 
 def fit_mapping(
-    contexts: np.ndarray,
-    responses: np.ndarray,
-    *,
-    score: str = "cosine",
-    learning_rates: Sequence[float] = LEARNING_RATES,
-    regularizers: Sequence[float] = REGULARIZERS,
-    max_epochs: int = 100,
-    patience: int = 10,
-    seed: int = 0,
+    contexts: np.ndarray, responses: np.ndarray, *, score: str = "cosine"
 ) -> VectorMapping:
-    """Learn W and α with Adagrad for each point of a grid, and keep the best on a dev part.
+    """Learn W and α with Adagrad for each point of PolyAI's grid, and keep the best on a dev part.
 
     A fifth of the examples is the dev part, which is ranked in blocks of 100. W starts orthogonal,
     α at 1. Training stops if the dev part has not improved for some epochs, and the best epoch is
@@ -118,33 +112,19 @@ def fit_mapping(
       contexts, responses: `[examples, dim]`; row i of both is a pair.
       score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). Both
         are trained with the loss of dot products.
-      learning_rates, regularizers: the grid. The defaults are PolyAI's.
-      max_epochs: largest number of epochs.
-      patience: number of epochs without improvement after which training stops.
-      seed: seed of the split, the batches and W.
 
     Raises:
-      ValueError: if the shapes differ, the dev part has fewer than 100 examples, or `score` is
-        unknown.
+      ValueError: if the dev part has fewer than 100 examples.
 
     Reference: arXiv 1911.03688 §3.1, equation 2; arXiv 1904.06472 §4.2.
     """
-    if score not in MAP_SCORES:
-        raise ValueError(
-            f"The score of MAP must be {' or '.join(MAP_SCORES)}. Received: {score!r}."
-        )
-    if contexts.shape != responses.shape or contexts.ndim != 2:
-        raise ValueError(
-            "MAP needs context and response vectors of the same shape [examples, dim]. "
-            f"Received: shapes {contexts.shape} and {responses.shape}. Encode both sides alike."
-        )
     num_dev = int(len(contexts) * _DEV_SHARE)
     if num_dev < metrics.BLOCK_SIZE:
         raise ValueError(
             f"MAP needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, because it "
             f"chooses its hyper-parameters on a fifth of them. Received: {len(contexts)}."
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     order = rng.permutation(len(contexts))
     dev, train = order[:num_dev], order[num_dev:]
     x, y = normalized(contexts), normalized(responses)
@@ -154,11 +134,8 @@ def fit_mapping(
             VectorMapping(first, 1.0, rate, regularizer, -1.0, 0, score),
             _Pairs(x[train], y[train]),
             _Pairs(x[dev], y[dev]),
-            max_epochs=max_epochs,
-            patience=patience,
-            seed=seed,
         )
-        for rate, regularizer in itertools.product(learning_rates, regularizers)
+        for rate, regularizer in itertools.product(LEARNING_RATES, REGULARIZERS)
     )
     return max(runs, key=lambda found: found.dev_accuracy)
 
@@ -168,14 +145,12 @@ class _Pairs(NamedTuple):
     responses: np.ndarray
 
 
-def _run(
-    best: VectorMapping, train: _Pairs, dev: _Pairs, *, max_epochs: int, patience: int, seed: int
-) -> VectorMapping:
-    rng = np.random.default_rng(seed)
+def _run(best: VectorMapping, train: _Pairs, dev: _Pairs) -> VectorMapping:
+    rng = np.random.default_rng(_SEED)
     weights, alpha = best.weights.copy(), best.alpha
     weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
     alpha_seen = _FIRST_ACCUMULATOR
-    for epoch in range(1, max_epochs + 1):
+    for epoch in range(1, _MAX_EPOCHS + 1):
         order = rng.permutation(len(train.contexts))
         for start in range(0, len(order), _BATCH_SIZE):
             batch = order[start : start + _BATCH_SIZE]
@@ -199,7 +174,7 @@ def _run(
         accuracy = metrics.recall_at_k(ranks, 1)
         if accuracy > best.dev_accuracy:
             best = found._replace(weights=weights.copy(), dev_accuracy=accuracy)
-        elif epoch - best.epochs >= patience:
+        elif epoch - best.epochs >= _PATIENCE:
             break
     return best
 

@@ -71,7 +71,7 @@ def load_encoder(
             )
         return _ranker_encoder(path, weights)
     kinds = (SIGNATURES[kind].queries, kind)
-    encoder = model if isinstance(model, SentenceEncoder) else open_encoder(path, kinds=kinds)
+    encoder = model if isinstance(model, SentenceEncoder) else open_encoder(path)
     ranker = EncoderRanker(encoder, kinds=kinds)
     return CandidateEncoder(
         weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors

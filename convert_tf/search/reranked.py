@@ -38,9 +38,8 @@ class RerankedIndex:
     """
 
     def __init__(self, first: Index, second: CandidateIndex | TextRanker, *, top_n: int = 100):
-        if not isinstance(second, TextRanker) and (
-            second.cache.texts_hash != first.cache.texts_hash
-        ):
+        is_cached = isinstance(second, CandidateIndex)
+        if is_cached and second.cache.texts_hash != first.cache.texts_hash:
             raise ValueError(
                 f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "
                 "different texts. Build both from the same file."
@@ -60,11 +59,11 @@ class RerankedIndex:
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
         is_found = ids >= 0
-        if isinstance(self.second, TextRanker):
+        if isinstance(self.second, CandidateIndex):
+            scores = self.second.score(contexts, np.maximum(ids, 0))
+        else:
             texts = [[self.cache.text(i) for i in row[row >= 0]] for row in ids]
             scores = np.zeros(ids.shape, np.float32)
             if len(ids):
                 scores[is_found] = np.concatenate(self.second.candidate_scores(contexts, texts))
-        else:
-            scores = self.second.score(contexts, np.maximum(ids, 0))
         return BestCandidates(ids, np.where(is_found, scores, -np.inf)).best(k)

@@ -38,8 +38,7 @@ class Digits:
     def __init__(self, name, sign, **settings):
         self.name = name
         self.sign = sign
-        if settings:
-            self.settings = settings
+        self.settings = settings
 
     def candidate_scores(self, contexts, candidate_lists):
         return [self.sign * np.array([float(c) for c in own]) for own in candidate_lists]

@@ -14,7 +14,6 @@ from convert_tf.evaluation.compare import (
     given_examples,
     in_batch_examples,
 )
-from convert_tf.metrics import best_rank, positive_ranks
 
 
 class Talk(NamedTuple):
@@ -53,27 +52,6 @@ def talks(number, *, seed=0):
         Talk(tuple(word() for _ in range(1 + i % 3)), word(), ("a", "b", "")[i % 5 % 3])
         for i in range(number)
     ]
-
-
-def test_best_rank_equals_a_naive_one_with_many_ties():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        scores = rng.integers(-3, 3, rng.integers(1, 9)).astype(float)
-        labels = sorted(rng.choice(len(scores), rng.integers(1, len(scores) + 1), False).tolist())
-        # Sorted by score, wrong ones first among equals: where is the first right one?
-        order = sorted(range(len(scores)), key=lambda i: (-scores[i], i in labels))
-        assert best_rank(scores, labels) == 1 + min(order.index(i) for i in labels)
-        if len(labels) == 1:
-            assert best_rank(scores, labels) == positive_ranks(scores[None], np.array(labels))[0]
-
-
-def test_best_rank_refuses_what_it_cannot_rank():
-    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
-        best_rank(np.array([0.0, np.nan]), [0])
-    with pytest.raises(ValueError, match="0 labels"):
-        best_rank(np.array([0.0]), [])
-    with pytest.raises(ValueError, match=r"shape \(1, 1\)"):
-        best_rank(np.zeros((1, 1)), [0])
 
 
 def test_blocks_hold_each_response_for_each_context():

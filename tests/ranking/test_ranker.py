@@ -8,7 +8,6 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
 from convert_tf.config.head import HeadConfig
 from convert_tf.export.hub.writing import export_module
-from convert_tf.ranking.protocol import TextRanker
 from convert_tf.ranking.ranker import open_ranker
 
 CANDIDATES = ["fine thanks", "the cat sat on the mat", "", "fine thanks", "yes no maybe"]
@@ -29,19 +28,16 @@ def folders(tiny_modules, tmp_path_factory):
 def test_a_run_and_its_module_rank_alike(folders):
     trained, exported = map(Ranker, folders)
     assert [trained.name, exported.name] == [str(folder) for folder in folders]
-    assert trained.settings == {"checkpoint": str(folders[0]), "precision": "float32"}
+    assert trained.settings == {"checkpoint": str(folders[0])}
     assert exported.settings == {"module": str(folders[1])}
     scores = trained.scores(CONTEXTS, CANDIDATES)
     np.testing.assert_allclose(exported.scores(CONTEXTS, CANDIDATES), scores, atol=0.05)
     for ranker in (trained, exported):
-        assert isinstance(ranker, TextRanker)
         own = ranker.candidate_scores(CONTEXTS, [CANDIDATES[:2], CANDIDATES[1:], ["yes no maybe"]])
         np.testing.assert_allclose(own[1], scores[1, 1:], atol=0.05)
         assert ranker.scores(["how are you"], CANDIDATES) == pytest.approx(
             ranker.scores([("how are you",)], CANDIDATES)
         )
-    rounded = Ranker(folders[0], precision="mixed_bfloat16").scores(CONTEXTS, CANDIDATES)
-    assert np.abs(rounded - scores).max() > 1e-5
 
 
 def test_rank(folders):
@@ -58,7 +54,7 @@ def test_rank(folders):
     for candidates, top_k in (([], None), (CANDIDATES, 0), (CANDIDATES, 1.5), (CANDIDATES, True)):
         with pytest.raises(ValueError, match="a top_k of at least 1"):
             ranker.rank("how are you", candidates, top_k=top_k)
-    for candidates in (None, "fine", ["fine", None], 5):
+    for candidates in (None, "fine", ["fine", None], [["x", "y"], ["z"]], 5):
         with pytest.raises(ValueError, match="Candidates must be a list of strings"):
             ranker.rank("how are you", candidates)
     for context in (None, 5, ["how", None], b"how"):
@@ -72,10 +68,6 @@ def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
     for contexts, candidates in (([], ["a"]), (["hello"], []), ([], [])):
         scores = ranker.scores(contexts, candidates)
         assert (scores.shape, scores.dtype) == ((len(contexts), len(candidates)), np.float32)
-    with pytest.raises(ValueError, match=r"Received: \['x', 'y'\] at index 0. .*candidate_scores"):
-        ranker.scores(["a", "b"], [["x", "y"], ["z"]])
-    with pytest.raises(ValueError, match=r"Received: None at index 1\. Pass strings"):
-        ranker.scores(["a"], ["x", None])
     shared: list[str] = []
     for lists in ([[], []], [shared, shared], [["fine"], []], [[], ["fine", "no"]]):
         own = ranker.candidate_scores(["how are you", "hello"], lists)
@@ -107,8 +99,6 @@ def test_what_is_no_ranker(tiny_modules, folders, tmp_path):
     for folder in (*tiny_modules["single"], tmp_path):
         with pytest.raises(ValueError, match=r"ranker.* folder"):
             Ranker(folder)
-    with pytest.raises(ValueError, match="its own precision"):
-        Ranker(folders[1], precision="mixed_bfloat16")
 
 
 def test_any_model_ranks(tiny_modules, folders):
@@ -119,7 +109,5 @@ def test_any_model_ranks(tiny_modules, folders):
     np.testing.assert_allclose(
         open_ranker(module).scores([("yes",)], CANDIDATES), expected, atol=0.01
     )
-    assert open_ranker(checkpoint).settings == {
-        "checkpoint": str(checkpoint), "precision": "float32",
-    }  # fmt: skip
+    assert open_ranker(checkpoint).settings == {"checkpoint": str(checkpoint)}
     assert open_ranker(module).settings == {"module": str(module)}

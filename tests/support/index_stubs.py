@@ -52,9 +52,6 @@ class StubRanker:
 
     name = "length"
 
-    def scores(self, contexts, candidates):
-        return np.array([[float(len(text)) for text in candidates] for _ in contexts])
-
     def candidate_scores(self, contexts, candidate_lists):
         return [np.array([float(len(text)) for text in own]) for own in candidate_lists]
 
