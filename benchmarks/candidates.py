@@ -27,7 +27,7 @@ from convert_tf.config.model import model_preset
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.ranker import RankerModel, make_ranker
 from convert_tf.search.cache import DTYPES, CandidateCache
-from convert_tf.search.index import BUFFER_BYTES, CandidateIndex
+from convert_tf.search.index import CandidateIndex
 from convert_tf.search.writing import write_cache
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
@@ -36,7 +36,6 @@ _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 24_000, "Of the trunk.")
 _CONTEXT_TOKENS = flags.DEFINE_integer("context_tokens", 60, "Of each context.")
 _CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "For the cross-encoder.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the cached vectors.")
-_BUFFER_BYTES = flags.DEFINE_integer("buffer_bytes", BUFFER_BYTES, "Of the search.")
 _TURNS = flags.DEFINE_integer("turns", 15, "Measurements of each row.", lower_bound=1)
 _CROSS_TURNS = flags.DEFINE_integer("cross_turns", 3, "Measurements of the cross-encoder.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
@@ -139,7 +138,7 @@ def main(argv: list[str]) -> None:
                 rates[key] += [value] * (turn >= 0)
             for name, encoder in encoders.items():
                 for count, cache in caches.items():
-                    index = CandidateIndex(cache, encoder, buffer_bytes=_BUFFER_BYTES.value)
+                    index = CandidateIndex(cache, encoder)
                     total = timed(lambda i=index: i.search([context], top_k=TOP_K))
                     if turn >= 0:
                         samples.setdefault((name, count), []).append((encoder.seconds, total))

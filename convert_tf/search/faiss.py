@@ -4,7 +4,7 @@ FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ from convert_tf.ranking.protocol import Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import CandidateEncoder
 from convert_tf.search.scoring import BestCandidates, checked_top_k, exact_scores
-from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
+from convert_tf.storage.checksums import check_files, record_checksums
 from convert_tf.storage.files import whole_file
 
 KINDS = ("flat", "ivf", "hnsw")
 _ROWS_AT_ONCE = 16_384
-_TRAINING_ROWS_PER_LIST = 64
+_TRAINING_ROWS_PER_LIST = 64  # of ivf, which has 4 √candidates lists
+_PROBES = 16  # lists of ivf to search
+_LINKS = 32  # links of each candidate in hnsw
+_SEARCH_WIDTH = 128  # candidates that hnsw keeps during a search
 _CONTEXTS_AT_ONCE = 32
 
 
@@ -34,10 +37,6 @@ class FaissIndex:
       cache: the candidates.
       encoder: the encoder of the cache.
       kind: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of neighbours).
-      lists: number of lists of `ivf`; None for 4 √candidates.
-      probes: number of lists of `ivf` to search.
-      links: number of links of each candidate in `hnsw`.
-      search_width: number of candidates that `hnsw` keeps during a search.
 
     Raises:
       ImportError: if FAISS is not installed.
@@ -48,17 +47,7 @@ class FaissIndex:
       ids, scores = index.search([("how are you?",)], top_k=5)
     """
 
-    def __init__(
-        self,
-        cache: CandidateCache,
-        encoder: CandidateEncoder,
-        *,
-        kind: str = "flat",
-        lists: int | None = None,
-        probes: int = 16,
-        links: int = 32,
-        search_width: int = 128,
-    ):
+    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder, *, kind: str = "flat"):
         cache.check_encoder(encoder.fingerprint)
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}. Received: {kind!r}.")
@@ -67,16 +56,10 @@ class FaissIndex:
         self.cache = cache
         self.encoder = encoder
         self.kind = kind
-        self.lists = min(lists or max(1, int(4 * math.sqrt(cache.count))), cache.count)
-        self.probes = probes
-        self.links = links
-        self.search_width = search_width
         self._faiss = faiss
         self._index = self._load_or_make()
         if kind == "ivf":
-            self._index.nprobe = probes
-        elif kind == "hnsw":
-            self._index.hnsw.efSearch = search_width
+            self._index.nprobe = _PROBES
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """Find the best candidates with the index. See `CandidateIndex.search`.
@@ -90,7 +73,7 @@ class FaissIndex:
         """
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         if self.kind == "hnsw":
-            self._index.hnsw.efSearch = max(self.search_width, k)
+            self._index.hnsw.efSearch = max(_SEARCH_WIDTH, k)
         found = [
             self._search(contexts[start : start + _CONTEXTS_AT_ONCE], k)
             for start in range(0, len(contexts), _CONTEXTS_AT_ONCE)
@@ -114,7 +97,8 @@ class FaissIndex:
 
     def _load_or_make(self) -> Any:
         # The index is a file of the cache, so that a new cache replaces it.
-        options = {"ivf": f"-{self.lists}", "hnsw": f"-{self.links}"}.get(self.kind, "")
+        lists = min(int(4 * math.sqrt(self.cache.count)), self.cache.count)
+        options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
         path = Path(self.cache.folder) / f"faiss-{self.kind}{options}.index"
         if path.is_file():
             try:
@@ -125,33 +109,26 @@ class FaissIndex:
                     f"The FAISS index {path} is damaged ({error}). Delete the file; the next "
                     "search builds it again."
                 ) from error
-        index = self._make()
+        index = self._make(lists)
         with whole_file(path) as temporary:
             try:
                 self._faiss.write_index(index, temporary)
             except RuntimeError as error:
                 raise OSError(f"{path} could not be written: {error}") from error
-        if (path.parent / CHECKSUMS_FILE).is_file():
-            record_checksums(path.parent, [path.name])
+        record_checksums(path.parent, [path.name])
         return index
 
-    def _make(self) -> Any:
-        faiss, dim = self._faiss, self.cache.dim
-        inner_product = faiss.METRIC_INNER_PRODUCT
-        if self.kind == "hnsw":
-            index = faiss.IndexHNSWFlat(dim, self.links, inner_product)
-        elif self.kind == "ivf":
-            index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, self.lists, inner_product)
-            rows = min(self.cache.count, _TRAINING_ROWS_PER_LIST * self.lists)
+    def _make(self, lists: int) -> Any:
+        faiss = self._faiss
+        descriptions = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
+        index = faiss.index_factory(
+            self.cache.dim, descriptions[self.kind], faiss.METRIC_INNER_PRODUCT
+        )
+        if not index.is_trained:
+            rows = min(self.cache.count, _TRAINING_ROWS_PER_LIST * lists)
             places = np.linspace(0, self.cache.count - 1, rows).astype(np.int64)
             index.train(self.cache.vectors_at(places))
-        else:
-            index = faiss.IndexFlatIP(dim)
-        for chunk in self._chunks():
-            index.add(chunk)
-        return index
-
-    def _chunks(self) -> Iterator[np.ndarray]:
         for start in range(0, self.cache.count, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, self.cache.count)
-            yield self.cache.vectors_at(np.arange(start, stop))
+            index.add(self.cache.vectors_at(np.arange(start, stop)))
+        return index

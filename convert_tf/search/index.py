@@ -15,8 +15,6 @@ from convert_tf.search.scoring import (
     real_vectors,
 )
 
-# Chunks of candidates with their scores that stay in the processor's caches.
-BUFFER_BYTES = 4 * 2**20
 _CONTEXTS_AT_ONCE = 32  # that are encoded together
 _VECTORS_AT_ONCE = 512  # of several contexts, that each chunk of candidates is multiplied with
 
@@ -33,8 +31,6 @@ class CandidateIndex:
     Args:
       cache: the candidates.
       encoder: the encoder of the cache.
-      buffer_bytes: memory for chunks of candidates and their scores. In addition, memory holds the
-        encoded contexts, and 12 bytes for each candidate that may be among the best of a context.
 
     Raises:
       ValueError: if the cache belongs to another encoder.
@@ -47,17 +43,10 @@ class CandidateIndex:
     Reference: arXiv 1905.01969 §4.2, §4.4.
     """
 
-    def __init__(
-        self, cache: CandidateCache, encoder: CandidateEncoder, *, buffer_bytes: int = BUFFER_BYTES
-    ):
+    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder):
         cache.check_encoder(encoder.fingerprint)
-        if buffer_bytes < 1:
-            raise ValueError(
-                f"buffer_bytes must be at least 1. Received: buffer_bytes={buffer_bytes}."
-            )
         self.cache = cache
         self.encoder = encoder
-        self.buffer_bytes = buffer_bytes
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """Find the best candidates of each context.
@@ -73,10 +62,7 @@ class CandidateIndex:
           ValueError: if `top_k` is not positive, or a context is neither.
         """
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
-        found = [
-            best_candidates(self.cache, block, k=k, buffer_bytes=self.buffer_bytes)
-            for block in self._blocks(contexts)
-        ]
+        found = [best_candidates(self.cache, block, k=k) for block in self._blocks(contexts)]
         return BestCandidates.of_blocks(found, k)
 
     def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:

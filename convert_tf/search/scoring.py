@@ -11,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from convert_tf.encoding.text_batches import is_count
-from convert_tf.search.cache import CandidateCache, widen_float16
+from convert_tf.search.cache import CandidateCache, widened_float16
 
+# Chunks of candidates with their scores stay in the processor's caches.
+BUFFER_BYTES = 4 * 2**20
 # e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
 # Relative error bound of a dot product of d numbers, divided by √d. For d ≤ 1,024 it covers d/2
@@ -118,21 +120,11 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
         attended_scores(cache.vectors_at(ids[i : i + rows]).astype(np.float64) @ wide)
         for i in range(0, len(ids), rows)
     ]
-    return _checked(cache, np.concatenate([np.zeros(0), *scores]).astype(np.float32))
-
-
-def _checked(cache: CandidateCache, scores: np.ndarray) -> np.ndarray:
-    """Return scores after checking for NaN, which would make candidates disappear."""
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"Candidates in {str(cache.folder)!r} have NaN or infinite vectors. Build the cache "
-            "again with `convert-tf index build`."
-        )
-    return scores
+    return np.concatenate([np.zeros(0), *scores]).astype(np.float32)
 
 
 class _ChunkScorer:
-    """Score chunks of candidates for some contexts, in buffers that are reused.
+    """Score chunks of candidates for some contexts.
 
     The attention of a candidate over the context vectors needs only its dot products with them
     (`attended_scores`). So a chunk needs one matrix product `[rows, dim] × [dim, all vectors]` and
@@ -141,30 +133,24 @@ class _ChunkScorer:
     Args:
       cache: the candidates.
       contexts: vectors of each context, float32 `[its M, dim]`.
-      buffer_bytes: size of all buffers. At least one candidate is scored at a time.
+
+    Attributes:
+      rows: number of candidates in a chunk.
     """
 
-    def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray], buffer_bytes: int):
+    def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray]):
         self._cache = cache
-        sizes = np.array([len(vectors) for vectors in contexts])
-        self._starts = np.cumsum(sizes) - sizes
-        self._sizes = sizes
+        self._sizes = np.array([len(vectors) for vectors in contexts])
+        self._starts = np.cumsum(self._sizes) - self._sizes
         vectors = np.concatenate(contexts)
         # BLAS is fastest if the vectors are the columns of a row-major matrix.
         self._columns = np.ascontiguousarray(vectors.T)
-        width, count = len(vectors), len(contexts)
-        self._is_single = width == count
-        self._membership = np.repeat(np.eye(count, dtype=np.float32), sizes, axis=0)
+        self._is_single = len(vectors) == len(contexts)
+        self._membership = np.repeat(np.eye(len(contexts), dtype=np.float32), self._sizes, axis=0)
         bounds = np.linalg.norm(vectors.astype(np.float64), axis=1) * cache.max_norm
         self._bounds = np.maximum.reduceat(bounds, self._starts)
-        is_copied = cache.dtype != "float32"
-        row_bytes = 4 * (is_copied * cache.dim + width)
-        if not self._is_single:
-            row_bytes += 4 * (width + 2 * count)
-        self.rows = min(max(1, buffer_bytes // row_bytes), cache.count)
-        self._floats = np.empty((self.rows if is_copied else 0, cache.dim), np.float32)
-        self._products = np.empty((self.rows, width), np.float32)
-        self._exponentials = np.empty((0 if self._is_single else self.rows, width), np.float32)
+        # A chunk as floats, its dot products and their exponentials, all of 4 bytes a number.
+        self.rows = max(1, BUFFER_BYTES // (4 * (cache.dim + 3 * len(vectors))))
 
     def error_bounds(self) -> np.ndarray:
         """Return the largest difference between a score and the exact score: float64 `[B]`.
@@ -172,15 +158,15 @@ class _ChunkScorer:
         An error ε of the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m
         |s_m − score|). That sum is at most twice the entropy of p, so less than 2 ln M.
         """
-        rounding = _ROUNDING * np.sqrt(self._columns.shape[0])
-        entropies = 2 * np.log(self._sizes)
-        return rounding * self._bounds * (2 + entropies)
+        rounding = _ROUNDING * np.sqrt(self._cache.dim)
+        return rounding * self._bounds * (2 + 2 * np.log(self._sizes))
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """Score up to `rows` candidates: float32 `[stop - start, B]`, valid until the next call."""
+        """Score candidates: float32 `[stop - start, B]`."""
         stored, scales = self._cache.stored(start, stop)
-        products = self._products[: stop - start]
-        np.matmul(self._as_floats(stored), self._columns, out=products)
+        is_half = stored.dtype == np.float16
+        floats = widened_float16(stored) if is_half else stored.astype(np.float32, copy=False)
+        products = floats @ self._columns
         if scales is not None:
             products *= scales[:, None]
         if self._is_single:
@@ -189,22 +175,12 @@ class _ChunkScorer:
         if self._bounds.max() > _SAFE_LOGIT:
             largest = np.maximum.reduceat(products, self._starts, axis=1)
             products -= np.repeat(largest, self._sizes, axis=1)
-        exponentials = np.exp(products, out=self._exponentials[: stop - start])
+        exponentials = np.exp(products)
         totals = exponentials @ self._membership
         exponentials *= products
         scores = exponentials @ self._membership
         scores /= totals
         return scores if largest is None else scores + largest
-
-    def _as_floats(self, stored: np.ndarray) -> np.ndarray:
-        if stored.dtype == np.float32:
-            return stored
-        floats = self._floats[: len(stored)]
-        if stored.dtype == np.float16:
-            widen_float16(stored, floats)
-        else:
-            np.copyto(floats, stored)
-        return floats
 
 
 class _Best:
@@ -240,7 +216,7 @@ class _Best:
 
 
 def best_candidates(
-    cache: CandidateCache, contexts: Sequence[np.ndarray], *, k: int, buffer_bytes: int
+    cache: CandidateCache, contexts: Sequence[np.ndarray], *, k: int
 ) -> BestCandidates:
     """Find the candidates with the highest scores.
 
@@ -248,12 +224,11 @@ def best_candidates(
       cache: the candidates.
       contexts: vectors of each context, float32 `[its M, dim]`.
       k: number of candidates to find, at most `cache.count`.
-      buffer_bytes: size of the buffers for scoring chunks of candidates.
 
     Returns:
       Ids and scores, `[len(contexts), k]`.
     """
-    scorer = _ChunkScorer(cache, contexts, buffer_bytes)
+    scorer = _ChunkScorer(cache, contexts)
     errors = scorer.error_bounds()
     best = [
         _Best(cache, vectors, k=k, error=float(error))
@@ -262,7 +237,7 @@ def best_candidates(
     cuts = np.full(len(contexts), -np.inf)
     for start in range(0, cache.count, scorer.rows):
         stop = min(start + scorer.rows, cache.count)
-        scores = _checked(cache, scorer.scores(start, stop))
+        scores = scorer.scores(start, stop)
         is_kept = scores >= cuts
         for number in np.flatnonzero(is_kept.any(axis=0)):
             places = np.flatnonzero(is_kept[:, number])

@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.search.cache import (
-    DTYPES,
     FACTS_FILE,
     FORMAT_VERSION,
     CandidateCache,
-    text_pieces,
 )
 from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.storage.files import write_file
@@ -61,16 +59,12 @@ def write_cache(
       The cache, open.
 
     Raises:
-      ValueError: if there is no candidate, a vector is NaN, infinite or too large for `dtype`,
-        `dtype` is unknown, or the folder has other files.
+      ValueError: if there is no candidate, a vector is NaN, infinite or too large for `dtype`, or
+        the folder has other files.
 
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}. Received: {dtype!r}.")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1. Received: batch_size={batch_size}.")
     output = OutputFolder(folder, data_files=cache_files, is_own=True, overwrite=overwrite)
     with output.open() as place:
         with contextlib.ExitStack() as arrays, Progress("candidates") as progress:
@@ -99,13 +93,7 @@ class _CacheWriter:
         self._max_norm = 0.0
 
     def append(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        self._dim = self._dim or vectors.shape[-1]
-        if vectors.shape != (len(texts), self._dim):
-            raise ValueError(
-                f"The encoder returned an array of shape {vectors.shape} for {len(texts)} texts, "
-                f"after vectors of {self._dim} numbers. It must return one vector for each text, "
-                "all of the same length."
-            )
+        self._dim = vectors.shape[1]
         stored, scales = stored_vectors(vectors, self._dtype)
         self._arrays["vectors"].append(stored.reshape(-1))
         if scales is not None:
@@ -116,8 +104,8 @@ class _CacheWriter:
         lengths = np.array([len(text) for text in encoded], np.int64)
         self._arrays["offsets"].append(self._arrays["texts"].size + np.cumsum(lengths))
         self._arrays["texts"].append(np.frombuffer(b"".join(encoded), np.uint8))
-        for piece in text_pieces(encoded):
-            self._hash.update(piece)
+        for text in encoded:
+            self._hash.update(b"%d:%b" % (len(text), text))
 
     def finish(self, fingerprint: str) -> None:
         count = self._arrays["offsets"].size - 1
@@ -154,8 +142,7 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
         largest = np.abs(vectors).max(axis=1)
         scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
         values = np.rint(vectors / scales[:, None])
-        is_finite = np.isfinite(values).all()
-        if is_finite:
+        if np.isfinite(values).all():
             return np.clip(values, -127, 127).astype(np.int8), scales
     else:
         with np.errstate(over="ignore"):

@@ -25,48 +25,42 @@ def cache(request, tmp_path_factory):
     return make_cache(tmp_path_factory.mktemp("faiss") / "cache", dtype=request.param)
 
 
-# Each option such that all candidates are looked at.
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kind": "flat"},
-        {"kind": "ivf", "lists": 5, "probes": 5},
-        {"kind": "hnsw", "search_width": 150},
-    ],
-    ids=KINDS,
-)
-def test_what_looks_at_all_equals_exact_search(cache, options):
+@pytest.fixture
+def search_all(monkeypatch):
+    """Lets `ivf` and `hnsw` look at all candidates."""
+    monkeypatch.setattr("convert_tf.search.faiss._PROBES", 48)
+    monkeypatch.setattr("convert_tf.search.faiss._SEARCH_WIDTH", 150)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("search_all")
+def test_what_looks_at_all_equals_exact_search(cache, kind):
     encoder = StubEncoder()
     exact = CandidateIndex(cache, encoder).search(CONTEXTS, top_k=12)
     for _ in range(2):  # made, then read from the file
-        found = FaissIndex(cache, encoder, **options).search(CONTEXTS, top_k=12)
+        found = FaissIndex(cache, encoder, kind=kind).search(CONTEXTS, top_k=12)
         np.testing.assert_array_equal(found.ids, exact.ids)
         np.testing.assert_array_equal(found.scores, exact.scores)
+    names = {path.name for path in cache.folder.glob("faiss-*")}
+    suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
+    assert f"faiss-{kind}{suffix}.index" in names
 
 
-def test_options_change_what_is_found(cache):
-    encoder = StubEncoder()
-    narrow = FaissIndex(cache, encoder, kind="ivf", lists=30, probes=1)
-    found = narrow.search(CONTEXTS, top_k=150)
+def test_few_lists_find_few_candidates(cache, monkeypatch):
+    monkeypatch.setattr("convert_tf.search.faiss._PROBES", 1)
+    found = FaissIndex(cache, StubEncoder(), kind="ivf").search(CONTEXTS, top_k=150)
     assert found.ids.shape == (6, 150)
     assert (found.ids[:, -1] == -1).all()
     assert (found.scores[found.ids == -1] == -np.inf).all()
-    wide = FaissIndex(cache, encoder, kind="ivf", lists=30, probes=30)
-    assert (wide.search(CONTEXTS, top_k=150).ids >= 0).all()
-    assert narrow.lists == 30
-    assert FaissIndex(cache, encoder, kind="ivf").lists == 48  # 4 √150
-    names = {path.name for path in cache.folder.glob("faiss-*")}
-    assert {"faiss-ivf-30.index", "faiss-ivf-48.index"} <= names
-    FaissIndex(cache, encoder, kind="hnsw", links=4)
-    assert (cache.folder / "faiss-hnsw-4.index").is_file()
 
 
-def test_ranking_anew_what_was_found(cache):
+def test_ranking_anew_what_was_found(cache, monkeypatch):
     poly = CandidateIndex(cache, StubEncoder(5, has_mask=True))
     first = FaissIndex(cache, StubEncoder())
     found = RerankedIndex(first, poly, top_n=150).search(CONTEXTS, top_k=9)
     np.testing.assert_array_equal(found.ids, poly.search(CONTEXTS, top_k=9).ids)
-    few = FaissIndex(cache, StubEncoder(), kind="ivf", lists=30, probes=1)
+    monkeypatch.setattr("convert_tf.search.faiss._PROBES", 1)
+    few = FaissIndex(cache, StubEncoder(), kind="ivf")
     ids, scores = RerankedIndex(few, StubRanker(), top_n=150).search(CONTEXTS, top_k=150)
     assert ((ids == -1) == (scores == -np.inf)).all()
     for row in ids:
