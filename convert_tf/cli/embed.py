@@ -17,7 +17,7 @@ Run the same command again to resume an interrupted run.
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -69,57 +69,15 @@ def write_vectors(
     return array.size, first.shape[1]
 
 
-def embed(
-    encoder: str,
-    lines: TextLines,
-    output: str,
-    *,
-    kind: str = "sentence",
-    batch_size: int = BATCH_SIZE,
-    compute_dtype: str = "auto",
-    dtype: str = "float32",
-) -> tuple[int, int]:
-    """Encode lines and write an `.npy` file. Progress is shown on standard error.
-
-    Args:
-      encoder: anything that `SentenceEncoder` opens.
-      lines: the texts.
-      output: the file.
-      kind: one of `SIGNATURES`.
-      batch_size: largest number of texts in a batch.
-      compute_dtype: as in `SentenceEncoder`.
-      dtype: number format of the file, `"float32"` or `"float16"`.
-
-    Returns:
-      The shape of the array.
-
-    Raises:
-      ValueError: if the encoder cannot be opened or has no such vectors, or if a line is not text.
-      OSError: if a file cannot be read or written.
-    """
+def _local_vectors(
+    encoder: str, lines: TextLines, *, compute_dtype: str, batch_size: int, kind: str
+) -> Iterator[np.ndarray]:
+    """Encode lines on this machine. Progress is shown on standard error."""
     opened = SentenceEncoder(encoder, batch_size=batch_size, compute_dtype=compute_dtype)
-
-    def pieces() -> Iterator[np.ndarray]:
-        with Progress("lines", total_bytes=lines.total_bytes) as progress:
-            for piece in opened.iter_encode(iter(lines), kind=kind):
-                yield piece
-                progress.add(len(piece), bytes_done=lines.bytes_done)
-
-    return write_vectors(output, pieces(), dtype=dtype)
-
-
-def _embed_on_spark(
-    encoder: str, lines: TextLines, output: str, *, dtype: str, **options: Any
-) -> tuple[int, int]:
-    """Do the work of `embed` on a Spark cluster."""
-    from convert_tf.encoding.spark import encode_on_spark
-
-    folder, name = os.path.split(output)
-    parts = os.path.join(folder, f".{name}.parts")
-    vectors = encode_on_spark(encoder, lines, parts, dtype=dtype, **options)
-    shape = write_vectors(output, vectors, dtype=dtype)
-    shutil.rmtree(parts)
-    return shape
+    with Progress("lines", total_bytes=lines.total_bytes) as progress:
+        for piece in opened.iter_encode(iter(lines), kind=kind):
+            yield piece
+            progress.add(len(piece), bytes_done=lines.bytes_done)
 
 
 def _is_array(path: str) -> bool:
@@ -163,17 +121,24 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     started = time.monotonic()
     check_replaceable(values.output, _is_array, overwrite=values.overwrite)
-    write: Callable[..., tuple[int, int]] = embed
-    read, unread = "compute_dtype", "master"
-    if values.engine == "spark":
-        write, read, unread = _embed_on_spark, "master", "compute_dtype"
-    check_read(values, {f"with --engine={values.engine}": [unread]})
+    is_local = values.engine == "local"
+    check_read(
+        values, {f"with --engine={values.engine}": ["master" if is_local else "compute_dtype"]}
+    )
+    folder, name = os.path.split(values.output)
+    parts = os.path.join(folder, f".{name}.parts")
+    lines, options = TextLines(values.input), same(values, "kind batch_size")
     with only_writer(values.output):
-        rows, dim = write(
-            values.encoder,
-            TextLines(values.input),
-            values.output,
-            **same(values, f"kind batch_size dtype {read}"),
-        )
+        if is_local:
+            compute_dtype = values.compute_dtype
+            pieces = _local_vectors(values.encoder, lines, compute_dtype=compute_dtype, **options)
+        else:
+            from convert_tf.encoding.spark import encode_on_spark
+
+            options |= same(values, "master dtype")
+            pieces = encode_on_spark(values.encoder, lines, parts, **options)
+        rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
+        if not is_local:
+            shutil.rmtree(parts)
     seconds = time.monotonic() - started
     print(f"wrote {values.output}: {rows:,} × {dim} {values.dtype}, in {seconds:.1f} s")

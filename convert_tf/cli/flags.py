@@ -64,7 +64,8 @@ def define_flag(
         define = _DEFINE.get(kind or type(default), flags.DEFINE_string)
         define(name, default, text, flag_values=values, module_name=group, **bounds)
     flag: Any = values[name]
-    flag.is_needed, flag.is_common = is_needed, is_common
+    # absl adds to the help what `convert_tf.cli.main` prints elsewhere, so the text is kept too.
+    flag.text, flag.is_needed, flag.is_common = text, is_needed, is_common
 
 
 def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:

@@ -11,7 +11,6 @@ import importlib
 import io
 import logging
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -60,10 +59,6 @@ _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
-_FORMER_COMMANDS = {
-    "nearest": "convert-tf index search --candidates FILE (or --data FOLDER)",
-    "intent benchmark": "python benchmarks/intents.py, in a clone of the repository",
-}
 _COLUMN = 26  # column at which the texts of flags start
 _BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
 
@@ -177,9 +172,6 @@ def _list_or_refuse(arguments: list[str], program: str) -> int:
     if group == "--version":
         print(f"convert_tf {__version__}")
         return 0
-    for name in (group, " ".join(arguments[:2])):
-        if name in _FORMER_COMMANDS:
-            return _fail(program, f"{name} is gone. Use {_FORMER_COMMANDS[name]}.", 2)
     within = [name for name in COMMANDS if name.startswith(f"{group} ")]
     first = arguments[1] if within and arguments[1:] else "" if within else group
     if first in ("", *_HELP):
@@ -263,9 +255,7 @@ def _flag_help(flag: Any) -> list[str]:
     form = f"  --{flag.name}={'' if default is None else default}"
     if flag.boolean:
         form = f"  --[no]{flag.name}" + (", on by default" if flag.default else "")
-    # absl adds the choices, and that a flag repeats, to the text. Both are printed below.
-    absl_text = r"\A<[^>]*>: |;\s+repeat this option to specify a list of values\Z"
-    text = re.sub(absl_text, "", flag.help)
+    text = flag.text
     if isinstance(flag, flags.EnumFlag):
         text = f"{', '.join(flag.parser.enum_values)}. {text}"
     if isinstance(flag, flags.MultiFlag):

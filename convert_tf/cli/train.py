@@ -37,6 +37,7 @@ from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, Config
 from convert_tf.config.head import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
+from convert_tf.extras import needs
 
 INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields that come from the vocabulary, not from flags.
@@ -152,7 +153,8 @@ def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
             "--init_from."
         )
     if os.path.isfile(values.data):
-        prepare_own_file = _import_own_file()
+        with needs("", "Preparing a file"):
+            from convert_tf.training.own_file import prepare_own_file
         own = prepare_own_file(
             values.data, values.output, vocabulary=vocabulary,
             learns_vocabulary=not values.init_from,
@@ -217,14 +219,3 @@ def _check_effect(config: Config, given: dict[str, Any]) -> None:
             f"--{name} has no effect with --{other}={getattr(config, other)}. Leave it out, or "
             f"change --{other}."
         )
-
-
-def _import_own_file() -> Any:
-    try:
-        from convert_tf.training.own_file import prepare_own_file
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"Preparing a file needs TensorFlow and TensorFlow Text ({error}). Install them, or "
-            "train on token ids that convert-tf tokenize wrote."
-        ) from error
-    return prepare_own_file

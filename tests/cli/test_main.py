@@ -76,21 +76,12 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
     [
         (["smaple"], "convert-tf: There is no command 'smaple'. Did you mean sample?"),
         (["index", "serch"], "There is no command 'index serch'. Did you mean index search"),
-        (["xyz"], "convert-tf: There is no command 'xyz'. convert-tf --help lists"),
         (["sample", "--outputs=x"], "convert-tf sample: There is no flag --outputs. Did you mean "),
         (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
-        (
-            ["index", "search", "--encoder=x.onnx", "--queries=a", "--queries= "],
-            "only white space: ' '.",
-        ),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
         (["index", "search", "--queries=a", "--cache=c", "--data=d"], "--cache and --data."),
-        (["nearest", "--queries=a"], "index search --candidates FILE (or --data FOLDER)."),
-        (
-            ["intent", "benchmark", "x"],
-            "intent benchmark is gone. Use python benchmarks/intents.py",
-        ),
+        (["mine", "--module=a"], "--module is now called --encoder."),
         (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder is required."),
         (["sample", "--output=x", "y"], "'y' is not a flag."),
         (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),
@@ -104,13 +95,6 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, arguments, message):
     assert message in printed.err
     assert printed.err.count("\n") == 1
     assert not printed.out
-
-
-def test_wrong_usage_in_a_process_of_its_own():
-    done = run_command("sample", "--outputs=x")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("convert-tf sample: There is no flag --outputs. Did you mean")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -74,25 +74,23 @@ def run(values: Any) -> None:
     from convert_tf.ranking.ranker import open_ranker
     from convert_tf.search.cache import CandidateCache
     from convert_tf.search.encoders import load_encoder
+    from convert_tf.search.faiss import FaissIndex
     from convert_tf.search.index import CandidateIndex
     from convert_tf.search.reranked import Index, RerankedIndex
 
     encoder = load_encoder(values.encoder, kind=values.kind)
     with _cache(values, encoder) as cache:
-        index: Index
-        if values.faiss is None:
-            index = CandidateIndex(cache, encoder)
-        else:
-            from convert_tf.search.faiss import FaissIndex
-
+        index: Index = CandidateIndex(cache, encoder)
+        if values.faiss:
             index = FaissIndex(cache, encoder, kind=values.faiss)
-        if values.rerank_cache is not None:
-            second = load_encoder(values.rerank_checkpoint)
-            second_index = CandidateIndex(CandidateCache(values.rerank_cache), second)
-            index = RerankedIndex(index, second_index, top_n=values.top_n)
-        elif values.rerank_checkpoint is not None:
-            ranker = open_ranker(values.rerank_checkpoint)
-            index = RerankedIndex(index, ranker, top_n=values.top_n)
+        if values.rerank_checkpoint:
+            second: Any
+            if values.rerank_cache:
+                encoder = load_encoder(values.rerank_checkpoint)
+                second = CandidateIndex(CandidateCache(values.rerank_cache), encoder)
+            else:
+                second = open_ranker(values.rerank_checkpoint)
+            index = RerankedIndex(index, second, top_n=values.top_n)
         contexts = [(query,) for query in values.queries]
         found = index.search(contexts, top_k=values.top_k)
         for query, ids, scores in zip(values.queries, *found, strict=True):
@@ -104,11 +102,7 @@ def run(values: Any) -> None:
 
 
 def _check(values: Any) -> None:
-    """Check that the flags go together and that no query is empty."""
-    if empty := [query for query in values.queries if not query.strip()]:
-        raise UsageError(
-            f"A query is empty or only white space: {empty[0]!r}. Remove it from --queries."
-        )
+    """Check that the flags go together."""
     sources = ("cache", "candidates", "data")
     given = [f"--{name}" for name in sources if values[name].value is not None]
     if len(given) != 1:
@@ -116,14 +110,14 @@ def _check(values: Any) -> None:
             "Pass one of --cache, --candidates and --data. Received: "
             f"{' and '.join(given) or 'none'}."
         )
-    if values.rerank_checkpoint is None and values.rerank_cache is not None:
-        raise UsageError("--rerank_cache needs the --rerank_checkpoint that built it.")
     check_read(
         values,
         {
             "with --cache": () if values.cache is None else ("max_candidates",),
             "without --data": () if values.data is not None else ("split",),
-            "without --rerank_checkpoint": () if values.rerank_checkpoint else ("top_n",),
+            "without --rerank_checkpoint": ()
+            if values.rerank_checkpoint
+            else ("top_n", "rerank_cache"),
         },
     )
 
