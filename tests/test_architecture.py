@@ -1,6 +1,7 @@
 """The rules of the house, each a function from `{module: source}` to the faults that it finds.
 
-Each is run on the package, where it finds none, and on a planted fault, which it finds.
+Each is run on the package, where it finds none, and on a planted fault, which it finds. Rules about
+single names (relative imports, `json.loads`, `tf.keras`) are ruff's, in `pyproject.toml`.
 """
 
 import ast
@@ -194,15 +195,6 @@ def circles_of_files(sources: Sources) -> list[str]:
     return _circles(_graph(sources))
 
 
-def relative_imports(sources: Sources) -> list[str]:
-    return [
-        f"{module} imports {name}"
-        for module, source in sources.items()
-        for name, _ in _imports(source)
-        if name.startswith(".")
-    ]
-
-
 def libraries_elsewhere(sources: Sources) -> list[str]:
     faults = []
     for module, source in sources.items():
@@ -256,20 +248,6 @@ def names_twice(sources: Sources) -> list[str]:
     return faults
 
 
-def tf_keras(sources: Sources) -> list[str]:
-    return [
-        f"{module} reads Keras from TensorFlow"
-        for module, source in sources.items()
-        if any(name.startswith("tensorflow.keras") for name, _ in _imports(source))
-        or any(
-            isinstance(node, ast.Attribute)
-            and node.attr == "keras"
-            and ast.unparse(node.value) in ("tf", "tensorflow")
-            for node in ast.walk(_tree(source))
-        )
-    ]
-
-
 def modules_that_are_gone(sources: Sources) -> list[str]:
     """Names in docstrings and comments; imports, too."""
     return [
@@ -279,24 +257,6 @@ def modules_that_are_gone(sources: Sources) -> list[str]:
         if name not in {*SOURCES, *sources}
         and (parent := name.rpartition(".")[0]) not in ({*SOURCES, *sources} - {"convert_tf"})
         and not (parent == "convert_tf" and name.rpartition(".")[2] in dir(convert_tf))
-    ]
-
-
-def bare_json(sources: Sources) -> list[str]:
-    """Deep nesting is no `ValueError` to `json`."""
-    return [
-        f"{module} reads JSON without parsed_json"
-        for module, source in sources.items()
-        if module != "convert_tf.storage.json_text"
-        and (
-            any(name in ("json.load", "json.loads") for name, _ in _imports(source))
-            or any(
-                isinstance(node, ast.Attribute)
-                and node.attr in ("load", "loads")
-                and ast.unparse(node.value) == "json"
-                for node in ast.walk(_tree(source))
-            )
-        )
     ]
 
 
@@ -321,7 +281,6 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
             "convert_tf.text.b": "def f():\n    from convert_tf.text import a",
         }
     ],
-    relative_imports: [{"convert_tf.text.a": "from .b import f"}, {"a": "from . import b"}],
     libraries_elsewhere: [
         {"convert_tf.models.x": "def f():\n    from tensorflow import io as x\n"},
         {"convert_tf.training.run": "import tensorflow as tf"},
@@ -340,18 +299,9 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"convert_tf.text.a": "def run(): ...", "convert_tf.data.b": "def run(): ..."},
         {"convert_tf.text.a": "class A: ...\nclass A: ..."},
     ],
-    tf_keras: [
-        {"a": "import tensorflow as tf\ny = tf.keras.layers.Dense\n"},
-        {"a": "from tensorflow import keras\n"},
-    ],
     modules_that_are_gone: [
         {"convert_tf.text.a": "# as `convert_tf.nonsense.f`"},
         {"convert_tf.text.a": "# as `convert_tf.nonsense`"},
-    ],
-    bare_json: [
-        {"convert_tf.text.a": "import json\nx = json.loads('{}')\n"},
-        {"convert_tf.text.a": "import json\ndef f(file):\n    return json.load(file)\n"},
-        {"convert_tf.text.a": "from json import loads\n"},
     ],
     utils: [{"convert_tf.text.utils": ""}],
 }
