@@ -6,6 +6,7 @@ ones. A file of candidates lists the candidates of each context.
 """
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -187,10 +188,16 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
     lengths: dict[str, set[int]] = {}
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
+    examples, previous = iter(task.examples), None
     with Progress("contexts ranked") as progress:
-        for chunk in _chunks(task.examples, _CHUNK):
-            _update(digest, chunk)
+        while chunk := list(itertools.islice(examples, _CHUNK)):
             for groups, example in chunk:
+                right = sorted(example.candidates[i] for i in example.labels)
+                parts = [list(groups), list(example.turns), right]
+                if example.candidates is not previous:
+                    parts.append(sorted(example.candidates))
+                previous = example.candidates
+                digest.update(json.dumps(parts).encode())
                 for group in groups:
                     lengths.setdefault(group, set()).add(len(example.candidates))
             for index, ranker in enumerate(rankers):
@@ -223,30 +230,7 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
     }
 
 
-def _chunks(examples: Iterable[GroupedExample], size: int) -> Iterator[list[GroupedExample]]:
-    chunk: list[GroupedExample] = []
-    for grouped in examples:
-        is_new_list = not chunk or grouped.example.candidates is not chunk[-1].example.candidates
-        if len(chunk) >= size and is_new_list:
-            yield chunk
-            chunk = []
-        chunk.append(grouped)
-    if chunk:
-        yield chunk
-
-
-def _update(digest: Any, chunk: Sequence[GroupedExample]) -> None:
-    previous: Any = None
-    for groups, example in chunk:
-        right = sorted(example.candidates[i] for i in example.labels)
-        parts = [list(groups), list(example.turns), right]
-        if example.candidates is not previous:
-            parts.append(sorted(example.candidates))
-        previous = example.candidates
-        digest.update(json.dumps(parts).encode())
-
-
 def _scores(ranks: list[int], lengths: set[int], ks: Sequence[int]) -> dict[str, Any]:
-    length = lengths.copy().pop() if len(lengths) == 1 else None
+    length = min(lengths) if len(lengths) == 1 else None
     scores = metrics.ranking_metrics(np.array(ranks), block_size=length, ks=ks)
     return {"examples": scores.pop("examples"), "metrics": scores}

@@ -15,7 +15,6 @@ from convert_tf.storage.tables import aligned, as_markdown
 JSON_FILE = "evaluation.json"
 MARKDOWN_FILE = "evaluation.md"
 CHART_FILE = "evaluation.png"
-_MAX_PANELS = 4
 _MAX_LABEL = 36  # characters
 _LABEL_START = 6
 _SAME_TASK = ("k", "examples_sha256")
@@ -62,7 +61,6 @@ def ranking_chart(report: Report) -> Any:
 
     rows = report["rows"]
     names = list(rows[0]["groups"][ALL]["metrics"])
-    names = names if len(names) <= _MAX_PANELS else [*names[: _MAX_PANELS - 1], names[-1]]
     labels = [_short(row["name"]) for row in rows]
     figure = Figure(figsize=(2.2 + 2.6 * len(names), 1.1 + 0.34 * len(rows)))
     panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))

@@ -92,11 +92,6 @@ class TrainedRanker(TextRanker):
         """Context vectors: float32 `[B, M, dim]` and bool `[B, M]`; not for a cross-encoder."""
         return encode_context_vectors(self.model, self._contexts(contexts))
 
-    def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> np.ndarray:
-        """Scores of encoded candidates: float32 `[B, C]`; see `RankerModel.score_encoded`."""
-        check_not_forked(self.name)
-        return np.asarray(self.model.score_encoded(vectors, vector_mask, candidates))
-
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:

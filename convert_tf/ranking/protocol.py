@@ -80,7 +80,7 @@ class TextRanker(Protocol):
         return np.stack(self.candidate_scores(contexts, [candidates] * len(contexts)))
 
 
-def runs_of_lists(lists: Sequence[Sequence]) -> Iterator[slice]:
+def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
     """Yield slices of consecutive contexts that share the same list object."""
     start = 0
     for i in range(1, len(lists) + 1):

@@ -38,8 +38,7 @@ class RerankedIndex:
     """
 
     def __init__(self, first: Index, second: CandidateIndex | TextRanker, *, top_n: int = 100):
-        is_cached = isinstance(second, CandidateIndex)
-        if is_cached and second.cache.texts_hash != first.cache.texts_hash:
+        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.cache.texts_hash:
             raise ValueError(
                 f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "
                 "different texts. Build both from the same file."

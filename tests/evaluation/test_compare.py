@@ -12,7 +12,6 @@ import convert_tf.evaluation.tables
 from convert_tf.data.candidates import CandidateExample
 from convert_tf.evaluation.compare import (
     ALL,
-    GroupedExample,
     Task,
     compare,
     given_examples,
@@ -96,22 +95,6 @@ def test_chunks_change_nothing(monkeypatch, size):
     for row in (*expected["rows"], *found["rows"]):
         row.pop("seconds")
     assert found == expected
-
-
-def test_chunks_do_not_cut_shared_lists(monkeypatch):
-    monkeypatch.setattr(convert_tf.evaluation.compare, "_CHUNK", 2)
-    candidates = ("1", "2", "3")
-    sizes = []
-
-    class Counting(Digits):
-        def candidate_scores(self, contexts, candidate_lists):
-            sizes.append(len(contexts))
-            return super().candidate_scores(contexts, candidate_lists)
-
-    examples = [GroupedExample((ALL,), CandidateExample(("a",), candidates, (0,)))] * 3
-    other = [GroupedExample((ALL,), EXAMPLES[3])]
-    compare([Counting("x", 1)], Task(examples + other, (1,), {}))
-    assert sizes == [3, 1]
 
 
 def test_the_digest_tells_examples_apart():

@@ -34,20 +34,13 @@ def printed_by(program: str, *arguments: object, **environment: str) -> str:
 
 def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
     """Runs a script on JAX's CPU, which gets the folder and writes `jax.npz` there: its arrays."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(folder)],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-            "PYTHONPATH": _PATHS,
-            "PATH": "",
-            "HOME": str(folder),
-        },
-        capture_output=True,
-        text=True,
+    printed_by(
+        script,
+        folder,
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+        XLA_FLAGS="--xla_backend_optimization_level=0",  # compiles faster
     )
-    assert done.returncode == 0, done.stderr
     return np.load(folder / "jax.npz")
 
 
