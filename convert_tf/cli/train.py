@@ -113,15 +113,6 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    processes = {
-        name: getattr(values, name) for name in _PROCESSES if getattr(values, name) is not None
-    }
-    if processes and (values.head or os.path.isfile(values.data or "")):
-        raise ValueError(
-            f"Several processes ({', '.join(f'--{name}' for name in processes)}) cannot train "
-            f"{'a head' if values.head else 'on a file'}. Omit these flags, or prepare a folder "
-            "first."
-        )
     encoder = {*EncoderTraining.defaults(), *ModelConfig.defaults(), *_OF_ENCODERS}
     ranker = {*RankerTraining.defaults(), *HeadConfig.defaults()}
     if values.head:
@@ -129,14 +120,20 @@ def run(values: Any) -> None:
         _train_ranker(values)
     else:
         check_read(values, {"without --head": ranker - encoder})
-        _train_encoder(values, processes)
+        _train_encoder(values)
 
 
-def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
-    model_flags = given_fields(values, ModelConfig, leave_out=_FROM_VOCABULARY)
-    if values.model is None and model_flags:
-        raise ValueError(f"Model flags need --model. Received: {sorted(model_flags)}.")
-    model = model_preset(values.model, **model_flags) if values.model else None
+def _train_encoder(values: Any) -> None:
+    is_file = os.path.isfile(values.data or "")
+    check_read(
+        values,
+        {
+            "without --model": () if values.model else ModelConfig.defaults(),
+            "with a file as --data": _PROCESSES if is_file else (),
+        },
+    )
+    model_fields = given_fields(values, ModelConfig, leave_out=_FROM_VOCABULARY)
+    model = model_preset(values.model, **model_fields) if values.model else None
     given = given_fields(values, EncoderTraining)
     options: dict[str, Any] = given
     vocabulary, recipe = values.vocab, values.recipe or "paper"
@@ -152,7 +149,7 @@ def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
             f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
             "--init_from."
         )
-    if os.path.isfile(values.data):
+    if is_file:
         with needs("", "Preparing a file"):
             from convert_tf.training.own_file import prepare_own_file
         own = prepare_own_file(
@@ -170,7 +167,7 @@ def _train_encoder(values: Any, processes: dict[str, Any]) -> None:
     from convert_tf.training.encoder.run import train
     from convert_tf.training.processes import join_processes
 
-    join_processes(**processes)
+    join_processes(**same(values, "num_processes process_id coordinator"))
     train(model, config, vocabulary=vocabulary, **same(values, "output init_from"))
 
 
