@@ -77,18 +77,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     quieten()
+    status = 0
     try:
         status = _main(arguments, program)
-    except BrokenPipeError:  # the reader of the output has ended, for example `| head`
-        status = _BROKEN_PIPE
-    except OSError as error:  # while printing the list of commands
-        status = _fail(program, error, 1)
-    try:
         sys.stdout.flush()
     except OSError as error:
         # Otherwise Python would try to write the buffer again at exit and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
+        if isinstance(error, BrokenPipeError):  # the reader has ended, for example `| head`
             return status or _BROKEN_PIPE
         return status or _fail(program, f"Output could not be written: {error}", 1)
     return status

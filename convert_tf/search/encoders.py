@@ -8,7 +8,6 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, files_that_count, kind_of
 from convert_tf.checkpoints.released import model_path
-from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.ranking.protocol import Turns
@@ -38,41 +37,31 @@ class CandidateEncoder(NamedTuple):
     encode_contexts: Callable[[Sequence[Turns]], tuple[np.ndarray, np.ndarray | None]]
 
 
-def load_encoder(
-    model: str | os.PathLike[str] | SentenceEncoder, *, kind: str = "response"
-) -> CandidateEncoder:
+def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> CandidateEncoder:
     """Open a model to encode contexts and candidates for an index.
 
     Args:
-      model: a `SentenceEncoder` with a path; or the folder of a module or run, the name of a
-        released encoder or an `.onnx` file, which is opened to compute in float32; or the run of a
-        ranker with a bi or poly head.
+      model: the folder of a module or run, the name of a released encoder or an `.onnx` file, which
+        is opened to compute in float32; or the run of a ranker with a bi or poly head.
       kind: `"response"` if candidates answer contexts, `"similarity"` if they are similar texts.
 
     Raises:
-      ValueError: if the model cannot be opened, or does not have these encodings.
+      ValueError: if the model cannot be opened. When texts are encoded: if it does not have these
+        encodings.
     """
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
-    is_open = isinstance(model, SentenceEncoder)
-    path = model.path if isinstance(model, SentenceEncoder) else model_path(model)
-    if path is None:
-        raise ValueError(
-            "An index needs an encoder with a path, which names its weights. Received: an encoder "
-            "of an address or of a Backend without one. Pass a folder or an .onnx file."
-        )
+    path = model_path(model)
     weights = fingerprint((file.name, file) for file in files_that_count(path))
     weights = weights[:_FINGERPRINT_LENGTH]
-    if not is_open and kind_of(path) is Kind.RANKER:
+    if kind_of(path) is Kind.RANKER:
         if kind != "response":
             raise ValueError(
                 f"kind={kind!r} needs a dual encoder, and {path!r} is a ranker. Pass the folder or "
                 "module of a dual encoder."
             )
         return _ranker_encoder(path, weights)
-    kinds = (SIGNATURES[kind].queries, kind)
-    encoder = model if isinstance(model, SentenceEncoder) else open_encoder(path)
-    ranker = EncoderRanker(encoder, kinds=kinds)
+    ranker = EncoderRanker(open_encoder(path), kinds=(SIGNATURES[kind].queries, kind))
     return CandidateEncoder(
         weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors
         ranker.encode_candidates,

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,9 +23,7 @@ from support.index_stubs import (
 )
 from support.processes import printed_by
 
-from convert_tf import SentenceEncoder
 from convert_tf.search.cache import DTYPES, CandidateCache, widened_float16
-from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import CandidateIndex
 from convert_tf.search.reranked import RerankedIndex
 from convert_tf.search.scoring import best_candidates, exact_scores
@@ -47,11 +44,6 @@ def search(cache, encoder, contexts=CONTEXTS, top_k=10):
 def set_buffer(monkeypatch):
     """Sets the bytes of a chunk, and with them the number of its candidates."""
     return functools.partial(monkeypatch.setattr, "convert_tf.search.scoring.BUFFER_BYTES")
-
-
-def test_an_encoder_without_a_path_is_refused():
-    with pytest.raises(ValueError, match="needs an encoder with a path"):
-        load_encoder(SentenceEncoder(SimpleNamespace(run=print, outputs=(), reads_history=False)))
 
 
 def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from support.commands import call_command
 from support.tiny_checkpoint import random_texts
 
-from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
 from convert_tf.config.head import HeadConfig
@@ -102,12 +101,6 @@ def test_fingerprints(folders, tmp_path):
     assert load_encoder(copy).fingerprint == own["bi"]
     again = shutil.copytree(folders["module"], tmp_path / "again")
     assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
-    opened = load_encoder(SentenceEncoder(again, compute_dtype="float32"))
-    assert opened.fingerprint == own["module"]
-    np.testing.assert_array_equal(
-        opened.encode_candidates(TEXTS[:3]),
-        load_encoder(folders["module"]).encode_candidates(TEXTS[:3]),
-    )
     index = make_index(folders, "bi", tmp_path)
     with pytest.raises(
         ValueError, match=rf"encoded by {own['bi']}, not by this encoder \({own['poly']}"
