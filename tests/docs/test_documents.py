@@ -1,6 +1,5 @@
 """Every page: its blocks run, its commands have their flags, its links and names lead somewhere."""
 
-import ast
 import functools
 import importlib
 import re
@@ -197,58 +196,3 @@ def test_the_table_of_packages_is_that_of_the_code():
     on_disk |= {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
     assert {*named} == on_disk
     assert len(named) == len({*named})
-
-
-def trips():
-    section = page_text(CONTRIBUTING).split("## Three trips")[1].split("\n## ")[0]
-    found = re.split(r"\n\n(?=[A`])", section)[1:]
-    return {
-        trip.splitlines()[0]: re.findall(r"^\d\. `([^`]+)`", trip, re.MULTILINE) for trip in found
-    }
-
-
-def test_trips_are_short_and_of_files_that_exist():
-    assert len(trips()) == 3
-    for start, files in trips().items():
-        assert 1 < len(files) <= 6, start
-        for path in files:
-            assert (ROOT / path).is_file(), path
-
-
-def recipes():
-    """The lists of "How to add", by what is added: the files that each names."""
-    section = page_text(CONTRIBUTING).split("## How to add")[1].split("\n## ")[0]
-    parts = re.split(r"\n\n(?=A (?:new )?\*\*)", section)[1:]
-    return {
-        re.search(r"\*\*(.+?)\*\*", part)[1]: re.findall(r"`((?:convert_tf|tests)/[^`]+)`", part)
-        for part in parts
-    }
-
-
-def test_each_list_of_how_to_add_names_code_and_a_test():
-    assert {*recipes()} == {
-        "corpus", "reduction", "signature", "loss", "learning-rate schedule",
-        "option of the intent head",
-    }  # fmt: skip
-    for added, files in recipes().items():
-        assert all((ROOT / path).is_file() for path in files), added
-        assert files[0].startswith("convert_tf/") and files[-1].startswith("tests/"), added
-
-
-def imports(path: str) -> set[str]:
-    """The modules that a file imports, inside functions too, as paths."""
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {f"{name.replace('.', '/')}.py" for name in names}
-
-
-def test_on_a_trip_each_file_imports_or_is_imported_by_one_before():
-    # The graph in a module was written by another program.
-    elsewhere = {"convert_tf/export/hub/encoder_module.py"}
-    for start, files in trips().items():
-        for number, path in enumerate(files[1:], 1):
-            before = {*files[:number]}
-            forth = any(path in imports(other) for other in before)
-            assert forth or imports(path) & before or path in elsewhere, (start, path)

@@ -230,7 +230,7 @@ def test_rows_of_every_kind(paths, given, tmp_path, capsys):
         f"--encoder={paths['module']}", "--baselines=tfidf,bm25,sim",
         f"--vectors={paths['module']}",
         f"--vectors={paths['checkpoint']}", f"--train_data={given}", "--k=1,5",
-        "--max_examples=210",
+        "--max_examples=210", "--by_source",
     ]  # fmt: skip
     report, printed = run_report(capsys, tmp_path, *arguments)
     names = [
@@ -254,6 +254,10 @@ def test_rows_of_every_kind(paths, given, tmp_path, capsys):
     assert rows["BM25"]["settings"] == {
         "fitted_on_texts": 18, "k1": 2.0, "b": 0.75, "train_data": given, "train_examples": 9,
     }  # fmt: skip
+    groups = rows[paths["module"]]["groups"]
+    assert list(groups) == ["all", "source reddit"]
+    assert groups["all"] == groups["source reddit"]  # one source: the same blocks
+    assert "R100@1, source reddit" in printed
     single = evaluate(paths["module"], data=paths["data"], ks=(1, 5), max_examples=210)
     assert single["metrics"] == scores[paths["module"]]
 
@@ -395,17 +399,6 @@ def test_errors_of_given_candidates(given, tmp_path):
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)
     assert f"{bad}:2 is not an example (without candidates, label)" in message
-
-
-def test_scores_by_source(paths, tmp_path, capsys):
-    report, printed = run_report(
-        capsys, tmp_path, f"--data={paths['data']}", "--by_source",
-        f"--encoder={paths['module']}",
-    )  # fmt: skip
-    groups = report["rows"][0]["groups"]
-    assert list(groups) == ["all", "source reddit"]
-    assert groups["all"] == groups["source reddit"]  # one source: the same blocks
-    assert "R100@1, source reddit" in printed
 
 
 def test_baselines_on_files_need_no_tensorflow(given):
