@@ -11,12 +11,10 @@ import tensorflow as tf
 from support.commands import call_command
 from support.processes import printed_by
 from support.record_files import read_pairs
-from support.tiny_checkpoint import write_checkpoint, write_records
+from support.tiny_checkpoint import write_records
 
-from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
-from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.head import HeadConfig
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare
@@ -294,18 +292,8 @@ def test_options_of_given_candidates(paths, given, tmp_path, capsys):
     assert found("--train_examples=1")[2]["fitted_on_texts"] == 2 < settings["fitted_on_texts"]
 
 
-def test_what_is_read_of_a_context(paths):
-    """Joined turns lose tokens at their start, where the oldest are."""
-    turns = [("yes no maybe", "reset my password"), ("thanks",), ()]
+def test_joined_turns_lose_their_oldest_tokens(paths):
     encoder = open_encoder(paths["checkpoint"])
-    last = EncoderRanker(encoder).encode_contexts(turns)
-    joined = EncoderRanker(encoder, joins_turns=True).encode_contexts(turns)
-    expected = encoder.encode_contexts(["reset my password", "thanks", ""])
-    np.testing.assert_allclose(last, expected, atol=1e-6)
-    expected = encoder.encode_contexts(["yes no maybe reset my password", "thanks", ""])
-    np.testing.assert_allclose(joined, expected, atol=1e-6)
-    assert np.isfinite(joined).all()
-
     newest = open_encoder(paths["checkpoint"], keeps_newest=True)
     limit = CheckpointBackend(paths["checkpoint"]).config.max_tokens
     text = " ".join(["cat"] * 5 + ["mat"] * limit)
@@ -316,40 +304,6 @@ def test_what_is_read_of_a_context(paths):
     np.testing.assert_allclose(by_newest[1], by_oldest[1], atol=1e-5)
     assert np.abs(by_newest[0] - by_oldest[0]).max() > 1e-3
     np.testing.assert_array_equal(newest.encode_responses([text]), encoder.encode_responses([text]))
-    assert encoder.encode_responses([]).shape == (0, 64)
-
-
-class Both(tf.Module):
-    """A module whose context encoder reads history: lengths of the two texts, normalised."""
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name=name) for name in ("context", "extra_context")
-        ]
-    )
-    def encode_context(self, context, extra_context):
-        lengths = [tf.strings.length(text) for text in (context, extra_context)]
-        return {"default": tf.cast(tf.stack(lengths, axis=1), tf.float32)}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="default")])
-    def encode_response(self, text):
-        return {"default": tf.cast(tf.stack([tf.strings.length(text)] * 2, 1), tf.float32)}
-
-
-def test_modules_that_read_history(tmp_path):
-    module = Both()
-    signatures = {name: getattr(module, name) for name in ("encode_context", "encode_response")}
-    tf.saved_model.save(module, str(tmp_path / "both"), signatures=signatures)
-    encoder = open_encoder(tmp_path / "both")
-    assert encoder.reads_history
-    turns = [("abc", "de", "f"), ("f",), (), ("g", "f")]
-    for joins_turns in (False, True):  # it has a place for them
-        ranker = EncoderRanker(encoder, joins_turns=joins_turns)
-        # "de abc" has six letters, and a single turn before "f" is one text with it.
-        expected = [[1, 6], [1, 0], [0, 0], [1, 1]]
-        np.testing.assert_array_equal(ranker.encode_contexts(turns), expected)
-    np.testing.assert_array_equal(encoder.encode_contexts(["abc", "f"]), [[3, 0], [1, 0]])
-    np.testing.assert_array_equal(encoder.encode_responses(["abc"]), [[3, 3]])
 
 
 def test_vectors_of_one_signature(paths, tmp_path):
@@ -412,37 +366,6 @@ def test_baselines_on_files_need_no_tensorflow(given):
     )
     assert printed.splitlines()[-1] == "[]"
     assert "BM25" in printed
-
-
-def test_multi_context_checkpoints(tmp_path):
-    """The encoding of both texts, packed as one to a row; `""` is no history."""
-    folder = write_checkpoint(tmp_path / "multi", multi_context=True)
-    backend = CheckpointBackend(folder)
-    encoder = SentenceEncoder(backend, batch_size=2)
-    assert encoder.reads_history
-    assert not encoder.numbers_turns
-    turns = [("yes no", "the cat sat", "reset my password"), ("thanks",), ("help", "train")]
-    found = EncoderRanker(encoder).encode_contexts(turns)
-    model, tokenizer = backend._encoder, fitting_tokenizer(folder / "vocab.txt", backend.config)
-
-    def ids(texts):
-        return tokenizer.token_ids(texts).to_tensor(tokenizer.padding_id)
-
-    expected = model.encode_both(
-        ids(["reset my password", "thanks", "train"]), ids(["the cat sat yes no", "", "help"])
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    none = encoder.encode_contexts(["reset my password", "thanks"])
-    np.testing.assert_allclose(none[1], found[1], atol=1e-5)
-    assert np.abs(none[0] - found[0]).max() > 1e-3
-    np.testing.assert_allclose(
-        encoder.encode_responses(["thanks"]), model.encode_response(ids(["thanks"])), atol=1e-5
-    )
-    encoder.numbers_turns = True
-    numbered = EncoderRanker(encoder).encode_contexts(turns)
-    expected = encoder.encode_contexts(["train"], ["0: help"])[0]
-    np.testing.assert_allclose(numbered[2], expected, atol=1e-5)
-    assert np.abs(numbered[0] - found[0]).max() > 1e-4
 
 
 def test_rows_of_rankers(paths, given, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Ranker: runs and modules of rankers behind one class; any model as what ranks texts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.ranker import initial_ranker
 from convert_tf.config.head import HeadConfig
 from convert_tf.export.hub.writing import export_module
+from convert_tf.ranking.encoders import EncoderRanker
 from convert_tf.ranking.ranker import open_ranker
 
 CANDIDATES = ["fine thanks", "the cat sat on the mat", "", "fine thanks", "yes no maybe"]
@@ -99,6 +102,27 @@ def test_what_is_no_ranker(tiny_modules, folders, tmp_path):
     for folder in (*tiny_modules["single"], tmp_path):
         with pytest.raises(ValueError, match=r"ranker.* folder"):
             Ranker(folder)
+
+
+def test_what_an_encoder_reads_of_a_context():
+    encoder = SimpleNamespace(
+        reads_history=True,
+        numbers_turns=False,
+        encode_contexts=lambda texts, earlier: (texts, earlier),
+        encode=lambda texts, kind: (texts, kind),
+    )
+    turns = [("a", "b", "c"), ("c",), ()]
+    for joins_turns in (False, True):  # it has a place for them
+        ranker = EncoderRanker(encoder, joins_turns=joins_turns)
+        assert ranker.encode_contexts(turns) == (["c", "c", ""], ["b a", "", ""])
+    encoder.numbers_turns = True
+    assert EncoderRanker(encoder).encode_contexts(turns)[1] == ["0: b 1: a", "", ""]
+    single = EncoderRanker(encoder, kinds=("default", "default"))
+    assert single.encode_contexts(turns) == (["c", "c", ""], "default")
+    encoder.reads_history = False
+    assert EncoderRanker(encoder).encode_contexts(turns) == (["c", "c", ""], "context")
+    joined = EncoderRanker(encoder, joins_turns=True)
+    assert joined.encode_contexts(turns) == (["a b c", "c", ""], "context")
 
 
 def test_any_model_ranks(tiny_modules, folders):
