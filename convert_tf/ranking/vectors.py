@@ -59,15 +59,15 @@ class VectorMapping(NamedTuple):
         return normalized(self(vectors)) if self.score == "cosine" else self(vectors)
 
 
-def mapping_loss(
+def mapping_gradients(
     weights: np.ndarray,
     alpha: float,
     *,
     contexts: np.ndarray,
     responses: np.ndarray,
     regularizer: float,
-) -> tuple[float, np.ndarray, float]:
-    """Compute the loss of a batch and its gradients.
+) -> tuple[np.ndarray, float]:
+    """Compute the gradients of the loss of a batch.
 
     The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
     targets are 0.8 for the right response, plus 0.2 spread evenly over all responses. The penalty
@@ -79,7 +79,7 @@ def mapping_loss(
       regularizer: factor of the penalty.
 
     Returns:
-      `(loss, gradient of W, gradient of α)`.
+      `(gradient of W, gradient of α)`.
 
     Reference: arXiv 1904.06472 §4.2; arXiv 1705.00652 §4.
     """
@@ -90,13 +90,11 @@ def mapping_loss(
     log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     targets = np.full_like(scores, _LABEL_SMOOTHING / size)
     targets[np.arange(size), np.arange(size)] += 1 - _LABEL_SMOOTHING
-    loss = -float((targets * log_probabilities).sum()) / size
-    loss += regularizer / 2 * float((weights**2).sum())
     slope = (np.exp(log_probabilities) - targets) / size
     gradient = contexts.T @ (slope @ responses)
     if regularizer:
         gradient += regularizer * weights
-    return loss, gradient, float((slope * similarities).sum())
+    return gradient, float((slope * similarities).sum())
 
 
 def fit_mapping(
@@ -154,7 +152,7 @@ def _run(best: VectorMapping, train: _Pairs, dev: _Pairs) -> VectorMapping:
         order = rng.permutation(len(train.contexts))
         for start in range(0, len(order), _BATCH_SIZE):
             batch = order[start : start + _BATCH_SIZE]
-            _, slope, alpha_slope = mapping_loss(
+            slope, alpha_slope = mapping_gradients(
                 weights,
                 alpha,
                 contexts=train.contexts[batch],

@@ -19,7 +19,7 @@ from convert_tf.ranking.vectors import (
     SimRanker,
     VectorMapping,
     fit_mapping,
-    mapping_loss,
+    mapping_gradients,
     normalized,
 )
 
@@ -181,13 +181,12 @@ def naive_mapping_loss(w, alpha, x, y, regularizer):
     return total + regularizer / 2 * sum(float(v) ** 2 for v in w.ravel())
 
 
-def test_the_loss_of_map_and_its_gradients():
+def test_the_gradients_of_the_loss_of_map():
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, 5, 3))
     w, alpha, regularizer = rng.standard_normal((3, 3)), 0.7, 0.3
     arguments = {"contexts": x, "responses": y, "regularizer": regularizer}
-    loss, gradient, alpha_gradient = mapping_loss(w, alpha, **arguments)
-    assert loss == pytest.approx(naive_mapping_loss(w, alpha, x, y, regularizer), rel=1e-9)
+    gradient, alpha_gradient = mapping_gradients(w, alpha, **arguments)
     step = 1e-5
     for place in np.ndindex(3, 3):
         sides = []
@@ -306,7 +305,8 @@ def test_one_epoch_of_adagrad(fit):
     batches = np.random.default_rng(0).permutation(400)
     alpha, seen, alpha_seen = 1.0, 0.1, 0.1
     for batch in (batches[:256], batches[256:]):
-        _, g, a = mapping_loss(w, alpha, contexts=x_n[batch], responses=y_n[batch], regularizer=0.1)
+        pairs = {"contexts": x_n[batch], "responses": y_n[batch]}
+        g, a = mapping_gradients(w, alpha, **pairs, regularizer=0.1)
         seen, alpha_seen = seen + g**2, alpha_seen + a**2
         w, alpha = w - 0.5 * g / seen**0.5, alpha - 0.5 * a / alpha_seen**0.5
     mapping = fit(x, y, rates=(0.5,), regularizers=(0.1,), epochs=1)
