@@ -122,7 +122,7 @@ def test_the_digest_tells_examples_apart():
 def test_names_must_differ_and_examples_exist():
     with pytest.raises(ValueError, match="different names"):
         report(rankers=[HIGH, HIGH])
-    with pytest.raises(ValueError, match="no example to rank"):
+    with pytest.raises(ValueError, match="too few examples"):
         report(examples=[])
 
 
