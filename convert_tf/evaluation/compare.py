@@ -17,7 +17,7 @@ import numpy as np
 from convert_tf import metrics
 from convert_tf.data.candidates import CandidateExample
 from convert_tf.data.schema import TurnExample
-from convert_tf.ranking.protocol import TextRanker
+from convert_tf.ranking.protocol import TextRanker, runs_of_lists
 from convert_tf.storage.progress import Progress
 
 ALL = "all"
@@ -120,14 +120,11 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
     """
     lists: list[list[str]] = []
     places: list[list[int]] = []
-    previous: CandidateExample | None = None
-    for example in examples:
-        if previous is None or example.candidates is not previous.candidates:
-            place = {text: i for i, text in enumerate(dict.fromkeys(example.candidates))}
-            unique, own = list(place), [place[text] for text in example.candidates]
-        lists.append(unique)
-        places.append(own)
-        previous = example
+    for run in runs_of_lists([example.candidates for example in examples]):
+        candidates = examples[run.start].candidates
+        place = {text: i for i, text in enumerate(dict.fromkeys(candidates))}
+        lists += [list(place)] * (run.stop - run.start)
+        places += [[place[text] for text in candidates]] * (run.stop - run.start)
     scores = ranker.candidate_scores([example.turns for example in examples], lists)
     if [np.shape(row) for row in scores] != [(len(unique),) for unique in lists]:
         raise ValueError(

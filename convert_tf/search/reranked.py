@@ -1,24 +1,13 @@
 """Search in two steps: an index finds candidates, and a slower model ranks the best again."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
-from convert_tf.search.cache import CandidateCache
+from convert_tf.search.faiss import FaissIndex
 from convert_tf.search.index import CandidateIndex
 from convert_tf.search.scoring import BestCandidates, checked_top_k
-
-
-class Index(Protocol):
-    """Interface of an index that finds the best candidates of a cache."""
-
-    cache: CandidateCache
-
-    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """Find the best candidates of each context."""
-        ...
 
 
 class RerankedIndex:
@@ -37,7 +26,13 @@ class RerankedIndex:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
     """
 
-    def __init__(self, first: Index, second: CandidateIndex | TextRanker, *, top_n: int = 100):
+    def __init__(
+        self,
+        first: CandidateIndex | FaissIndex,
+        second: CandidateIndex | TextRanker,
+        *,
+        top_n: int = 100,
+    ):
         if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.cache.texts_hash:
             raise ValueError(
                 f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "

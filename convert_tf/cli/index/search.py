@@ -76,11 +76,11 @@ def run(values: Any) -> None:
     from convert_tf.search.encoders import load_encoder
     from convert_tf.search.faiss import FaissIndex
     from convert_tf.search.index import CandidateIndex
-    from convert_tf.search.reranked import Index, RerankedIndex
+    from convert_tf.search.reranked import RerankedIndex
 
     encoder = load_encoder(values.encoder, kind=values.kind)
     with _cache(values, encoder) as cache:
-        index: Index = CandidateIndex(cache, encoder)
+        index: Any = CandidateIndex(cache, encoder)
         if values.faiss:
             index = FaissIndex(cache, encoder, kind=values.faiss)
         if values.rerank_checkpoint:
