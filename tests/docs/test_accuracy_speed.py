@@ -2,7 +2,6 @@
 
 import sys
 
-import pytest
 from support.documents import ROOT, page_text
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -16,8 +15,3 @@ def test_the_table_of_the_page_is_drawn():
     assert all(len(row.scores) == 2 for row in rows)
     assert [row.milliseconds is None for row in rows] == [False, False, True]
     assert accuracy_speed.draw(rows).startswith(b"\x89PNG")
-
-
-def test_a_page_without_the_table():
-    with pytest.raises(ValueError, match="no table under"):
-        accuracy_speed.read_table("# Results\n")

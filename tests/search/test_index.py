@@ -94,17 +94,6 @@ def test_chunks_and_other_contexts_change_nothing(cache, set_buffer):
             np.testing.assert_array_equal(found.scores[0], expected.scores[number])
 
 
-def test_order_of_the_candidates_changes_no_score(tmp_path):
-    forward = make_cache(tmp_path / "forward")
-    backward = make_cache(tmp_path / "backward", TEXTS[::-1])
-    encoder = StubEncoder(3)
-    ids, scores = search(forward, encoder)
-    other_ids, other_scores = search(backward, encoder)
-    np.testing.assert_array_equal(scores, other_scores)
-    assert [forward.text(i) for i in ids[0]] == [backward.text(i) for i in other_ids[0]]
-    assert forward.texts_hash != backward.texts_hash
-
-
 @pytest.mark.parametrize("num_vectors", [1, 4])
 def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
     """Also where they are in different chunks, or the last rows of one."""
@@ -143,15 +132,6 @@ def test_a_context_without_vectors_scores_zero(cache):
     found = search(cache, StubEncoder(5, has_mask=True), [("",)], top_k=4)
     np.testing.assert_array_equal(found.ids, [[0, 1, 2, 3]])
     np.testing.assert_array_equal(found.scores, np.zeros((1, 4)))
-
-
-def test_all_scores_negative(tmp_path):
-    encoder = StubEncoder()
-    encoder.encode_candidates = lambda texts: -StubEncoder.encode_candidates(encoder, texts)
-    cache = make_cache(tmp_path / "cache", ["yes"], encoder)
-    ids, scores = search(cache, encoder, [("yes",)])
-    assert ids.tolist() == [[0]]
-    assert scores[0, 0] == pytest.approx(-4.0, rel=1e-6)
 
 
 def test_more_than_there_are_and_no_context(cache):
