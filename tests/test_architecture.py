@@ -6,6 +6,7 @@ single names (relative imports, `json.loads`, `tf.keras`) are ruff's, in `pyproj
 
 import ast
 import functools
+import graphlib
 import os
 import re
 import subprocess
@@ -157,18 +158,11 @@ def _graph(sources: Sources) -> dict[str, set[str]]:
 
 
 def _circles(graph: dict[str, set[str]]) -> list[str]:
-    """Nodes that reach themselves."""
-
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        waiting = [start]
-        while waiting:
-            new = graph[waiting.pop()] - seen
-            seen |= new
-            waiting += new
-        return seen
-
-    return [f"{node} is in a circle" for node in sorted(graph) if node in reached(node)]
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return [" → ".join(error.args[1])]
+    return []
 
 
 def upward_imports(sources: Sources) -> list[str]:
