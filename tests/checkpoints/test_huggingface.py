@@ -59,17 +59,12 @@ def test_safetensors_round_trip(tmp_path):
         "a": np.arange(6, dtype="float32").reshape(2, 3),
         "b": np.array([1.5], "float64"),
         "c": np.arange(3),
+        "d": np.array([0.1, -2]).astype(ml_dtypes.bfloat16),
     }
     write_safetensors(tmp_path / "x", tensors)
     for name, found in read_safetensors(tmp_path / "x").items():
         np.testing.assert_array_equal(found, tensors[name])
         assert found.dtype == tensors[name].dtype
-    content = (tmp_path / "x").read_bytes()
-    content = content.replace(b'"I64", "shape": [3]', b'"BF16","shape":[12]')
-    (tmp_path / "x").write_bytes(content)
-    found = read_safetensors(tmp_path / "x")["c"]
-    assert found.dtype == ml_dtypes.bfloat16
-    assert found.tobytes() == tensors["c"].tobytes()
 
 
 @pytest.mark.parametrize(
