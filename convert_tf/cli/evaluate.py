@@ -102,6 +102,8 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     if values.k is not None and not all(k.strip().isdecimal() for k in values.k):
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
+    if values.output and values.output.endswith(".json"):
+        raise UsageError("--output is a folder. Pass a name without .json.")
     report = _report(values)
     print(ranking_table(report), flush=True)  # before writing, which may fail
     if values.output:

@@ -130,7 +130,11 @@ class RankerTraining(RankingTraining):
     )
     batch_size: int = changed(RankingTraining, "batch_size", 256)
     optimizer: str = changed(
-        RankingTraining, "optimizer", "adamax", choices=("adadelta", "adam", "adamax", "adamw")
+        RankingTraining,
+        "optimizer",
+        "adamax",
+        text="Optimizer. adamw has a weight decay of 0.01.",
+        choices=("adadelta", "adam", "adamax", "adamw"),
     )
     learning_rate: float = changed(Training, "learning_rate", 5e-5)
     final_learning_rate: float = changed(RankingTraining, "final_learning_rate", 5e-5)

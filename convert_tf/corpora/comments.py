@@ -190,6 +190,11 @@ class Rules(Config):
             names = {_bare_subreddit(one) for one in getattr(self, name)}
             lowered = tuple(sorted(names - {""}))
             object.__setattr__(self, name, lowered)
+        if both := sorted({*self.subreddits} & {*self.exclude_subreddits}):
+            raise ValueError(
+                f"{', '.join(both)}: both subreddits and exclude_subreddits name it. Remove it "
+                "from one of them."
+            )
 
     @property
     def max_length(self) -> int:

@@ -297,6 +297,11 @@ def _header(row: Sequence[str]) -> _Columns | None:
     found = names_of_pair(names)
     if found is None:
         return None
+    for name in found:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"There are {names.count(name)} columns {name!r}. Rename or remove columns."
+            )
     further = FURTHER_INPUT.get(found[0])
     return _Columns(
         context=names.index(found[0]),

@@ -207,7 +207,8 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
             progress.add(len(chunk))
     if not lengths:
         raise ValueError(
-            "There are too few examples for one block. Use more data or a smaller --block_size."
+            "There are too few examples for one block of candidates, or none. Use more data or a "
+            "smaller --block_size."
         )
     ks = list(task.ks)
     return {

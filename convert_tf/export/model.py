@@ -48,6 +48,10 @@ def export_model(
       export_model("runs/convert", "mine-huggingface", format="huggingface")
     """
     is_onnx = Path(output).suffix == ".onnx"
+    if is_onnx and os.fspath(output).endswith(os.sep):
+        raise ValueError(
+            f"{os.fspath(output)!r} names a folder, but .onnx means a file. Remove the {os.sep!r}."
+        )
     format = format or ("onnx" if is_onnx else "module")
     if (format == "onnx") != is_onnx:
         raise ValueError(

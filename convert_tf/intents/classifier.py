@@ -156,6 +156,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
             checked = validated(*validation, self.classes_, encode, outside)
         options = {"head": self.head, "seed": self.random_state}
         options |= {name: getattr(self, name) for name in HEADS[self.head]}
+        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
+            raise ValueError(
+                "folds need one kind of encodings and names that are set. Received: "
+                f"kind={self.kind!r}, names={self.names!r}."
+            )
         self.kind_, known = kinds[0], None
         examples = with_helpful_names(
             examples,

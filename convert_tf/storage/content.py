@@ -13,6 +13,8 @@ HEAD_BYTES = 1024  # number of first bytes that decide what a file is
 _FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
 _MAX_CONTROL_SHARE = 0.02  # if the bytes are not UTF-8
+# Most alphabets in UTF-16 without a byte order mark are valid UTF-8, half of it control characters.
+_MAX_CONTROL_SHARE_OF_UTF8 = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 
 _UNPACK = "Unpack it and pass the files in it."
@@ -177,8 +179,9 @@ def _is_binary(head: bytes) -> bool:
         return False
     if head.count(0) > _MAX_NUL_SHARE * len(head):
         return True
+    allowed = _MAX_CONTROL_SHARE_OF_UTF8
     try:  # the last character may continue after these bytes
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return len(_CONTROL.findall(head)) > _MAX_CONTROL_SHARE * len(head)
-    return False
+        allowed = _MAX_CONTROL_SHARE
+    return len(_CONTROL.findall(head)) > allowed * len(head)

@@ -35,7 +35,7 @@ class EventFile:
         with writing(self._path):
             os.makedirs(log_dir, exist_ok=True)
             # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
-            self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
+            self._file = open(self._path, "xb")  # noqa: SIM115 (closed by close)
         self._records = RecordWriter(self._file)
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
@@ -53,6 +53,7 @@ class EventFile:
     def _write(self, event: Any) -> None:
         with writing(self._path):
             self._records.write(event.SerializeToString())
+            self._file.flush()
 
 
 def opened_summaries(log_dir: Path) -> EventFile | None:

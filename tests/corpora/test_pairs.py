@@ -93,6 +93,11 @@ def test_header_names_choose_the_columns(table, context, response):
     assert file.objects == 1
 
 
+def test_two_columns_of_one_name_are_refused(table):
+    with pytest.raises(ValueError, match=r"There are 2 columns 'response'\. Rename"):
+        table("context,response,Response\nhi there,yo,ignored\n")
+
+
 def test_another_encoding_names_file_and_line(table):
     rows = ["question,answer", *(f"Why {number}?,So." for number in range(20_000)), "Où?,Ici."]
     with pytest.raises(

@@ -173,6 +173,8 @@ def test_a_bot_is_no_context_but_stays_in_the_history():
     ],
 )
 def test_subreddits(rules, is_read):
+    with pytest.raises(ValueError, match="tests: both subreddits and exclude_subreddits"):
+        Rules(subreddits=("Tests",), exclude_subreddits=("r/tests",))
     fields = comment("a", "t3_5h6yvl", "one of them", subreddit="Tests")
     if is_read:
         assert parse_comment(fields, Rules(**rules), changed=Counter()).subreddit == "Tests"

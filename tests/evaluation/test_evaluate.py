@@ -307,22 +307,13 @@ def test_joined_turns_lose_their_oldest_tokens(paths):
 
 
 def test_vectors_of_one_signature(paths, tmp_path):
-    """SIM and MAP over `default`, of both sides alike, also of a module that is called."""
+    """SIM and MAP over `default`, of both sides alike."""
     ranker = EncoderRanker(open_encoder(paths["module"]), kinds=("default", "default"))
     texts = ["reset my password", "thanks"]
     expected = tf.saved_model.load(paths["module"])(tf.constant(texts)).numpy()
     for found in (ranker.encode_contexts([(text,) for text in texts]),
                   ranker.encode_candidates(texts)):  # fmt: skip
         np.testing.assert_allclose(found, expected, atol=1e-5)
-
-    class Callable(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def __call__(self, texts):
-            return tf.cast(tf.strings.length(texts), tf.float32)[:, None]
-
-    tf.saved_model.save(Callable(), str(tmp_path / "callable"))
-    encoder = open_encoder(tmp_path / "callable")
-    np.testing.assert_array_equal(encoder.encode(texts), [[17.0], [6.0]])
 
 
 @pytest.mark.parametrize(
@@ -338,6 +329,7 @@ def test_vectors_of_one_signature(paths, tmp_path):
         (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature has no effect"),
         (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples has no effect"),
         (["--data=d", "--encoder=m", "--k=one"], "--k one is not a list of numbers"),
+        (["--data=d", "--encoder=m", "--output=r.json"], "--output is a folder"),
         (["--data=d", "--encoder=m", "--k=101"], "candidates, 100. Received: k [101]."),
     ],
 )  # fmt: skip

@@ -198,3 +198,71 @@ def test_script_errors_are_one_line(checkpoint, tmp_path):
     (tmp_path / "file").touch()
     message = error_line(checkpoint, tmp_path / "file" / "1")
     assert f"Cannot write {str(tmp_path / 'file' / '1')!r}: Not a directory" in message
+
+
+TEXTS = ["how do i reset my password?", "", "the cat sat on the mat, today.", "Zebra \u4f60 42!"]
+FRESH_PROCESS = """
+import sys
+
+class Block:
+    names = {"convert_tf"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names and name not in sys.modules:
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Block())
+import tensorflow as tf
+import tensorflow_text  # itself imports Keras
+
+Block.names |= {"keras", "tf_keras", "sentencepiece", "tensorflow_hub"}
+for name in [n for n in sys.modules if n.split(".")[0] in ("keras", "tf_keras")]:
+    del sys.modules[name]
+import numpy as np
+
+module = tf.saved_model.load(sys.argv[1])
+texts = tf.constant(open(sys.argv[2], encoding="utf-8").read().split("|"))
+np.savez(
+    sys.argv[3],
+    called=module(texts),
+    context=module.signatures["encode_context"](texts)["default"],
+    sequence=module.signatures["encode_sequence"](texts)["sequence_encoding"],
+)
+"""
+
+
+@pytest.mark.slow
+def test_fresh_process_without_this_package(folder, module, tmp_path):
+    moved = shutil.copytree(folder, tmp_path / "elsewhere")  # it reads no file but its own
+    (tmp_path / "texts").write_text("|".join(TEXTS), encoding="utf-8")
+    (tmp_path / "fresh.py").write_text(FRESH_PROCESS)
+    done = run_python("fresh.py", moved, "texts", "out.npz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    out = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(out["called"], module(TEXTS), atol=1e-5)
+    contexts = module.signatures["encode_context"](tf.constant(TEXTS))["default"]
+    np.testing.assert_allclose(out["context"], contexts, atol=1e-6)
+    expected = module.signatures["encode_sequence"](tf.constant(TEXTS))["sequence_encoding"]
+    np.testing.assert_allclose(out["sequence"], expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_trained_module_is_saved_again_with_its_weights(folder, module, tmp_path):
+    layer = hub.KerasLayer(str(folder), trainable=True, input_shape=[], dtype=tf.string)
+    texts = tf.constant(TEXTS)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(layer(texts)))
+    weights = layer.trainable_weights
+    for variable, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+        if gradient is not None:
+            gradient = tf.convert_to_tensor(gradient)
+            step = tf.math.divide_no_nan(gradient, tf.reduce_max(tf.abs(gradient)))
+            variable.assign_sub(0.05 * step)
+    tuned = layer.resolved_object
+    expected = tuned(texts).numpy()
+    assert np.abs(expected - module(texts)).max() > 1e-3
+    tf.saved_model.save(tuned, str(tmp_path / "tuned"), signatures=tuned.signatures)
+    again = tf.saved_model.load(str(tmp_path / "tuned"))
+    np.testing.assert_allclose(again(texts), expected, atol=1e-5)
+    again.use_bfloat16(True)  # copies of the trained weights
+    assert np.abs(again(texts) - expected).max() < 0.1 * np.abs(module(texts) - expected).max()

@@ -28,6 +28,8 @@ def calls(monkeypatch):
 
 def test_the_name_of_the_output_chooses_the_form(calls):
     assert export_model("runs/x", "x.onnx") == Path("x.onnx")
+    with pytest.raises(ValueError, match=r"'x\.onnx/' names a folder"):
+        export_model("runs/x", "x.onnx/")
     export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)
     options = {"max_tokens": None, "notes": "", "overwrite": False}
     assert calls == [

@@ -35,6 +35,13 @@ def test_wide_encodings_without_a_mark_are_refused(tmp_path, name):
         list(filled_lines(tmp_path / "wide"))
 
 
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
+def test_wide_text_that_is_also_utf8_is_refused(tmp_path, name):
+    (tmp_path / "wide").write_bytes(("Привет как дела сегодня\n" * 8).encode(name))
+    with pytest.raises(ValueError, match=r"wide is .*text in another encoding than UTF-8"):
+        list(filled_lines(tmp_path / "wide"))
+
+
 @pytest.mark.parametrize("name", ["utf-16", "utf-32"])
 def test_wide_encodings_with_a_mark_are_read(tmp_path, name):
     (tmp_path / "wide").write_bytes("hi\r\nthére 😊\n".encode(name))

@@ -102,7 +102,9 @@ def run(values: Any) -> None:
 
 
 def _check(values: Any) -> None:
-    """Check that the flags go together."""
+    """Check that the flags go together and that no query is empty."""
+    if empty := [query for query in values.queries if not query.strip()]:
+        raise UsageError(f"A query is empty: {empty[0]!r}. Remove it from --queries.")
     sources = ("cache", "candidates", "data")
     given = [f"--{name}" for name in sources if values[name].value is not None]
     if len(given) != 1:

@@ -7,12 +7,14 @@ on a disk that all machines share. Of each task, the driver keeps the files of o
 them their final names.
 """
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
+from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.registry import CORPORA
 from convert_tf.corpora.rows import Output
 from convert_tf.corpora.spark.cluster import cluster
@@ -67,7 +69,8 @@ def prepare_with_spark(
         run.write_single_texts(_lines(one.path for one in written if not one.split))
         return total
 
-    return data_folder.prepare(inputs, output, engine=engine, **others)
+    options = dataclasses.replace(others.pop("options", None) or PrepareOptions(), temp_dir="")
+    return data_folder.prepare(inputs, output, engine=engine, options=options, **others)
 
 
 def _lines(paths: Iterable[str]) -> Iterator[bytes]:
