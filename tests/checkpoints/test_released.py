@@ -114,7 +114,7 @@ def test_names_are_downloaded(nowhere, release, tiny_modules, monkeypatch):
         call_command("embed", "--encoder", "convert", "--input", "texts.txt", "--output", "v.npy")
         np.testing.assert_array_equal(np.load("v.npy"), expected)
         call_command("index", "build", "--encoder=convert", "--input=texts.txt", "--output=cache2")
-        classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], "aabb")
+        classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], [*"aabb"])
         assert classifier.encoder == "convert"  # as scikit-learn wants it
         classifier.save("intents")
         assert IntentClassifier.load("intents").encoder == folder

@@ -42,7 +42,6 @@ from convert_tf.ranking.checkpoint import (
     make_tokenize,
     ranking_report,
 )
-from convert_tf.ranking.protocol import TextRanker
 from convert_tf.training.mining import mine
 from convert_tf.training.optimizers import decaying_on_plateau
 from convert_tf.training.ranker.objective import freeze, make_ranker_training
@@ -205,7 +204,6 @@ def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     assert facts["evaluation"]["dev"]["R@1"] == best
     assert facts["unknown_tokens"] == 0.0
     ranker = Ranker(run)
-    assert isinstance(ranker, TextRanker)
     contexts, candidates = [("how are you",), ()], ["the cat", "bank card lost", ""]
     scores = ranker.scores(contexts, candidates)
     assert np.isfinite(scores).all()
