@@ -75,7 +75,9 @@ class OnnxBackend(OpenedFromPath):
         try:
             facts = self.facts = _checked_facts(parsed_json(metadata[FACTS_KEY]))
             entries = parse_vocabulary(metadata[VOCABULARY_KEY], source=self.path)
-        except (KeyError, ValueError, TypeError) as error:
+        except KeyError as error:
+            raise self._unusable(f"it has no metadata of convert_tf ({error})") from error
+        except (ValueError, TypeError) as error:
             raise self._unusable(f"its metadata cannot be read ({error})") from error
         if facts.get("has_checksum") and not has_checksum:
             raise self._unusable("it was damaged or changed, because its checksum is missing")
