@@ -1,5 +1,6 @@
 """The curve of a run, `curve.png`, and its summaries for TensorBoard."""
 
+import io
 import os
 import socket
 import time
@@ -35,8 +36,9 @@ class EventFile:
         with writing(self._path):
             os.makedirs(log_dir, exist_ok=True)
             # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
-            self._file = open(self._path, "xb")  # noqa: SIM115 (closed by close)
-        self._records = RecordWriter(self._file)
+            self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
+        self._record = io.BytesIO()
+        self._records = RecordWriter(self._record)
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
@@ -51,9 +53,18 @@ class EventFile:
         self._file.close()
 
     def _write(self, event: Any) -> None:
+        self._record.seek(0)
+        self._record.truncate()
+        self._records.write(event.SerializeToString())
+        size, rest = self._file.tell(), self._record.getvalue()
         with writing(self._path):
-            self._records.write(event.SerializeToString())
-            self._file.flush()
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError:  # no part of an event stays
+                self._file.truncate(size)
+                self._file.seek(size)
+                raise
 
 
 def opened_summaries(log_dir: Path) -> EventFile | None:
