@@ -17,9 +17,9 @@ from convert_tf.corpora.conversations import Turn
 from convert_tf.corpora.fields import MAX_NAME_LENGTH, UnusableError
 from convert_tf.storage.json_text import whole_characters
 
-# Keys or columns of contexts, each with those of its responses. The first pair that an object
-# has counts: it may have `instruction`, `context` and `response`, or `context`, `question` and
-# `answer`.
+# Names of contexts (keys or columns), each with the names of its responses. The first pair of names
+# that an object has counts, because an object may have `instruction`, `context` and `response`, or
+# `context`, `question` and `answer`.
 _RESPONSES_OF = (
     ("instruction", "output response"),
     ("context", "response"),

@@ -6,8 +6,9 @@ A folder that `convert-tf teach` wrote holds
   and of the split `train` in `splits` its number of `examples`, how many of them are `taught`, the
   first ones, or those that a run with `source_shares` draws of the first `of_first`, the SHA-256 of
   the token ids of their texts (`texts_sha256`), and with shares that of their sources
-  (`sources_sha256`); where contexts and responses were encoded each in their way, `has_sides`; of
-  an earlier version `joined_sources`, outside of which vectors are of the first teacher alone;
+  (`sources_sha256`); `has_sides` if contexts and responses were encoded differently. Earlier
+  versions also wrote `joined_sources`: pairs of other sources have vectors of the first teacher
+  alone;
 - for each of `context` and `response`, or of single texts `text`, `train-{name}-vectors.npy`,
   float16 `[examples, dim]`, of length 1, in the order of the token ids; zeros where there is no
   vector. Those of several teachers are joined to one;

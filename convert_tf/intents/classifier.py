@@ -130,7 +130,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             words and the thresholds. Nothing else is learnt from them.
           folds: held-out parts of the examples, if the encoder was trained on the examples. Each
             fold then has encodings of an encoder that was not trained on its part. With
-            `names="always"` each fold also has a row for each name, after those of all examples.
+            `names="always"` each fold also has a row for each name, after the rows of the examples.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out

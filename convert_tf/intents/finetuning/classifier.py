@@ -203,7 +203,7 @@ class _Judged:
         return facts
 
     def _rows(self, texts: list[str]) -> np.ndarray:
-        """Return the places of texts in those of the tuner: int `[texts]`."""
+        """Return the place of each text among the texts of the tuner: int `[texts]`."""
         return np.array([self._places[text] for text in texts], int)
 
     def _in(self, kind: str, encoded: Any) -> Any:
