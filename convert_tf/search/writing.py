@@ -58,8 +58,8 @@ def write_cache(
       The cache, open.
 
     Raises:
-      ValueError: if there is no candidate, a vector is NaN, infinite or too large for `dtype`, or
-        the folder has other files.
+      ValueError: if there is no candidate, a vector is missing, NaN, infinite or too large for
+        `dtype`, or the folder has other files.
 
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
@@ -78,7 +78,13 @@ def write_cache(
             arrays["offsets"].append(np.zeros(1, np.int64))
             iterator = iter(texts)
             while batch := list(islice(iterator, batch_size)):
-                stored, scales = stored_vectors(np.asarray(encode(batch)), dtype)
+                vectors = np.asarray(encode(batch))
+                if vectors.shape != (len(batch), dim or vectors.shape[-1]):
+                    raise ValueError(
+                        f"encode must return a vector of one width for each of {len(batch)} texts. "
+                        f"Received: shape {vectors.shape}."
+                    )
+                stored, scales = stored_vectors(vectors, dtype)
                 dim = stored.shape[1]
                 arrays["vectors"].append(stored.reshape(-1))
                 floats = stored.astype(np.float64)

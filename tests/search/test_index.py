@@ -227,6 +227,7 @@ def test_batches_texts_and_facts(tmp_path):
         (["nan"], {}, "too large for float32"),
         (["nan"], {"dtype": "int8"}, "too large for int8"),
         (["large"], {"dtype": "float16"}, "too large for float16"),
+        (["a", "flat"], {"batch_size": 1}, r"each of 1 texts\. Received: shape \(24,\)"),
     ],
 )
 def test_errors_leave_nothing(tmp_path, texts, options, message):
@@ -234,6 +235,8 @@ def test_errors_leave_nothing(tmp_path, texts, options, message):
 
     def encode(batch):
         vectors = StubEncoder.encode_candidates(encoder, batch)
+        if "flat" in batch:
+            return vectors[0]
         return vectors * {"nan": np.nan, "large": 1e6}.get(batch[0], 1)
 
     encoder.encode_candidates = encode
