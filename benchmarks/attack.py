@@ -56,8 +56,8 @@ from convert_tf.data.candidates import read_candidates
 from convert_tf.intents.data import read_files
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.state import saved_checkpoints
 

@@ -81,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
 
     from convert_tf.checkpoints.huggingface import load_huggingface
-    from convert_tf.text.loading import load_tokenizer
+    from convert_tf.text.tokenizer import load_tokenizer
 
     lines = Path(options.texts).read_text(encoding="utf-8").split("\n")
     texts = [line.strip() for line in lines if line.strip()][: options.limit]

@@ -9,8 +9,7 @@ import numpy as np
 
 from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.text import runs
-from convert_tf.text.plain_text import restored_texts
-from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.plain_tokenizer import PlainTokenizer, restored_texts
 
 # Tolerance relative to the length of an encoding. Kernels round differently in other batches.
 _CLOSE = {"module": 2e-3, "onnx": 1e-2}

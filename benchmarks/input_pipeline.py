@@ -15,7 +15,7 @@ from absl import app, flags
 
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.prefetch import prefetched
-from convert_tf.data.record_examples import RecordFolder
+from convert_tf.data.records import RecordFolder
 from convert_tf.data.token_arrays import ArrayFolder
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)

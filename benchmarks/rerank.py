@@ -27,7 +27,7 @@ _BLOCK = 100
 
 def main(argv: list[str]) -> None:
     from convert_tf import Ranker, SentenceEncoder
-    from convert_tf.data.record_examples import read_turns
+    from convert_tf.data.records import read_turns
 
     records = [*read_turns(_DATA.value, _SPLIT.value, max_examples=_EXAMPLES.value)]
     number = len(records) // _BLOCK * _BLOCK

@@ -13,9 +13,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from convert_tf import metrics
-from convert_tf.data.record_examples import read_turns
-from convert_tf.text.loading import load_tokenizer
-from convert_tf.text.tokenizer import Tokenizer
+from convert_tf.data.records import read_turns
+from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)

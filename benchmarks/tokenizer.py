@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from convert_tf.data.record_examples import read_turns
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.data.records import read_turns
 from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)

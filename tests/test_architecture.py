@@ -45,16 +45,14 @@ _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 # Who imports what is neither Python's own, nor numpy, nor ours: packages or files of convert_tf.
 LIBRARIES = {
     "tensorflow": (
-        "text.runs text.tokenizer text.wordpiece data.records data.record_examples "
+        "text.runs text.tokenizer data.records "
         "data.token_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
         "encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches_tensorflow training.step intents.serving "
-        "numerics.tensorflow_cpu numerics.float16"
+        "numerics.tensorflow_cpu numerics.quiet"
     ),
-    "tensorflow_text": (
-        "text.tokenizer text.wordpiece encoding.backends.module ranking.module intents.serving"
-    ),
+    "tensorflow_text": ("text.tokenizer encoding.backends.module ranking.module intents.serving"),
     "tensorflow_hub": "intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
@@ -65,7 +63,7 @@ LIBRARIES = {
     "duckdb": "corpora.sorting",
     "faiss": "search.faiss",
     "fastapi": "service",
-    "google_crc32c": "data.serialized",
+    "google_crc32c": "data.shards",
     "py4j": "corpora.spark.cluster",
     "pydantic": "service",
     "pyspark": "corpora.spark.cluster",

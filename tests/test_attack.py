@@ -92,8 +92,8 @@ class Encoder:
 )
 def test_faults_of_encoders_are_found(fuzzing, fault, said):
     from convert_tf import module_path
-    from convert_tf.text.loading import load_tokenizer
     from convert_tf.text.plain_tokenizer import PlainTokenizer
+    from convert_tf.text.tokenizer import load_tokenizer
     from convert_tf.text.vocabulary import read_vocabulary
 
     vocabulary = Path(module_path("convert_small")) / "assets" / "vocab.txt"

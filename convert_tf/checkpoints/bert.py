@@ -22,7 +22,7 @@ def load_bert(
       dtype: precision policy of the trunk's computations.
 
     Returns:
-      `(trunk, vocabulary path)`. `convert_tf.text.loading.load_tokenizer` takes the path.
+      `(trunk, vocabulary path)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
 
     Raises:
       CheckpointError: if the folder of a run is incomplete or damaged, or has another vocabulary.

@@ -205,7 +205,7 @@ def load_huggingface(
       dtype: precision policy of the trunk's computations.
 
     Returns:
-      `(trunk, path of the vocabulary)`. `convert_tf.text.loading.load_tokenizer` takes the path.
+      `(trunk, path of the vocabulary)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
 
     Raises:
       ValueError: if a file is missing or damaged, or the model is not a supported BERT.

@@ -19,7 +19,7 @@ def load_model(folder: str | os.PathLike[str], *, dtype: str = "float32") -> tup
 
     Returns:
       The model (`DualEncoder`, `RankerModel` or `BertTrunk`) and the path of its vocabulary, which
-      `convert_tf.text.loading.load_tokenizer` takes.
+      `convert_tf.text.tokenizer.load_tokenizer` takes.
 
     Raises:
       CheckpointError: if the folder is not a model, is incomplete or damaged, or has another

@@ -11,9 +11,8 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.head import HeadConfig
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.models.joint_trunk import ConvertTrunk
 from convert_tf.models.losses import annealed_scale
-from convert_tf.models.ranker import RankerModel, make_ranker
+from convert_tf.models.ranker import ConvertTrunk, RankerModel, make_ranker
 
 
 def load_ranker_config(folder: str | os.PathLike) -> RankerConfig:

@@ -80,7 +80,7 @@ def fitting_tokenizer(
     Raises:
       CheckpointError: if the vocabulary does not fit the configuration of the model.
     """
-    from convert_tf.text.loading import load_tokenizer
+    from convert_tf.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=config.num_oov_buckets)
     _check_fits(tokenizer, config)

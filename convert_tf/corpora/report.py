@@ -17,10 +17,9 @@ from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, SPLITS
 from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
-from convert_tf.text.tokenizer import Tokenizer
+from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
 _MAX_TOKENS = 2**20  # more than any text has

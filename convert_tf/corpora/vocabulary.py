@@ -23,8 +23,8 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000

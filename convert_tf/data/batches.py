@@ -1,26 +1,103 @@
-"""From stored examples of either kind to packed batches, with numpy alone."""
+"""From stored examples of either kind to packed batches, with numpy alone.
+
+The order of the examples in training is a function of a seed that needs no reading. The examples of
+a split have numbers: shard after shard, and in a shard from its start. They are stored in the order
+of a hash, so neighbours have nothing to do with each other.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from convert_tf.data import packing
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.order import ExampleOrder
-from convert_tf.data.packing import (
-    ROW_MULTIPLE,
-    ROW_TOKENS,
-    by_name,
-    join_texts,
-    pack_batch,
-    pack_micro_batches,
-    text_groups,
-)
 from convert_tf.data.schema import Examples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.numerics.devices import compiles_shapes
+
+CHUNK_SIZE = 1024  # examples that are read in one go, where the buffer holds many times as many
+CHUNKS_PER_BUFFER = 16
+
+
+class Group(NamedTuple):
+    """Examples that are in memory together.
+
+    Attributes:
+      numbers: int64 `[examples]`, in the order of reading: one chunk after another.
+      permutation: int64 `[examples]`, indices into the examples read, in the order of training.
+    """
+
+    numbers: np.ndarray
+    permutation: np.ndarray
+
+
+class ExampleOrder:
+    """An endless order in which each example comes once in every epoch.
+
+    An epoch permutes the chunks of up to 1,024 consecutive examples. Groups of as many chunks as
+    fit into the buffer are read, and the examples of each group are permuted. If the buffer holds
+    all examples, every order of an epoch is as likely as any other.
+
+    The order depends only on these arguments. The kind of storage, the machine, the version of
+    numpy and the place where reading began do not matter.
+
+    Args:
+      num_examples: examples of the split.
+      shuffle_buffer: largest number of examples of a group.
+      seed: not negative.
+
+    Raises:
+      ValueError: if there are no examples.
+
+    Example:
+      order = ExampleOrder(10_000, shuffle_buffer=1_000, seed=0)
+      for group in order.groups(position=123_456): ...
+    """
+
+    def __init__(self, num_examples: int, *, shuffle_buffer: int, seed: int):
+        if num_examples < 1:
+            raise ValueError("The split has no examples. Choose a split with examples.")
+        self.num_examples = num_examples
+        self.seed = seed
+        self.chunk_size = min(CHUNK_SIZE, max(1, shuffle_buffer // CHUNKS_PER_BUFFER))
+        self.num_chunks = -(-num_examples // self.chunk_size)
+        self.chunks_per_group = max(1, shuffle_buffer // self.chunk_size)
+        self.groups_per_epoch = -(-self.num_chunks // self.chunks_per_group)
+
+    def groups(self, position: int = 0) -> Iterator[Group]:
+        """Yield the groups from the example at a position of the endless order on, without end.
+
+        The permutation of the first group lacks the examples before the position.
+
+        Args:
+          position: number of examples before it. Finding it takes the permutation of one epoch's
+            chunks. Nothing before its group is read.
+        """
+        epoch, within = divmod(position, self.num_examples)
+        while True:
+            starts = self._permutation(self.num_chunks, epoch, 0) * self.chunk_size
+            stops = np.minimum(starts + self.chunk_size, self.num_examples)
+            ends = np.cumsum(stops - starts)
+            first = int(np.searchsorted(ends, within, side="right")) // self.chunks_per_group
+            for group in range(first, self.groups_per_epoch):
+                begin = group * self.chunks_per_group
+                chunks = slice(begin, begin + self.chunks_per_group)
+                before = int(ends[begin - 1]) if begin else 0
+                size = int(ends[chunks][-1]) - before
+                permutation = self._permutation(size, epoch, 1 + group)
+                numbers = packing.joined_ranges(starts[chunks], (stops - starts)[chunks])
+                yield Group(numbers, permutation[max(within - before, 0) :])
+            epoch, within = epoch + 1, 0
+
+    def _permutation(self, size: int, epoch: int, stream: int) -> np.ndarray:
+        # Unlike those of Generator.permutation, the raw numbers of a bit generator are the same in
+        # all versions of numpy.
+        keys = np.random.PCG64([self.seed, epoch, stream]).random_raw(size)
+        return np.argsort(keys, kind="stable")
 
 
 @dataclasses.dataclass
@@ -98,15 +175,15 @@ class TrainingBatches:
         if self.negatives is not None:
             drawn = self.negatives.draw(loaded, positions // self.examples.num_examples)
             names = (*names, *["negative"] * drawn.shape[1])
-            token_ids = join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
+            token_ids = packing.join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
         if self.utterances is not None:
             texts = self.utterances.draw(positions)
             names = (*names, *["utterance"] * texts.shape[1])
-            token_ids = join_texts([token_ids, self.utterances.token_ids(texts.T.ravel())])
+            token_ids = packing.join_texts([token_ids, self.utterances.token_ids(texts.T.ravel())])
             columns = self.utterances.columns(texts.ravel())
-        pack: Callable[..., dict[str, np.ndarray]] = pack_batch
+        pack: Callable[..., dict[str, np.ndarray]] = packing.pack_batch
         if self.micro_batches > 1:
-            pack = functools.partial(pack_micro_batches, micro_batches=self.micro_batches)
+            pack = functools.partial(packing.pack_micro_batches, micro_batches=self.micro_batches)
         batch = pack(
             token_ids,
             names,
@@ -115,7 +192,7 @@ class TrainingBatches:
             row_multiple=self.row_multiple,
         )
         if self.marks_duplicates:
-            groups = by_name(text_groups(token_ids), names)
+            groups = packing.by_name(packing.text_groups(token_ids), names)
             for name in ("response", "negative")[: 1 if self.negatives is None else 2]:
                 batch[f"{name}_groups"] = groups[name]
         for teacher in self.teachers:
@@ -147,7 +224,7 @@ class EvaluationBatches:
         batch_size: int = 128,
     ):
         self._examples = examples
-        self._row_tokens = max(ROW_TOKENS, max_tokens)
+        self._row_tokens = max(packing.ROW_TOKENS, max_tokens)
         self._batch_size = batch_size
         self.num_examples = min(max_examples or examples.num_examples, examples.num_examples)
 
@@ -155,10 +232,10 @@ class EvaluationBatches:
         for start in range(0, self.num_examples, self._batch_size):
             stop = min(start + self._batch_size, self.num_examples)
             loaded = self._examples.load(np.arange(start, stop))
-            yield pack_batch(
+            yield packing.pack_batch(
                 self._examples.token_ids(loaded),
                 self._examples.names,
                 row_tokens=self._row_tokens,
                 padding_id=self._examples.padding_id,
-                row_multiple=ROW_MULTIPLE if compiles_shapes() else 1,
+                row_multiple=packing.ROW_MULTIPLE if compiles_shapes() else 1,
             )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from convert_tf.config.bert import BertConfig
-from convert_tf.data.order import ExampleOrder, Group
+from convert_tf.data.batches import ExampleOrder, Group
 from convert_tf.data.packing import TokenIds, joined_ranges
 from convert_tf.data.schema import Examples
 
@@ -273,10 +273,8 @@ class PretrainingBatches:
         order = ExampleOrder(
             self.examples.num_examples, shuffle_buffer=self.shuffle_buffer, seed=self.seed
         )
-        chunks = -(-order.num_examples // order.chunk_size)
-        groups_per_epoch = -(-chunks // order.chunks_per_group)
         number, done = self.position
-        epoch, skipped = divmod(number, groups_per_epoch)
+        epoch, skipped = divmod(number, order.groups_per_epoch)
         groups = order.groups(epoch * order.num_examples)
         for group in itertools.islice(groups, skipped, None):
             for batches, make_batch in enumerate(self._batches_of(group, number), start=1):

@@ -10,14 +10,30 @@ other than these are not read.
 import contextlib
 import errno
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from convert_tf.data.schema import EXTRA_FEATURES, PAIR, Example
-from convert_tf.data.serialized import serialize_example
-from convert_tf.data.shards import add_empty_shards, shard_name
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.schema import (
+    EXTRA_FEATURES,
+    PAIR,
+    PAIR_AND_EXTRA_CONTEXT,
+    Example,
+    TurnExample,
+)
+from convert_tf.data.shards import (
+    RecordIndex,
+    add_empty_shards,
+    list_shards,
+    serialize_example,
+    shard_name,
+)
+from convert_tf.text.tokenizer import load_tokenizer
 
 _OF_TURNS = {"extra_contexts", "extra_context", "all_turns"}
 
@@ -38,11 +54,12 @@ def parse_texts(
     Returns:
       For each name string `[B]`, or `[B, 10]` for `extra_contexts`; `""` where a record lacks it.
     """
-    others = [*({*names} - _OF_TURNS - {*PAIR}), *(EXTRA_FEATURES if _OF_TURNS & {*names} else ())]
-    features = {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
-    features |= {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in others}
+    reads_turns = not _OF_TURNS.isdisjoint(names)
+    others = {*names, *(EXTRA_FEATURES if reads_turns else ())} - _OF_TURNS
+    features = {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in others}
+    features |= {name: tf.io.FixedLenFeature([], tf.string) for name in PAIR}
     texts = tf.io.parse_example(serialized, features)
-    if _OF_TURNS & {*names}:
+    if reads_turns:
         turns = tf.stack([texts[name] for name in EXTRA_FEATURES], axis=1)
         texts["extra_contexts"] = texts["extra_context"] = turns
         texts["all_turns"] = tf.concat([turns[:, ::-1], texts["context"][:, None]], axis=1)
@@ -72,19 +89,13 @@ def write_shards(
       The number of examples of each split in `num_shards`.
 
     Raises:
-      ValueError: if the examples are not sorted by shard.
       OSError: if a file cannot be written; with `errno.ENOSPC` if the disk is full.
     """
     written = dict.fromkeys(num_shards, 0)
     try:
         for (split, shard), group in itertools.groupby(examples, key=lambda triple: triple[:2]):
-            path = Path(folder, shard_name(split, shard, num_shards[split]))
-            if path.exists():
-                raise ValueError(
-                    f"Examples must be sorted by shard. Received: more of shard {shard} of {split} "
-                    "after other shards."
-                )
-            with contextlib.closing(tf.io.TFRecordWriter(str(path))) as writer:
+            path = os.path.join(folder, shard_name(split, shard, num_shards[split]))
+            with contextlib.closing(tf.io.TFRecordWriter(path)) as writer:
                 for _, _, example in group:
                     writer.write(serialize_example(example))
                     written[split] += 1
@@ -94,3 +105,172 @@ def write_shards(
         raise OSError(number, str(error), folder) from error
     add_empty_shards(folder, num_shards)
     return written
+
+
+@contextlib.contextmanager
+def naming_records(data: str, split: str) -> Iterator[None]:
+    """Raise a `ValueError` that names the split if TensorFlow cannot read or parse its records."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        # The op's words stand between its places in the program and in the graph.
+        reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
+        raise ValueError(
+            f"Cannot read the {split} records in {str(data)!r}: {reason.split(' [Op:')[0]}. Run "
+            "convert-tf prepare again."
+        ) from error
+
+
+class RecordExamples:
+    """A split of a folder of records, as `convert_tf.data.schema.Examples`.
+
+    Texts are tokenized when they are asked for. Records are read at their places, with their
+    checksums.
+
+    Args:
+      folder: folder of records.
+      split: which shards.
+      tokenizer: a tokenizer of `convert_tf.text`.
+      max_tokens: longer texts are cut to this many tokens.
+      with_extra_contexts: whether the earlier turns are there too, as one text.
+      turn_prefixes: whether these turns are numbered, see `parse_texts`.
+      joins_turns: whether a context is all turns, the oldest first, of which the last tokens are
+        kept; then there are no others apart.
+
+    Raises:
+      ValueError: if there are no such shards, or one ends within a record.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ):
+        self.folder = folder
+        self.split = split
+        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        self.names = names = ("all_turns", *names[1:]) if joins_turns else names
+        self.padding_id = tokenizer.padding_id
+        paths = list_shards(folder, split)
+        self._paths = np.array(paths, dtype=object)
+        self._index = RecordIndex(paths)
+        self.num_examples = self._index.num_records
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def token_ids(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            texts = parse_texts(records, names, turn_prefixes=turn_prefixes)
+            if joins_turns:  # contexts keep their end, which is newest
+                first, *others = map(tokenizer.token_ids, texts)
+                cut = [first[:, -max_tokens:], *(ids[:, :max_tokens] for ids in others)]
+                ids = tf.concat(cut, axis=0)
+            else:
+                ids = tokenizer.token_ids(tf.concat(texts, axis=0))[:, :max_tokens]
+            return ids.flat_values, ids.row_splits
+
+        self._token_ids = token_ids
+
+    def load(self, numbers: np.ndarray) -> np.ndarray:
+        """Read records by their numbers: bytes `[examples]`.
+
+        Raises:
+          ValueError: if a record is damaged.
+        """
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+        lengths = np.diff(firsts, append=len(numbers))
+        starts = numbers[firsts]
+        files, offsets, skips, counts = self._index.locate(starts, starts + lengths)
+        with naming_records(self.folder, self.split):
+            records = _read_runs(self._paths[files], offsets, skips, counts)
+        if len(records) < counts.sum():
+            raise ValueError(
+                f"{self.folder!r} lost {self.split} records while it was read. Put the files back, "
+                "and run the same command again."
+            )
+        return records.numpy()
+
+    def token_ids(self, loaded: np.ndarray) -> TokenIds:
+        """Return the texts of records: those of the first name, then those of the second, ….
+
+        Raises:
+          ValueError: if these are no records of this schema.
+        """
+        with naming_records(self.folder, self.split):
+            flat, row_splits = self._token_ids(loaded)
+        return TokenIds(flat.numpy(), row_splits.numpy())
+
+
+@tf.function(
+    input_signature=[tf.TensorSpec([None], tf.string)] + [tf.TensorSpec([None], tf.int64)] * 3
+)
+def _read_runs(
+    paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """Return the records of `RecordIndex.locate`, string `[sum of counts]`."""
+
+    def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
+        # The op can begin within a file, which tf.data.TFRecordDataset has no argument for.
+        records = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path, compression_type="", buffer_size=1 << 16, byte_offsets=offset
+        )
+        spec = tf.TensorSpec([], tf.string)
+        return tf.data.experimental.from_variant(records, spec).skip(skip).take(count)
+
+    runs = tf.data.Dataset.from_tensor_slices((paths, offsets, skips, counts))
+    return runs.flat_map(run).batch(tf.reduce_sum(counts)).get_single_element()
+
+
+class RecordFolder:
+    """A folder of records, to be read with a vocabulary.
+
+    Args:
+      folder: folder that `convert-tf prepare` wrote.
+      vocabulary: vocabulary file.
+      num_oov_buckets: ids that unknown tokens share.
+
+    Attributes:
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit.
+    """
+
+    def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int):
+        self.folder = folder
+        self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+        self.tokenizer_name = self._tokenizer.name
+        self.vocab_size = self._tokenizer.vocab_size
+        self.num_oov_buckets = self._tokenizer.num_oov_buckets  # WordPiece has none
+        self.vocabulary = Path(vocabulary)
+
+    def open(self, split: str, *, max_tokens: int, **options: bool) -> RecordExamples:
+        """Return the examples of a split; see `RecordExamples`."""
+        return RecordExamples(self.folder, split, self._tokenizer, max_tokens=max_tokens, **options)
+
+
+def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Iterator[TurnExample]:
+    """Yield the examples of a split, in the order of the shards. Memory holds a few thousand.
+
+    Args:
+      data: folder of records.
+      split: which shards.
+      max_examples: stop after this many.
+
+    Raises:
+      ValueError: if there are no records, or they are damaged.
+    """
+    dataset = tf.data.TFRecordDataset(list_shards(data, split))
+    if max_examples is not None:
+        dataset = dataset.take(max_examples)
+    with naming_records(data, split):
+        for serialized in dataset.batch(4096):
+            columns = parse_texts(serialized, ("extra_contexts", "context", "response", "source"))
+            for extra, context, response, source in zip(*(c.numpy() for c in columns), strict=True):
+                turns = [*(turn for turn in extra[::-1] if turn), context]
+                yield TurnExample(tuple(map(_text, turns)), _text(response), _text(source))
+
+
+def _text(utf8: bytes) -> str:
+    return utf8.decode("utf-8", "replace")

@@ -1,37 +1,46 @@
-"""The files of a folder of records: their names, and which there are."""
+"""Files of records, without TensorFlow: their names, their bytes, and where each record begins.
+
+A record is a `tf.train.Example` of bytes features (see `convert_tf.data.records`). A TFRecord file
+holds for each record 8 bytes of length (little-endian), 4 bytes of its checksum, the data, and 4
+bytes of the data's checksum.
+"""
 
 import glob
+import mmap
 import os
 import re
-from collections.abc import Mapping
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
 
-from convert_tf.data.schema import SPLITS
+import numpy as np
+
+from convert_tf.data.schema import EXTRA_FEATURES, SPLITS, Example
+from convert_tf.extras import needs
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
+MARK_EVERY = 32  # records between two remembered offsets
+_BYTES_AROUND_DATA = 16
+_read_length = struct.Struct("<Q").unpack_from
 
 
 def shard_name(split: str, index: int, num_shards: int) -> str:
-    """The file name of one shard."""
+    """Return the file name of one shard."""
     return f"{split}-{index:05d}-of-{num_shards:05d}.tfrecord"
 
 
-def is_shard_name(name: str) -> bool:
-    """Return whether a file of this name is a shard."""
-    return _SHARD_NAME.fullmatch(name) is not None
-
-
 def record_files(folder: str) -> list[str]:
-    """All record files of all splits in a folder, sorted."""
-    found = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
-    return sorted(path for path in found if is_shard_name(os.path.basename(path)))
+    """Return the paths of all record files of all splits in a folder, sorted."""
+    paths = glob.glob(os.path.join(glob.escape(folder), "*-of-*.tfrecord"))
+    return sorted(path for path in paths if _SHARD_NAME.fullmatch(os.path.basename(path)))
 
 
 def add_empty_shards(folder: str, num_shards: Mapping[str, int]) -> None:
     """Create the missing shards of each split that has one.
 
     Args:
-        folder: a folder of records.
-        num_shards: number of shards of each split.
+      folder: a folder of records.
+      num_shards: number of shards of each split.
     """
     splits = {os.path.basename(path).split("-")[0] for path in record_files(folder)}
     for split in splits & num_shards.keys():
@@ -41,29 +50,147 @@ def add_empty_shards(folder: str, num_shards: Mapping[str, int]) -> None:
 
 
 def list_shards(folder: str, split: str) -> list[str]:
-    """Paths of the shards of a split, in order.
+    """Return the paths of the shards of a split, in order.
 
     Raises:
-        ValueError: there is none, one is missing, or two sets are mixed in the folder.
+      ValueError: if there are none, one is missing, or two sets are mixed in the folder.
     """
-    if split not in SPLITS:
-        raise ValueError(f"There is no split {split!r}. Choose one of {', '.join(SPLITS)}.")
-    paths = [
-        path for path in record_files(folder) if os.path.basename(path).startswith(f"{split}-")
-    ]
+    paths = [p for p in record_files(folder) if os.path.basename(p).startswith(f"{split}-")]
     if not paths:
         raise ValueError(
             f"{folder!r} holds no records of the split {split} ({split}-?????-of-?????.tfrecord). "
-            "Write them with `convert-tf prepare`."
+            f"Splits are {', '.join(SPLITS)}. Write records with `convert-tf prepare`."
         )
     num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
-    expected = [shard_name(split, index, num_shards) for index in range(num_shards)]
-    names = [os.path.basename(path) for path in paths]
-    if names != expected:
-        wrong = sorted(set(expected).symmetric_difference(names))
+    expected = {shard_name(split, index, num_shards) for index in range(num_shards)}
+    if wrong := sorted(expected.symmetric_difference(map(os.path.basename, paths))):
         raise ValueError(
-            f"{folder!r} is not a complete set of shards: {', '.join(wrong[:3])} "
-            f"{'is' if len(wrong) == 1 else 'are'} missing or left over from another run. Write "
-            "the folder again."
+            f"Shards in {folder!r} are missing, or left over from another run: "
+            f"{', '.join(wrong[:3])}. Write the folder again."
         )
     return paths
+
+
+_TEXTS = (
+    *("context", "response", "subreddit", "thread_id"),
+    *("context_author", "response_author", "source"),
+)
+# protobuf sorts names by their bytes, but puts a name after those that continue it.
+_SORTED = sorted((*_TEXTS, *EXTRA_FEATURES), key=lambda name: f"{name}\x7f")
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+_SHORT = [_varint(number) for number in range(1 << 11)]
+# Each field has a tag (the number 1 or 2, with protobuf's type of texts and messages), a length and
+# bytes. An entry of the map of features begins with its name.
+_NAMES = [(name, b"\x0a" + _varint(len(name)) + name.encode("ascii")) for name in _SORTED]
+
+
+def serialize_example(example: Example) -> bytes:
+    """Return the record of an example, the bytes of TensorFlow's deterministic serialisation."""
+    extras = dict(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
+    entries = []
+    for name, field in _NAMES:
+        text = extras.get(name) if name in EXTRA_FEATURES else getattr(example, name)
+        if text is None:
+            continue
+        value = text.encode("utf-8")
+        value = b"\x0a" + _length(value) + value  # the value of a list of bytes
+        value = b"\x0a" + _length(value) + value  # the list of a feature
+        entry = field + b"\x12" + _length(value) + value  # the feature of an entry
+        entries.append(b"\x0a" + _length(entry) + entry)  # an entry of the map
+    content = b"".join(entries)
+    return b"\x0a" + _length(content) + content  # the map of an example
+
+
+def _length(value: bytes) -> bytes:
+    number = len(value)
+    return _SHORT[number] if number < len(_SHORT) else _varint(number)
+
+
+def in_record_file(record: bytes) -> bytes:
+    """Return a record as a TFRecord file holds it: length, checksum, record, checksum."""
+    length = struct.pack("<Q", len(record))
+    return length + _masked_checksum(length) + record + _masked_checksum(record)
+
+
+def _masked_checksum(content: bytes) -> bytes:
+    with needs("spark", "Writing records without TensorFlow"):
+        import google_crc32c
+    checksum = google_crc32c.value(content)
+    rotated = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
+    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+class RecordIndex:
+    """Numbers of the records of some files, one file after the other, and their places.
+
+    It remembers the place of one record in 32, a quarter of a byte for each record. It reads the
+    lengths, not the data, so it checks no checksums.
+
+    Args:
+      paths: uncompressed TFRecord files.
+
+    Attributes:
+      num_records: number of records.
+
+    Raises:
+      ValueError: if a file ends within a record.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        scanned = [_scan(path) for path in paths]
+        self._marks = [marks for marks, _ in scanned]
+        self._firsts = np.cumsum([0] + [number for _, number in scanned], dtype=np.int64)
+        self.num_records = int(self._firsts[-1])
+
+    def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Return the runs that hold the records from `starts[i]` to before `stops[i]`, for each i.
+
+        Args:
+          starts, stops: int `[ranges]`.
+
+        Returns:
+          int64 `[4, runs]`: of each run its file, the bytes from the start of the file to some
+          record, the records between that one and the run, and the records of the run. There is at
+          least one run for each range that is not empty, in the order of the ranges.
+        """
+        runs: list[tuple[int, int, int, int]] = []
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            while start < stop:
+                file = int(np.searchsorted(self._firsts, start, side="right")) - 1
+                end = min(stop, int(self._firsts[file + 1]))
+                mark, skip = divmod(start - int(self._firsts[file]), MARK_EVERY)
+                runs.append((file, self._marks[file][mark], skip, end - start))
+                start = end
+        return np.array(runs, np.int64).reshape(-1, 4).T
+
+
+def _scan(path: str) -> tuple["array[int]", int]:
+    """Return the offset of every 32nd record of a file, and the number of its records."""
+    marks = array("q")
+    size = os.path.getsize(path)
+    if not size:  # which cannot be mapped
+        return marks, 0
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        offset = since_mark = 0
+        try:
+            while True:
+                marks.append(offset)
+                for since_mark in range(MARK_EVERY):  # noqa: B007 (read after the loop)
+                    offset += _read_length(content, offset)[0] + _BYTES_AROUND_DATA
+        except (struct.error, OverflowError):  # not so many bytes
+            pass
+    if offset != size:
+        raise ValueError(
+            f"{path!r} is incomplete: its {size} bytes end within a record. Run "
+            "convert-tf prepare again."
+        )
+    return marks, (len(marks) - 1) * MARK_EVERY + since_mark

@@ -16,11 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.data.packing import TokenIds
-from convert_tf.data.record_examples import damaged_records
-from convert_tf.data.record_index import RecordIndex
-from convert_tf.data.records import parse_texts
+from convert_tf.data.records import naming_records, parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
-from convert_tf.data.shards import list_shards, record_files
+from convert_tf.data.shards import RecordIndex, list_shards, record_files
 from convert_tf.data.token_arrays import (
     COLUMN_DTYPE,
     FACTS_FILE,
@@ -37,7 +35,7 @@ from convert_tf.storage.folders import OutputFolder, files_with_facts
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 BATCH_SIZE = 1024  # records or single texts
@@ -224,11 +222,9 @@ def tokenize_records(
     with place.open() as written, Progress("texts", total=len(names) * examples) as progress:
         writer = ArrayFolderWriter(written, tokenizer, max_tokens=max_tokens)
         for split, paths in shards.items():
-            try:
+            with naming_records(data, split):
                 batches = _tokenized(paths, tokenizer, max_tokens, progress)
                 writer.write_split(split, names, batches)
-            except tf.errors.OpError as error:
-                raise damaged_records(data, split, error) from error
         facts = writer.finish()
     return {**facts, "seconds": time.monotonic() - started}
 

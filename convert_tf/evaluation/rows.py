@@ -40,7 +40,7 @@ def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -
     """
     found: list[tuple[Turns, str]] = []
     if os.path.isdir(data):
-        from convert_tf.data.record_examples import read_turns
+        from convert_tf.data.records import read_turns
 
         for record in read_turns(data, "train", max_examples=max_examples):
             found.append((record.turns, record.response))

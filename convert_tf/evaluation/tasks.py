@@ -90,7 +90,7 @@ def make_task(
 
 def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
     if not os.path.isfile(data):
-        from convert_tf.data.record_examples import read_turns
+        from convert_tf.data.records import read_turns
 
         return read_turns(data, split, max_examples=max_examples)
     examples = list(itertools.islice(_turns_of_file(data), max_examples))

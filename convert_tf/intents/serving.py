@@ -16,7 +16,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encoder_paths
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import MultiIntentClassifier
-from convert_tf.numerics.float16 import quieten_float16
+from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.files import writing
 from convert_tf.storage.folders import OutputFolder

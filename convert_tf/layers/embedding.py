@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.layers.dropout import Dropout
-from convert_tf.layers.layer_norm import LayerNorm
+from convert_tf.layers.block import Dropout, LayerNorm
 from convert_tf.numerics.initializers import TruncatedNormal
 from convert_tf.numerics.quantization import GrowingRangeQuantizer
 

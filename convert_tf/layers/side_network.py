@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.layers.feed_forward import fast_gelu
+from convert_tf.layers.block import fast_gelu
 from convert_tf.numerics.initializers import Orthogonal
 
 

@@ -117,3 +117,17 @@ def filtered_standard_error() -> Iterator[None]:
 def _flush() -> None:
     if sys.stderr is not None:
         sys.stderr.flush()
+
+
+@functools.cache
+def quieten_float16() -> None:
+    """Make TensorFlow print its message that oneDNN cannot compute in float16, and drop it.
+
+    TensorFlow prints it as an error for the first float16 tensor of a process. Call this right
+    before there is one: after the first tensor, threads and devices cannot be configured any more.
+    """
+    import tensorflow as tf
+
+    if os.environ.get(LEVEL) not in ("0", "1"):
+        with filtered_standard_error():
+            tf.constant(0.0, tf.float16)

@@ -10,8 +10,8 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.data.candidates import joined_context
 from convert_tf.encoding.text_batches import text_bytes
-from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.forks import check_not_forked
+from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
 from convert_tf.storage.checksums import check_files
 

@@ -1,39 +1,141 @@
-"""Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`."""
+"""Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`.
+
+`convert_tf.text.runs` splits texts with TensorFlow ops and describes the runs. The classes of
+characters are TensorFlow's (`unicode_tables.json`, by `scripts.derive_unicode_tables`), not those
+of Python's Unicode version.
+"""
 
 import itertools
+import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from convert_tf.text import plain_text
+from convert_tf.storage.json_text import json_file, whole_characters
 from convert_tf.text.subwords import WORD_START
+
+TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
+_SIGMA, _FINAL_SIGMA = "Σ", "ς"
+_ESCAPE = "\ufe4e"
+ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
+_UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
+# NUL is escaped in runs, so it can separate texts.
+BETWEEN_TEXTS = "\0"
+
+
+def _numbers(table: str) -> Iterator[int]:
+    return (int(number, 36) for number in table.split())
+
+
+def _ranges(table: str) -> Iterator[range]:
+    numbers = _numbers(table)
+    end = 0
+    for gap, length in zip(numbers, numbers, strict=True):
+        start = end + gap
+        end = start + length
+        yield range(start, end)
+
+
+def _characters(table: str) -> frozenset[str]:
+    return frozenset(chr(c) for code_points in _ranges(table) for c in code_points)
+
+
+def _lower_casings() -> dict[int, str]:
+    mapped: dict[int, str] = {}
+    numbers = _numbers(TABLES["lower"])
+    end = 0
+    for gap, number, step, difference in zip(numbers, numbers, numbers, numbers, strict=True):
+        start = end + gap
+        mapped |= {c: chr(c + difference) for c in range(start, start + number * step, step)}
+        end = start + (number - 1) * step + 1
+    return mapped
+
+
+_NORMAL = {
+    **_lower_casings(),
+    0x130: "i\u0307",
+    ord(_SIGMA): "σ",
+    **{ord(character): escaped for character, escaped in ESCAPES.items()},
+}
+_CASED = _characters(TABLES["cased"]) | {_SIGMA}
+_IGNORABLE = _characters(TABLES["ignorable"])
+_MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(TABLES["marks"]))
+_RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
+_SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
+_ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")
+
+
+def restored_texts(tokens: str) -> list[str]:
+    """Restore lower-cased texts from their tokens.
+
+    Args:
+      tokens: the tokens of a text joined to one string. Several texts are separated by
+        `BETWEEN_TEXTS`.
+
+    Returns:
+      The texts.
+    """
+    texts = _SPACE.sub(" ", tokens).replace(WORD_START, "").split(BETWEEN_TEXTS)
+    return [
+        _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text) if _ESCAPE in text else text
+        for text in texts
+    ]
+
+
+def _normal(text: str) -> str:
+    """Return the text escaped and lower-cased."""
+    if text.isascii() and "\0" not in text:
+        return text.lower()
+    if _SIGMA in text:
+        text = _with_final_sigmas(text.replace("\u0130", _NORMAL[0x130]))
+    return text.translate(_NORMAL)
+
+
+def _with_final_sigmas(text: str) -> str:
+    """Replace capital sigmas at the end of words by ς, following Unicode's rule."""
+    characters = list(text)
+    for index, character in enumerate(text):
+        if (
+            character == _SIGMA
+            and _is_next_to_letter(text, index, -1)
+            and not _is_next_to_letter(text, index, 1)
+        ):
+            characters[index] = _FINAL_SIGMA
+    return "".join(characters)
+
+
+def _is_next_to_letter(text: str, index: int, step: int) -> bool:
+    index += step
+    while 0 <= index < len(text) and text[index] in _IGNORABLE:
+        index += step
+    return 0 <= index < len(text) and text[index] in _CASED
+
 
 CACHED_RUNS = 100_000
 LONGEST_CACHED_RUN = 32  # characters
 
-_MASK = 2**64 - 1
-_K0, _K2 = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F
 
-
-def fingerprint_of_character(text: bytes) -> int:
+def _fingerprint(text: bytes) -> int:
     """Return FarmHash's Fingerprint64 of 1 to 4 bytes.
 
     `tf.strings.to_hash_bucket_fast` is this number modulo the number of buckets.
     """
+    k0, k2, mask = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F, 2**64 - 1
     length = len(text)
     if length == 4:
         word = int.from_bytes(text, "little")
-        mul = (_K2 + 8) & _MASK
-        a = (((4 + (word << 3)) ^ word) * mul) & _MASK
+        mul = (k2 + 8) & mask
+        a = (((4 + (word << 3)) ^ word) * mul) & mask
         a ^= a >> 47
-        b = ((word ^ a) * mul) & _MASK
+        b = ((word ^ a) * mul) & mask
         b ^= b >> 47
-        return (b * mul) & _MASK
+        return (b * mul) & mask
     y = text[0] + (text[length >> 1] << 8)
     z = length + (text[-1] << 2)
-    mixed = ((y * _K2) & _MASK) ^ ((z * _K0) & _MASK)
-    return ((mixed ^ (mixed >> 47)) * _K2) & _MASK
+    mixed = ((y * k2) & mask) ^ ((z * k0) & mask)
+    return ((mixed ^ (mixed >> 47)) * k2) & mask
 
 
 class _Runs(dict[str, tuple[int, ...]]):
@@ -140,12 +242,17 @@ class PlainTokenizer:
         return ids
 
     def _text_ids(self, text: str | bytes, max_tokens: int | None) -> Iterable[int]:
-        text = plain_text.as_text(text)
+        # Everything that is invalid in UTF-8 becomes U+FFFD.
+        text = (
+            text.decode("utf-8", "replace") if isinstance(text, bytes) else whole_characters(text)
+        )
         if max_tokens is not None:
             # A token covers at most the longest subword and a space. Cutting the text may change
             # its last two tokens, so enough characters for two more tokens are read.
             text = text[: (self._longest + 1) * (max_tokens + 2)]
-        runs = plain_text.cut_into_runs(text)
+        # Unlike those of `convert_tf.text.runs.split_runs`, these runs have no marker, and single
+        # spaces between words are runs.
+        runs = _RUN.findall(_normal(text))
         if not runs:
             return ()
         ids: Iterable[tuple[int, ...]] = map(self._runs.__getitem__, runs)
@@ -156,5 +263,5 @@ class PlainTokenizer:
         return itertools.chain.from_iterable(ids)
 
     def _unknown_id(self, character: str) -> int:
-        bucket = fingerprint_of_character(character.encode("utf-8")) % self.num_oov_buckets
+        bucket = _fingerprint(character.encode("utf-8")) % self.num_oov_buckets
         return len(self._id_of) + bucket

@@ -1,4 +1,4 @@
-r"""Splitting of text into runs, as TensorFlow ops. `plain_text.restored_texts` undoes it.
+r"""Splitting of text into runs, as TensorFlow ops. `plain_tokenizer.restored_texts` undoes it.
 
 Text is lower-cased. Word runs (characters that are neither punctuation nor separators, Unicode `P`
 and `Z`) alternate with runs of punctuation and separators. A single space between two word runs is
@@ -15,7 +15,7 @@ import re
 
 import tensorflow as tf
 
-from convert_tf.text.plain_text import ESCAPES
+from convert_tf.text.plain_tokenizer import ESCAPES
 from convert_tf.text.subwords import WORD_START
 
 _WORD = r"[^\p{P}\p{Z}]"

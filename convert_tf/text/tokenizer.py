@@ -1,22 +1,31 @@
 """Tokenizers that run inside a TensorFlow graph and are saved with an exported module.
 
-`SubwordTokenizer` (the paper's subwords) and `SentencePieceTokenizer` share the interface
-`Tokenizer`. Both lower-case text in the same way. Tokens that are not in the vocabulary are hashed
-to one of the ids after it.
+`SubwordTokenizer` (the paper's subwords), `SentencePieceTokenizer` and `WordPieceTokenizer` (BERT)
+share the interface `Tokenizer`; `load_tokenizer` chooses one by the vocabulary file. The first two
+lower-case text in the same way. They hash tokens that are not in the vocabulary to one of the ids
+after it.
+
+The ids of `WordPieceTokenizer` equal those of Hugging Face's `BertTokenizer`, with one exception:
+special tokens in a text, such as a literal `[MASK]`, are split like any other text.
+
+References: arXiv 1911.03688 §3.1; arXiv 1810.04805 §3 and the tokenizer published with it.
 """
 
+import codecs
 import os
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from convert_tf.storage.json_text import whole_characters
+from convert_tf.storage.json_text import parsed_json, whole_characters
 from convert_tf.text import runs
 from convert_tf.text.subwords import WORD_START
-from convert_tf.text.vocabulary import VocabularyError, read_vocabulary
+from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError, read_vocabulary
 
 # The op gives up on longer words. This is its largest possible limit.
 _ANY_LENGTH = 2**31 - 1
@@ -137,8 +146,8 @@ class SubwordTokenizer(Tokenizer):
     marker `\\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
     character is a token. If the first character of a run is unknown, its token includes the marker,
     but its id is that of the character. So the marker is never a token.
-    From the joined tokens, `plain_text.restored_texts` makes the lower-cased text, for all valid
-    UTF-8.
+    `plain_tokenizer.restored_texts` makes the lower-cased text from the joined tokens, for all
+    valid UTF-8.
 
     Args:
       path: vocabulary written by `convert-tf vocabulary`.
@@ -232,3 +241,140 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         return self._cutter.tokenize(runs.lower(tf.convert_to_tensor(strings)))
+
+
+_UNKNOWN = "[UNK]"
+_PASS = "Pass the vocab.txt of a BERT model."
+_FIRST_LINES = (b"[PAD]", b"[UNK]", b"[CLS]", b"[unused")  # of WordPiece vocabularies
+_MAX_WORD_CHARACTERS = 100
+_WHITE_SPACE = r"[\t\n\r\p{Z}]"
+# U+FFFD and control characters. White space is replaced before.
+_REMOVED = r"[\x{FFFD}\p{C}]"
+_CHINESE = (
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}"
+    r"\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+
+
+class WordPieceTokenizer(Tokenizer):
+    """BERT's tokenizer. Unknown words become [UNK]; there are no hashed ids.
+
+    It removes control characters and U+FFFD and turns white space into spaces. It makes each
+    Chinese character a word. For uncased models it strips accents and lower-cases letters. It then
+    splits words at white space and around punctuation. A word is cut greedily into the longest
+    known pieces; all but the first have the prefix `##`. If this fails, or if the word has more
+    than 100 characters, the word becomes [UNK].
+
+    Except for [UNK], special tokens never occur in the result. `padding_id` is `vocab_size`, as in
+    the other tokenizers, and not the id of [PAD].
+
+    Args:
+      path: a `vocab.txt`. If there is a `tokenizer_config.json` in the same folder, it decides
+        about lower-casing and accents. Otherwise a vocabulary without capital letters is taken as
+        uncased.
+
+    Raises:
+      VocabularyError: if the file is not a WordPiece vocabulary.
+
+    Example:
+      tokenizer = WordPieceTokenizer("vocab.txt")
+      tokenizer.tokenize(["Hello embeddings!"])  # [["hello", "em", "##bed", "##ding", "##s", "!"]]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        entries = _read_entries(path)
+        # The lookup table needs at least one bucket, but nothing is hashed: unknown words are
+        # [UNK], which is an entry.
+        super().__init__(path, entries, num_oov_buckets=1, name="wordpiece")
+        self.num_oov_buckets = 0
+        self.num_ids = self.padding_id = self.vocab_size
+        self._unknown_id = entries.index(_UNKNOWN)
+        settings = _read_settings(path)
+        words = (entry for entry in entries if not entry.startswith("["))
+        is_uncased = all(word == word.lower() for word in words)
+        self.lower_case = bool(settings.get("do_lower_case", is_uncased))
+        strip_accents = settings.get("strip_accents")
+        self.strip_accents = self.lower_case if strip_accents is None else bool(strip_accents)
+        self.split_chinese = bool(settings.get("tokenize_chinese_chars", True))
+        self._cutter = tf_text.WordpieceTokenizer(
+            self._table,
+            suffix_indicator="##",
+            max_bytes_per_word=_ANY_LENGTH,
+            token_out_type=tf.string,
+            unknown_token=_UNKNOWN,
+        )
+
+    def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
+
+    def count_unknown(self, ids: np.ndarray) -> int:
+        return int(np.count_nonzero(ids == self._unknown_id))
+
+    def _words(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        text = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
+        text = tf.strings.regex_replace(text, _WHITE_SPACE, " ")
+        text = tf.strings.regex_replace(text, _REMOVED, "")
+        if self.split_chinese:
+            text = tf.strings.regex_replace(text, _CHINESE, r" \0 ")
+        if self.strip_accents:
+            text = tf_text.normalize_utf8(text, "NFD")
+            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
+        if self.lower_case:
+            # BERT lower-cases letter by letter, so a final sigma does not become ς.
+            text = runs.lower(tf.strings.regex_replace(text, "Σ", "σ"))
+        text = tf.strings.regex_replace(text, _PUNCTUATION, r" \0 ")
+        words = tf.strings.split(text)
+        is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > _MAX_WORD_CHARACTERS
+        return words.with_values(tf.where(is_long, _UNKNOWN, words.values))
+
+
+def _read_entries(path: str | os.PathLike[str]) -> list[str]:
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise VocabularyError(f"{path} is not UTF-8 text ({error}). {_PASS}") from None
+    entries = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    if _UNKNOWN not in entries:
+        raise VocabularyError(f"{path} has no [UNK], so it is not a WordPiece vocabulary. {_PASS}")
+    entry, number = Counter(entries).most_common(1)[0]
+    if number > 1:
+        raise VocabularyError(f"{path} contains {entry!r} twice. {_PASS}")
+    return entries
+
+
+def _read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    file = Path(path).with_name(SETTINGS_FILE)
+    if not file.is_file():
+        return {}
+    try:
+        settings = parsed_json(file.read_text(encoding="utf-8"))
+        if not isinstance(settings, dict):
+            raise ValueError("not a JSON object")
+    except ValueError as error:
+        raise VocabularyError(
+            f"{file} is damaged ({error}). Copy it again, or delete it to take the casing from "
+            "the vocabulary."
+        ) from error
+    return settings
+
+
+def load_tokenizer(path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> Tokenizer:
+    """Load the tokenizer of a vocabulary file of any kind.
+
+    Args:
+      path: a subword vocabulary, a SentencePiece model or a WordPiece vocabulary (BERT).
+      num_oov_buckets: number of ids for unknown tokens. WordPiece ignores it.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      VocabularyError: if the file is not a vocabulary of one of these kinds.
+    """
+    with open(path, "rb") as file:
+        first_bytes = file.read(8)
+    if first_bytes.removeprefix(codecs.BOM_UTF8).startswith(_FIRST_LINES):
+        return WordPieceTokenizer(path)
+    # A SentencePiece model starts with byte 10, the tag of its first field. A subword vocabulary
+    # never starts with an empty line.
+    kind = SentencePieceTokenizer if first_bytes[:1] == b"\n" else SubwordTokenizer
+    return kind(path, num_oov_buckets)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from convert_tf.data.order import CHUNK_SIZE, ExampleOrder
+from convert_tf.data.batches import CHUNK_SIZE, ExampleOrder
 
 
 def _examples_from(order: ExampleOrder, position: int, number: int) -> list[int]:
@@ -92,5 +92,5 @@ def test_order_stays_what_it_is():
 
 
 def test_nothing_has_no_order():
-    with pytest.raises(ValueError, match=r"at least 1\. Received: 0"):
+    with pytest.raises(ValueError, match="no examples"):
         ExampleOrder(0, shuffle_buffer=10, seed=0)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from convert_tf.data.record_index import MARK_EVERY, RecordIndex
+from convert_tf.data.shards import MARK_EVERY, RecordIndex
 
 
 def _write(path, number: int, *, first: int = 0) -> str:

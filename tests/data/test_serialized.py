@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convert_tf.data.schema import EXTRA_FEATURES, Example
-from convert_tf.data.serialized import in_record_file, serialize_example
+from convert_tf.data.shards import in_record_file, serialize_example
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 

@@ -16,15 +16,13 @@ from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_c
 
 from convert_tf.data import token_arrays as arrays
 from convert_tf.data import token_writer as tokenize
-from convert_tf.data.batches import EvaluationBatches, TrainingBatches
-from convert_tf.data.order import ExampleOrder
-from convert_tf.data.record_examples import RecordFolder, read_turns
-from convert_tf.data.record_index import MARK_EVERY
+from convert_tf.data.batches import EvaluationBatches, ExampleOrder, TrainingBatches
+from convert_tf.data.records import RecordFolder, read_turns
 from convert_tf.data.schema import SelectedExamples
-from convert_tf.data.shards import list_shards
+from convert_tf.data.shards import MARK_EVERY, list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 NAMES = ("context", "response", "extra_context")
 NUM_TRAIN = 3 * MARK_EVERY + 11

@@ -18,7 +18,7 @@ from convert_tf.data.utterances import (
     is_held_out,
     read_utterances,
 )
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.teaching.texts import StoredTexts
 
 LABELS = ("greet", "bye", "pay", None)

@@ -194,7 +194,7 @@ def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "data/test")
 
-    monkeypatch.setattr("convert_tf.data.record_examples.read_turns", refuse)
+    monkeypatch.setattr("convert_tf.data.records.read_turns", refuse)
     for command in (("evaluate",), SEARCH):
         assert "data/test" in error_line(*command, *arguments)
 

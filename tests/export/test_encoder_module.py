@@ -13,7 +13,7 @@ from support.token_ids import encoder_and_ids
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub.encoder_module import EncoderModule
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 MAX_TOKENS = 20
 STRANGE = {

@@ -21,7 +21,7 @@ from convert_tf.export.hub.encoder_module import EncoderModule
 from convert_tf.export.hub.weights import WeightsError
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import count_parameters
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from support.texts import random_texts
 from support.token_ids import encoder_and_ids
 
 from convert_tf.export.cards import CARD_FILE
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 KINDS = {"single": False, "multi": True}
 MAX_TOKENS = 20  # of `tiny_modules`

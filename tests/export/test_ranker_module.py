@@ -20,7 +20,7 @@ from convert_tf.export.hub.network import in_length_batches
 from convert_tf.export.hub.ranker_module import PADDING_SCORE, make_ranker_module
 from convert_tf.export.hub.weights import StoredTable
 from convert_tf.export.hub.writing import export_module
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.slow
 

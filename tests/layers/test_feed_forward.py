@@ -4,7 +4,7 @@ from support import naive
 from support.layer_checks import check_layer
 from support.model_cases import fill_weights
 
-from convert_tf.layers.feed_forward import FeedForward, fast_gelu
+from convert_tf.layers.block import FeedForward, fast_gelu
 
 
 def test_fast_gelu_parity_with_its_formula():

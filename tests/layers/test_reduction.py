@@ -5,7 +5,7 @@ from support.layer_checks import check_layer
 from support.model_cases import fill_weights
 
 from convert_tf.layers.reduction import SqrtNReduction
-from convert_tf.models.trunk import segments_of
+from convert_tf.models.encoder import segments_of
 
 DIM = 5
 

@@ -20,9 +20,8 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf.checkpoints.loading import load_model
 from convert_tf.config.model import ModelConfig
 from convert_tf.data.packing import pack_batch
-from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.losses import softmax_losses
-from convert_tf.models.trunk import segments_of
 
 LENGTHS = [1, 7, 12, 3, 2]
 

@@ -11,8 +11,7 @@ from support.model_cases import fill_weights, one_per_row, random_texts
 
 from convert_tf.config.head import POLY_VARIANTS, HeadConfig
 from convert_tf.config.ranker import RankerConfig
-from convert_tf.models.joint_trunk import ConvertTrunk
-from convert_tf.models.ranker import make_ranker
+from convert_tf.models.ranker import ConvertTrunk, make_ranker
 
 LENGTHS = [5, 0, 1, 12, 3]
 CANDIDATE_LENGTHS = [3, 7, 1, 0]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 
 def encoder_and_ids(

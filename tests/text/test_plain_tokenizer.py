@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert_tf.text import plain_tokenizer
-from convert_tf.text.plain_text import TABLES
-from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.plain_tokenizer import TABLES, PlainTokenizer
 from convert_tf.text.tokenizer import SubwordTokenizer
 from convert_tf.text.vocabulary import write_vocabulary
 from scripts.derive_unicode_tables import derive

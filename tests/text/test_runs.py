@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.processes import printed_by
 
 from convert_tf.text import runs
-from convert_tf.text.plain_text import BETWEEN_TEXTS, restored_texts
+from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, restored_texts
 from convert_tf.text.subwords import WORD_START
 
 ALL = [chr(point) for point in range(1, sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]

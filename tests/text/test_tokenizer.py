@@ -12,11 +12,9 @@ from support.processes import printed_by
 
 from convert_tf.encoding.text_batches import text_bytes
 from convert_tf.text import runs
-from convert_tf.text.loading import load_tokenizer
-from convert_tf.text.plain_text import restored_texts
-from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.plain_tokenizer import PlainTokenizer, restored_texts
 from convert_tf.text.subwords import WORD_START
-from convert_tf.text.tokenizer import SentencePieceTokenizer
+from convert_tf.text.tokenizer import SentencePieceTokenizer, load_tokenizer
 from convert_tf.text.vocabulary import VocabularyError, read_vocabulary, write_vocabulary
 
 ALPHABET = "abcdehlorwt019 .,!'\n\\é"

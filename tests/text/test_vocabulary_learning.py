@@ -13,8 +13,8 @@ from convert_tf.corpora.vocabulary import (
     sample_sentences,
     train_sentencepiece,
 )
-from convert_tf.text.loading import load_tokenizer
 from convert_tf.text.subwords import SubwordConfig
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 
 SENTENCES = ["The cat sat", "the CAT ran!", "a dog, a cat", "it's 20155 now"] * 5

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from support.huggingface_folder import VOCABULARY
 
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import WordPieceTokenizer, load_tokenizer
 from convert_tf.text.vocabulary import VocabularyError
-from convert_tf.text.wordpiece import WordPieceTokenizer
 
 TEXTS = [
     "", " ", "Hello, embedding!", "the cats sat", "How are you?", "Ünïcödé Éa e\u0301",

@@ -10,8 +10,8 @@ from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from convert_tf.data.record_examples import RecordFolder
-from convert_tf.data.record_index import RecordIndex
+from convert_tf.data.records import RecordFolder
+from convert_tf.data.shards import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training.summaries import EventFile

@@ -14,12 +14,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.data.candidates import joined_context
-from convert_tf.data.record_examples import RecordFolder, read_turns
-from convert_tf.data.records import parse_texts
+from convert_tf.data.records import RecordFolder, parse_texts, read_turns
 from convert_tf.data.shards import list_shards
 from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")

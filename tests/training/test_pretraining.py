@@ -31,7 +31,7 @@ from convert_tf.data.pretraining_batches import (
 )
 from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.text.loading import load_tokenizer
+from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.optimizers import InverseSquareRoot
 from convert_tf.training.pretraining.objective import make_pretraining
 from convert_tf.training.pretraining.run import evaluate_pretraining

@@ -33,7 +33,7 @@ from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import RankingExamples
-from convert_tf.data.record_examples import read_turns
+from convert_tf.data.records import read_turns
 from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import make_ranker

@@ -136,7 +136,7 @@ def _cache(values: Any, encoder: "CandidateEncoder") -> Iterator["CandidateCache
     if values.candidates is not None:
         texts = list(islice(filled_lines(values.candidates), values.max_candidates))
     else:
-        from convert_tf.data.record_examples import read_turns
+        from convert_tf.data.records import read_turns
 
         records = read_turns(values.data, values.split, max_examples=values.max_candidates)
         texts = [record.response for record in records]

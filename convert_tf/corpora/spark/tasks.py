@@ -27,7 +27,7 @@ from convert_tf.corpora.rows import (
     split_and_shard,
 )
 from convert_tf.data.schema import SPLITS
-from convert_tf.data.serialized import in_record_file, serialize_example
+from convert_tf.data.shards import in_record_file, serialize_example
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs

@@ -11,9 +11,9 @@ from convert_tf.checkpoints.facts import numbers_turns
 from convert_tf.checkpoints.released import RELEASED
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.processor import bfloat16_is_faster
+from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.folders import put_aside
 

@@ -22,8 +22,7 @@ from convert_tf.export.hub.network import (
 )
 from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredTable, StoredWeights
 from convert_tf.layers.reduction import SqrtNReduction
-from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.trunk import Trunk
+from convert_tf.models.encoder import DualEncoder, Trunk
 from convert_tf.text.tokenizer import Tokenizer
 
 _TEXTS = tf.TensorSpec([None], tf.string, name="default")

@@ -13,9 +13,9 @@ import keras
 import tensorflow as tf
 
 from convert_tf.layers.attention import RelativeSelfAttention
-from convert_tf.layers.feed_forward import fast_gelu, plain_fast_gelu
+from convert_tf.layers.block import fast_gelu, plain_fast_gelu
 from convert_tf.layers.reduction import SqrtNReduction
-from convert_tf.models.trunk import Trunk
+from convert_tf.models.encoder import Trunk
 
 # Not −∞, because a padded query may have no key within reach, and its gradient would be NaN.
 _MASKED_SCORE = -1e9

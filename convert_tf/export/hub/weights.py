@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.numerics.float16 import quieten_float16
 from convert_tf.numerics.quantization import pack_kernel, pack_table
+from convert_tf.numerics.quiet import quieten_float16
 
 NETWORK_BITS = (16, 8, 32)
 # Kernels with a shorter side stay in 16 bits. They have few bytes, and some are tables of positions

@@ -26,9 +26,8 @@ from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_pl
 from convert_tf.intents.head import Head, check_step, train_logistic
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
-from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.losses import intent_losses
-from convert_tf.models.trunk import segments_of
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress

@@ -14,7 +14,7 @@ from convert_tf.data.unknown_tokens import checked_share, first_ids
 from convert_tf.metrics import BLOCK_SIZE
 
 if TYPE_CHECKING:
-    from convert_tf.data.record_examples import RecordFolder
+    from convert_tf.data.records import RecordFolder
 
 # A folder of token ids or of records; the latter needs TensorFlow.
 Folder: TypeAlias = "ArrayFolder | RecordFolder"
@@ -74,7 +74,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     if vocabulary is None:
         raise ValueError("Training on records needs a vocabulary. Give --vocab, or --init_from.")
     try:
-        from convert_tf.data.record_examples import RecordFolder
+        from convert_tf.data.records import RecordFolder
     except ModuleNotFoundError as error:
         raise ValueError(
             f"Cannot read the records in {data!r} without TensorFlow and TensorFlow Text "

@@ -102,7 +102,7 @@ def read_examples(
     if not os.path.isdir(data):
         yield from itertools.islice(read_candidates(data), max_examples)
         return
-    from convert_tf.data.record_examples import read_turns
+    from convert_tf.data.records import read_turns
 
     for record in read_turns(data, split, max_examples=max_examples):
         yield CandidateExample(record.turns, (record.response,), (0,))

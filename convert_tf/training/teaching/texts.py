@@ -9,7 +9,7 @@ from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.extras import needs
-from convert_tf.text.plain_text import BETWEEN_TEXTS, restored_texts
+from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
