@@ -167,7 +167,7 @@ def _values(
     """Yield the variables with their values, which `read` returns by the names of `BertModel`."""
     embedding = trunk.embedding
     # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
-    yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.num_rows]
+    yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.table.shape[0]]
     yield embedding.position_table, read("embeddings.position_embeddings.weight")
     yield embedding.segment_table, read("embeddings.token_type_embeddings.weight")
     norms = [(embedding.norm, "embeddings.LayerNorm")]

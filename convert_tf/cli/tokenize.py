@@ -39,10 +39,10 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     if (values.data is None) == (not values.utterances):
         raise UsageError("Pass either --data or --utterances.")
+    from convert_tf.data.token_writer import summary, tokenize_records, tokenize_utterances
+
     options = same(values, "max_tokens num_oov_buckets overwrite")
     if values.utterances:
-        from convert_tf.data.token_writer import tokenize_utterances, utterance_summary
-
         facts = tokenize_utterances(
             values.utterances,
             values.output,
@@ -50,17 +50,8 @@ def run(values: Any) -> None:
             **same(values, "dev_fraction ignored_labels"),
             **options,
         )
-        print(utterance_summary(facts))
-        print(f"wrote {values.output}")
-        return
-    check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})
-    from convert_tf.data.token_writer import summary, tokenize_records
-
-    facts = tokenize_records(
-        values.data,
-        values.output,
-        vocabulary=values.vocab,
-        **options,
-    )
+    else:
+        check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})
+        facts = tokenize_records(values.data, values.output, vocabulary=values.vocab, **options)
     print(summary(facts))
     print(f"wrote {values.output}")

@@ -193,8 +193,7 @@ class TrainingBatches:
         )
         if self.marks_duplicates:
             groups = packing.by_name(packing.text_groups(token_ids), names)
-            for name in ("response", "negative")[: 1 if self.negatives is None else 2]:
-                batch[f"{name}_groups"] = groups[name]
+            batch |= {f"{n}_groups": groups[n] for n in ("response", "negative") if n in groups}
         for teacher in self.teachers:
             batch |= teacher.columns(loaded)
         return batch | columns

@@ -16,7 +16,7 @@ from convert_tf.storage.lines import TextLines
 
 
 class CandidateExample(NamedTuple):
-    """A context and what is to be ranked for it.
+    """A context and the candidates to rank for it.
 
     Attributes:
       turns: of the context, oldest first; none for an empty context.
@@ -30,24 +30,21 @@ class CandidateExample(NamedTuple):
 
 
 def joined_context(turns: Sequence[str]) -> str:
-    """All turns as one text, oldest first.
-
-    Encoders that cannot read all of it leave out tokens at the left, where the oldest are.
-    """
+    """Return all turns as one text, oldest first. Encoders omit the oldest tokens if it is long."""
     return " ".join(turns)
 
 
 def last_turn(turns: Sequence[str]) -> str:
-    """The newest turn, which is the context of a single-context encoder; `""` without turns."""
+    """Return the newest turn, the context of a single-context encoder; `""` without turns."""
     return turns[-1] if turns else ""
 
 
 def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
-    """The up to ten turns before the last one, most recent first, as one text; `""` without any.
+    """Return the up to ten turns before the last one, most recent first, as one text.
 
     Args:
       turns: oldest first.
-      numbered: whether `0: `, `1: `, … stand before them, 0 for the most recent.
+      numbered: whether `0: `, `1: `, … precede them, 0 for the most recent.
 
     Reference: arXiv 1911.03688 §2.2; §3.1 for the numbers.
     """
@@ -58,29 +55,26 @@ def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
 
 
 def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
-    """The examples of a file, in its order.
+    """Yield the examples of a file, in its order.
 
     Args:
       path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines.
 
     Raises:
-      ValueError: a line, which the message names, is no such example; or there is none.
-      OSError: the file cannot be read.
+      ValueError: if a line is not an example, or there are no examples.
+      OSError: if the file cannot be read.
     """
     lines = TextLines(path, formats=[JSON])
     is_empty = True
     for line in filter(str.strip, lines):
-        place = f"{lines.name}:{lines.number}"
         try:
-            value = json_of_texts(line)
-            if not isinstance(value, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
+            yield _example(json_of_texts(line))
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"Cannot read {place} as a JSON object: {error}. Repair that line, or "
-                "write the file again."
+                f"{lines.name}:{lines.number} is not an example ({error}). Each line needs a "
+                "context (a text, or turns, oldest first), candidates (texts) and a label (the "
+                "number of the right candidate, from 0, or a list of numbers). Repair that line."
             ) from error
-        yield _example(value, place)
         is_empty = False
     if is_empty:
         raise ValueError(
@@ -89,34 +83,16 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
         )
 
 
-def _example(value: dict[str, Any], place: str) -> CandidateExample:
-    missing = [key for key in ("context", "candidates", "label") if key not in value]
-    if missing:
-        raise _unusable(place, "without " + ", ".join(missing))
+def _example(value: Any) -> CandidateExample:
     context, candidates, label = value["context"], value["candidates"], value["label"]
     turns = [context] if isinstance(context, str) else context
-    if not _are_texts(turns):
-        raise _unusable(place, "a context that is neither a text nor a list of texts")
-    if not _are_texts(candidates) or not candidates:
-        raise _unusable(place, "candidates that are no list of at least one text")
+    for texts in (turns, candidates):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{texts!r} is not a list of texts")
     labels = label if isinstance(label, list) else [label]
     # Tables that went through pandas hold 0.0.
     labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]
-    if not labels or not all(
-        type(i) is int and 0 <= i < len(candidates)
-        for i in labels  # true is no 1
-    ):
-        raise _unusable(place, f"label {label!r} for {len(candidates)} candidates")
+    # `true` is not 1.
+    if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
+        raise ValueError(f"label {label!r} for {len(candidates)} candidates")
     return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _unusable(place: str, what: str) -> ValueError:
-    return ValueError(
-        f"{place} is not an example ({what}). Each line needs a context (a text, or turns, oldest "
-        "first), candidates (texts) and a label (the number of the right candidate, from 0, or a "
-        "list of numbers). Repair that line."
-    )

@@ -32,16 +32,12 @@ _FORMAT = FolderFormat(
     facts_file=FACTS_FILE,
     version=FORMAT_VERSION,
     kinds={
-        "split": str,
-        "examples": int,
-        "texts_sha256": str,
-        "negatives": int,
-        "dtype": str,
+        "split": str, "examples": int, "texts_sha256": str, "negatives": int, "dtype": str,
         "checkpoint": str,
     },
     dtypes=(DTYPE,),
     remedy=_AGAIN,
-)
+)  # fmt: skip
 
 
 def negative_files(folder: str) -> list[str]:
@@ -76,12 +72,7 @@ class HardNegatives:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        examples: ArrayExamples,
-        *,
-        per_pair: int,
-        seed: int,
+        self, folder: str | os.PathLike[str], examples: ArrayExamples, *, per_pair: int, seed: int
     ):
         facts = _FORMAT.facts(folder)
         mined = facts["split"], facts["examples"], facts["texts_sha256"]
@@ -147,10 +138,9 @@ class HardNegatives:
         chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
         drawn = np.take_along_axis(mined, chosen, axis=1)
         # One to all but one further, so that no example is its own negative.
-        steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(
-            max(self._examples.num_examples - 1, 1)
-        )
-        others = (examples[:, None] + 1 + steps.astype(np.int64)) % self._examples.num_examples
+        number = self._examples.num_examples
+        steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(max(number - 1, 1))
+        others = (examples[:, None] + 1 + steps.astype(np.int64)) % number
         return np.where(drawn < 0, others, drawn)
 
     def responses(self, numbers: np.ndarray) -> TokenIds:

@@ -11,9 +11,8 @@ Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
 """
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -191,12 +190,11 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
     """
     order = np.argsort(lengths, kind="stable")
     padded = -(-lengths[order] // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
-    batches, start = [], 0
-    for i in range(1, len(order) + 1):
-        if i == len(order) or (i + 1 - start) * padded[i] > batch_tokens:
-            batches.append(order[start:i])
-            start = i
-    return batches
+    starts = [0]
+    for i, tokens in enumerate(padded):
+        if i > starts[-1] and (i + 1 - starts[-1]) * tokens > batch_tokens:
+            starts.append(i)
+    return np.split(order, starts[1:]) if len(order) else []
 
 
 class _Halves:
@@ -277,23 +275,24 @@ class PretrainingBatches:
         epoch, skipped = divmod(number, order.groups_per_epoch)
         groups = order.groups(epoch * order.num_examples)
         for group in itertools.islice(groups, skipped, None):
-            for batches, make_batch in enumerate(self._batches_of(group, number), start=1):
-                if batches > done:
-                    yield make_batch(), Position(number, batches)
+            for batch in self._batches_of(group, number, done):
+                done += 1
+                yield batch, Position(number, done)
             number, done = number + 1, 0
 
     def _batches_of(
-        self, group: Group, group_number: int
-    ) -> Iterator[Callable[[], dict[str, np.ndarray]]]:
+        self, group: Group, group_number: int, done: int
+    ) -> Iterator[dict[str, np.ndarray]]:
         loaded = self.examples.load(group.numbers)[group.permutation]
         rng = np.random.default_rng([self.seed, group_number])
         texts = self.examples.token_ids(loaded)
         halves = _Halves(texts, self.config, self.batch_tokens, rng)
         shuffled = [[own[i] for i in rng.permutation(len(own))] for own in halves.batches]
         for i, (masked, following) in enumerate(zip(*shuffled, strict=False)):
-            own_rng = np.random.default_rng([self.seed, group_number, i])
-            yield functools.partial(halves.masked, masked, own_rng)
-            yield functools.partial(halves.next_utterance, following)
+            if 2 * i >= done:
+                yield halves.masked(masked, np.random.default_rng([self.seed, group_number, i]))
+            if 2 * i + 1 >= done:
+                yield halves.next_utterance(following)
 
 
 def evaluation_batches(

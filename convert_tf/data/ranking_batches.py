@@ -1,7 +1,6 @@
 """Training data of rankers: contexts and candidates as token ids, in padded batches."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -248,5 +247,5 @@ class RankingBatches:
 def length_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
     """Yield indices of `lengths` in batches of similar length, the shortest first."""
     order = np.argsort(lengths, kind="stable")
-    for number in range(math.ceil(len(order) / batch_size)):
-        yield order[number * batch_size : (number + 1) * batch_size]
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]

@@ -40,51 +40,36 @@ from convert_tf.text.vocabulary import SETTINGS_FILE
 
 BATCH_SIZE = 1024  # records or single texts
 
-_VOCABULARY_FILES = {
-    "subword": "vocab.txt",
-    "sentencepiece": "vocab.model",
-    "wordpiece": "vocab.txt",
-}
+_VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model",
+                     "wordpiece": "vocab.txt"}  # fmt: skip
 _FILE_NAME = re.compile(
-    "|".join(
-        [
-            r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy",
-            *_VOCABULARY_FILES.values(),
-            SETTINGS_FILE,
-        ]
-    )
+    r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
+    + "|".join([*_VOCABULARY_FILES.values(), SETTINGS_FILE])
 )
 
 # Of a batch of examples: their texts, and what their columns say, such as the source of each.
 TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
 
 
-class ArrayFolderWriter:
+class _Writer:
     """Writes a folder of token ids.
 
     Args:
-      folder: where; it must exist.
-      tokenizer: a tokenizer of `convert_tf.text`, of which the attributes and the file are read.
-      max_tokens: tokens that texts are cut to.
+      folder: an empty folder.
+      tokenizer: a tokenizer of `convert_tf.text`. Its attributes and its file are read.
+      max_tokens: largest number of tokens of a text.
       columns: names of what is written of each example besides its texts.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        tokenizer: Any,
-        *,
-        max_tokens: int,
-        columns: Sequence[str] = ("sources",),
-    ):
+    def __init__(self, folder: Path, tokenizer: Any, *, max_tokens: int, columns: Sequence[str]):
         self._folder = folder
         self._dtype = dtype_of_ids(tokenizer.padding_id)
-        vocabulary = Path(tokenizer.path).read_bytes()
+        path = Path(tokenizer.path)
         name = _VOCABULARY_FILES[tokenizer.name]
-        write_file(self._folder / name, vocabulary)
-        settings = Path(tokenizer.path).with_name(SETTINGS_FILE)
+        write_file(folder / name, path.read_bytes())
+        settings = path.with_name(SETTINGS_FILE)
         if tokenizer.name == "wordpiece" and settings.is_file():
-            write_file(self._folder / SETTINGS_FILE, settings.read_bytes())
+            write_file(folder / SETTINGS_FILE, settings.read_bytes())
         self._tokenizer = tokenizer
         self._num_tokens = self._num_unknown = 0
         self._facts: dict[str, Any] = {
@@ -156,7 +141,7 @@ class ArrayFolderWriter:
 
 
 def array_files(folder: str) -> list[str]:
-    """The files of a folder of token ids; last `arrays.json`, without which it is none."""
+    """Return the files of a folder of token ids. The last is `arrays.json`, which marks it."""
     return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
 
 
@@ -187,26 +172,26 @@ def tokenize_records(
     num_oov_buckets: int = 1000,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes the token ids of all splits of a folder of records.
+    """Write the token ids of all splits of a folder of records.
 
-    Memory holds a few batches of records. The folder gets its name when it is complete; what a
-    killed run left is deleted by the next one.
+    Memory holds a few batches of records. The folder gets its name when it is complete. The next
+    run deletes what a killed run left.
 
     Args:
       data: folder of records.
       output: folder to write.
       vocabulary: vocabulary file, which is copied.
       max_tokens: longer texts are cut to this many tokens; a model may read fewer.
-      num_oov_buckets: ids that unknown tokens share; the model's.
-      overwrite: whether token ids that are in `output` are replaced.
+      num_oov_buckets: ids that unknown tokens share, as in the model.
+      overwrite: whether to replace token ids in `output`.
 
     Returns:
       What `arrays.json` says, and `seconds`.
 
     Raises:
-      ValueError: there are no records or damaged ones, the vocabulary is none, or `output` holds
-        something.
-      OSError: a file cannot be read or written.
+      ValueError: if there are no records, a record is damaged, the vocabulary cannot be read, or
+        `output` is not empty.
+      OSError: if a file cannot be read or written.
     """
     if max_tokens < 1:
         raise ValueError(
@@ -219,28 +204,14 @@ def tokenize_records(
     examples = sum(RecordIndex(paths).num_records for paths in shards.values())
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
     names = PAIR_AND_EXTRA_CONTEXT
-    with place.open() as written, Progress("texts", total=len(names) * examples) as progress:
-        writer = ArrayFolderWriter(written, tokenizer, max_tokens=max_tokens)
+    with place.open() as folder, Progress("texts", total=len(names) * examples) as progress:
+        writer = _Writer(folder, tokenizer, max_tokens=max_tokens, columns=["sources"])
         for split, paths in shards.items():
+            batches = _tokenized(paths, tokenizer, max_tokens, progress)
             with naming_records(data, split):
-                batches = _tokenized(paths, tokenizer, max_tokens, progress)
                 writer.write_split(split, names, batches)
         facts = writer.finish()
     return {**facts, "seconds": time.monotonic() - started}
-
-
-def summary(facts: Mapping[str, Any]) -> str:
-    """Format the result of `tokenize_records` for a terminal."""
-    lines = [f"{'split':<8}{'examples':>14}{'context':>16}{'response':>16}{'extra context':>16}"]
-    for split, counts in facts["splits"].items():
-        tokens = "".join(f"{counts['tokens'][name]:>16,}" for name in PAIR_AND_EXTRA_CONTEXT)
-        lines.append(f"{split:<8}{counts['examples']:>14,}{tokens}")
-    texts = sum(counts["examples"] for counts in facts["splits"].values()) * 3
-    lines.append(
-        f"tokens as {facts['dtype']}; {texts:,} texts in {facts['seconds']:.1f} s, "
-        f"{texts / max(facts['seconds'], 1e-9):,.0f}/s"
-    )
-    return "\n".join(lines)
 
 
 def tokenize_utterances(
@@ -254,17 +225,17 @@ def tokenize_utterances(
     ignored_labels: Collection[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Writes the token ids of files of single texts, each text once.
+    """Write the token ids of files of single texts, each text once.
 
     The files are read once for each split. The folder gets its name when it is complete.
 
     Args:
-      patterns: of the files.
+      patterns: names or patterns of the files.
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
-      dev_fraction: share of the intents, and of the texts without one, that are in the split `dev`;
-        the rest is in `train`.
-      ignored_labels: sources whose labels are no intents, as the forums of titles.
+      dev_fraction: share of the intents, and of the texts without one, in the split `dev`. The
+        rest is in `train`.
+      ignored_labels: sources whose labels are not intents, such as the forums of titles.
 
     Returns:
       What `arrays.json` says, and `seconds`.
@@ -282,9 +253,9 @@ def tokenize_utterances(
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
-    columns = ("sources", "labels")
     with place.open() as folder, Progress("texts") as progress:
-        writer = ArrayFolderWriter(folder, tokenizer, max_tokens=max_tokens, columns=columns)
+        columns = ("sources", "labels")
+        writer = _Writer(folder, tokenizer, max_tokens=max_tokens, columns=columns)
         for split in ("train", "dev")[: 2 if dev_fraction else 1]:
             own = (
                 each
@@ -314,12 +285,18 @@ def _tokenized_utterances(
         progress.add(len(batch))
 
 
-def utterance_summary(facts: Mapping[str, Any]) -> str:
-    """Format the result of `tokenize_utterances` for a terminal."""
-    lines = [
-        f"{split}: {counts['examples']:,} texts, {counts['tokens']['text']:,} tokens"
-        for split, counts in facts["splits"].items()
-    ]
-    labels = len(facts["utterances"]["labels"])
-    lines.append(f"{len(facts['sources']):,} sources, {labels:,} names of labels")
+def summary(facts: Mapping[str, Any]) -> str:
+    """Format the result of `tokenize_records` or `tokenize_utterances` for a terminal."""
+    lines, texts = [], 0
+    for split, counts in facts["splits"].items():
+        texts += counts["examples"] * len(counts["tokens"])
+        tokens = ", ".join(f"{number:,} of {name}" for name, number in counts["tokens"].items())
+        lines.append(f"{split}: {counts['examples']:,} examples; tokens: {tokens}")
+    if "utterances" in facts:
+        labels = len(facts["utterances"]["labels"])
+        lines.append(f"{len(facts['sources']):,} sources, {labels:,} names of labels")
+    lines.append(
+        f"tokens as {facts['dtype']}; {texts:,} texts in {facts['seconds']:.1f} s, "
+        f"{texts / max(facts['seconds'], 1e-9):,.0f}/s"
+    )
     return "\n".join(lines)

@@ -31,7 +31,6 @@ from convert_tf.storage.content import JSON
 from convert_tf.storage.json_text import json_of_texts
 
 TEXT = ("text",)
-FURTHER = ("source", "label")
 NO_LABEL = -1
 
 
@@ -78,18 +77,17 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _parsed(line: str, where: str) -> Utterance:
     try:
-        fields = json_of_texts(line)
-        values = [fields[name] for name in TEXT]
-        values += [fields.get(name) if fields.get(name) is not None else "" for name in FURTHER]
-    except (ValueError, AttributeError, KeyError, TypeError):
-        values = [None]
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError(
-            f"{line[:60]!r} is not an utterance, {where}. It must be a JSON object with a "
-            '"text", and a "source" and a "label" if there are any, each a text. Repair the '
-            "line, or remove it."
-        )
-    return Utterance(values[0].strip(), *values[1:])
+        fields = {"source": "", "label": ""}
+        fields |= {k: value for k, value in json_of_texts(line).items() if value is not None}
+        utterance = Utterance(*(fields[name] for name in Utterance._fields))
+        if all(isinstance(value, str) for value in utterance):
+            return utterance._replace(text=utterance.text.strip())
+    except (ValueError, AttributeError, KeyError):
+        pass
+    raise ValueError(
+        f'{line[:60]!r} is not an utterance, {where}. It must be a JSON object with a "text", and '
+        'a "source" and a "label" if there are any, each a text. Repair the line, or remove it.'
+    )
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:

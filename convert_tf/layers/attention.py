@@ -69,9 +69,6 @@ class RelativeSelfAttention(keras.layers.Layer):
     Returns:
       `[batch, tokens, dim]`.
 
-    Raises:
-      ValueError: in `build`, if `dim` is not a multiple of `num_heads`.
-
     Example:
       attention = RelativeSelfAttention(64, 48)
       y = attention(x, attention_mask=mask)
@@ -80,14 +77,9 @@ class RelativeSelfAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        attention_dim: int,
-        max_distance: int,
-        *,
-        num_heads: int = 1,
-        use_relative_bias: bool = True,
-        **kwargs: Any,
-    ):
+        self, attention_dim: int, max_distance: int, *, num_heads: int = 1,
+        use_relative_bias: bool = True, **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
         self.attention_dim = attention_dim
         self.max_distance = max_distance
@@ -95,15 +87,10 @@ class RelativeSelfAttention(keras.layers.Layer):
         self.use_relative_bias = use_relative_bias
 
     def build(self, x_shape: Any) -> None:
-        dim = x_shape[-1]
-        if dim % self.num_heads:
-            raise ValueError(
-                f"The width of the input ({dim}) is not a multiple of num_heads "
-                f"({self.num_heads}). Change one of them."
-            )
-        width = self.num_heads * self.attention_dim
         self.query_key_kernel = self.add_weight(
-            shape=(dim, 2 * width), initializer=GlorotUniform(), name="query_key_kernel"
+            shape=(x_shape[-1], 2 * self.num_heads * self.attention_dim),
+            initializer=GlorotUniform(),
+            name="query_key_kernel",
         )
         if self.use_relative_bias:
             self.relative_bias = self.add_weight(

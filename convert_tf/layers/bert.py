@@ -61,21 +61,15 @@ class BertEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        num_rows: int,
-        dim: int,
-        *,
-        max_positions: int = 512,
-        num_segments: int = 2,
-        epsilon: float = 1e-12,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ):
+        self, num_rows: int, dim: int, *, max_positions: int = 512, num_segments: int = 2,
+        epsilon: float = 1e-12, dropout: float = 0.0, **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
-        self.num_rows = num_rows
         self.dim = dim
-        self.max_positions = max_positions
         self.num_segments = num_segments
+        self._sizes = {
+            "table": num_rows, "position_table": max_positions, "segment_table": num_segments
+        }  # fmt: skip
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name="norm")
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
@@ -86,11 +80,7 @@ class BertEmbedding(keras.layers.Layer):
             self.add_weight(
                 shape=(size, self.dim), initializer=_initializer(), autocast=False, name=name
             )
-            for name, size in (
-                ("table", self.num_rows),
-                ("position_table", self.max_positions),
-                ("segment_table", self.num_segments),
-            )
+            for name, size in self._sizes.items()
         )
         self.norm.build((*rows_shape, self.dim))
 
@@ -125,9 +115,6 @@ class BertAttention(keras.layers.Layer):
     Returns:
       `[batch, tokens, dim]`.
 
-    Raises:
-      ValueError: in `build`, if `dim` is not a multiple of `num_heads`.
-
     Example:
       y = BertAttention(12)(x, mask)
 
@@ -141,20 +128,16 @@ class BertAttention(keras.layers.Layer):
 
     def build(self, x_shape: Any, mask_shape: Any = None) -> None:
         dim = x_shape[-1]
-        if dim % self.num_heads:
-            raise ValueError(
-                f"The width of the input ({dim}) is not a multiple of num_heads "
-                f"({self.num_heads}). Change one of them."
-            )
         # One matrix product computes queries, keys and values.
-        self.kernel = self.add_weight(
-            shape=(dim, 3 * dim), initializer=_initializer(), name="kernel"
+        self.kernel, self.bias, self.output_kernel, self.output_bias = (
+            self.add_weight(shape=shape, initializer=initializer, name=name)
+            for name, shape, initializer in (
+                ("kernel", (dim, 3 * dim), _initializer()),
+                ("bias", (3 * dim,), "zeros"),
+                ("output_kernel", (dim, dim), _initializer()),
+                ("output_bias", (dim,), "zeros"),
+            )
         )
-        self.bias = self.add_weight(shape=(3 * dim,), initializer="zeros", name="bias")
-        self.output_kernel = self.add_weight(
-            shape=(dim, dim), initializer=_initializer(), name="output_kernel"
-        )
-        self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
 
     def call(self, x: Any, mask: Any, training: bool = False) -> Any:
         dim = x.shape[-1]
@@ -195,14 +178,9 @@ class BertBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        num_heads: int,
-        *,
-        feed_forward_dim: int,
-        epsilon: float = 1e-12,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ):
+        self, num_heads: int, *, feed_forward_dim: int, epsilon: float = 1e-12,
+        dropout: float = 0.0, **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
         self.feed_forward_dim = feed_forward_dim
         policy = self.dtype_policy
@@ -217,16 +195,18 @@ class BertBlock(keras.layers.Layer):
         )
 
     def build(self, x_shape: Any, mask_shape: Any = None) -> None:
-        dim, hidden = x_shape[-1], self.feed_forward_dim
+        dim = x_shape[-1]
         for layer in (self.attention, self.attention_norm, self.feed_forward_norm):
             layer.build(x_shape)
-        self.hidden_kernel, self.output_kernel = (
-            self.add_weight(shape=shape, initializer=_initializer(), name=name)
-            for name, shape in (("hidden_kernel", (dim, hidden)), ("output_kernel", (hidden, dim)))
-        )
-        self.hidden_bias, self.output_bias = (
-            self.add_weight(shape=(size,), initializer="zeros", name=name)
-            for name, size in (("hidden_bias", hidden), ("output_bias", dim))
+        hidden = self.feed_forward_dim
+        self.hidden_kernel, self.output_kernel, self.hidden_bias, self.output_bias = (
+            self.add_weight(shape=shape, initializer=initializer, name=name)
+            for name, shape, initializer in (
+                ("hidden_kernel", (dim, hidden), _initializer()),
+                ("output_kernel", (hidden, dim), _initializer()),
+                ("hidden_bias", (hidden,), "zeros"),
+                ("output_bias", (dim,), "zeros"),
+            )
         )
 
     def call(self, x: Any, mask: Any, training: bool = False) -> Any:

@@ -71,7 +71,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 GELU_SLOPE = 1.702
 # Blocks start close to the identity. With a gain of 1, six random blocks scramble the embeddings:
 # an untrained encoder then ranks responses at 6 % R100@1 instead of 8 %.
-RESIDUAL_GAIN = 0.1
+_RESIDUAL_GAIN = 0.1
 
 
 def fast_gelu(x: Any) -> Any:
@@ -134,18 +134,15 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, x_shape: Any) -> None:
         dim = x_shape[-1]
-        self.hidden_kernel = self.add_weight(
-            shape=(dim, self.hidden_dim), initializer=GlorotUniform(), name="hidden_kernel"
+        self.hidden_kernel, self.hidden_bias, self.output_kernel, self.output_bias = (
+            self.add_weight(shape=shape, initializer=initializer, name=name)
+            for name, shape, initializer in (
+                ("hidden_kernel", (dim, self.hidden_dim), GlorotUniform()),
+                ("hidden_bias", (self.hidden_dim,), "zeros"),
+                ("output_kernel", (self.hidden_dim, dim), GlorotUniform(_RESIDUAL_GAIN)),
+                ("output_bias", (dim,), "zeros"),
+            )
         )
-        self.hidden_bias = self.add_weight(
-            shape=(self.hidden_dim,), initializer="zeros", name="hidden_bias"
-        )
-        self.output_kernel = self.add_weight(
-            shape=(self.hidden_dim, dim),
-            initializer=GlorotUniform(RESIDUAL_GAIN),
-            name="output_kernel",
-        )
-        self.output_bias = self.add_weight(shape=(dim,), initializer="zeros", name="output_bias")
 
     def fold_slope(self) -> None:
         """Multiply the constants of the GELU into the stored weights. Calls then skip that work."""
@@ -174,13 +171,8 @@ class FeedForward(keras.layers.Layer):
         if training and is_tensorflow_on_cpu():
             from convert_tf.numerics.tensorflow_cpu import feed_forward
 
-            arguments = (hidden_kernel, hidden_bias, output_kernel, self.output_bias)
-            flat = feed_forward(
-                flat,
-                *(ops.convert_to_tensor(argument) for argument in arguments),
-                is_compiled=self.jit_compile,
-            )
-            return ops.reshape(flat, shape)
+            arguments = (flat, hidden_kernel, hidden_bias, output_kernel, self.output_bias)
+            return ops.reshape(feed_forward(*arguments, is_compiled=self.jit_compile), shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
         # Without gradients, plain ops as in `plain_fast_gelu`: TensorFlow fuses these too.
         hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
@@ -217,26 +209,15 @@ class TransformerBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        attention_dim: int,
-        max_distance: int,
-        *,
-        feed_forward_dim: int,
-        num_heads: int = 1,
-        use_relative_bias: bool = True,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ):
+        self, attention_dim: int, max_distance: int, *, feed_forward_dim: int, num_heads: int = 1,
+        use_relative_bias: bool = True, dropout: float = 0.0, **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
         policy = self.dtype_policy
         self.attention = RelativeSelfAttention(
-            attention_dim,
-            max_distance,
-            num_heads=num_heads,
-            use_relative_bias=use_relative_bias,
-            dtype=policy,
-            name="attention",
-        )
+            attention_dim, max_distance, num_heads=num_heads, use_relative_bias=use_relative_bias,
+            dtype=policy, name="attention",
+        )  # fmt: skip
         self.drop = Dropout(dropout, dtype=policy, name="dropout")
         self.attention_norm = LayerNorm(epsilon=1e-6, dtype=policy, name="attention_norm")
         self.feed_forward = FeedForward(feed_forward_dim, dtype=policy, name="feed_forward")

@@ -26,7 +26,6 @@ class SubwordEmbedding(keras.layers.Layer):
       dim: width of the embeddings.
       position_table_sizes: rows of the two position tables.
       bits: 8 for quantization-aware training of the token table, 32 for no quantization.
-      quantizer_update_steps: training calls between updates of the quantization range.
       dropout: drop rate of the result.
 
     Call arguments:
@@ -44,48 +43,33 @@ class SubwordEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        num_ids: int,
-        dim: int,
-        *,
-        position_table_sizes: tuple[int, int] = (47, 11),
-        bits: int = 8,
-        quantizer_update_steps: int = 100,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ):
+        self, num_ids: int, dim: int, *, position_table_sizes: tuple[int, int] = (47, 11),
+        bits: int = 8, dropout: float = 0.0, **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
         self.num_ids = num_ids
         self.dim = dim
-        self.position_table_sizes = tuple(position_table_sizes)
-        self._initial_stddev = 1.0 / math.sqrt(dim)
-        # A truncated normal ends at two standard deviations, so this range holds every value.
-        limit = 2.0 * self._initial_stddev
-        self.quantizer = (
-            GrowingRangeQuantizer(quantizer_update_steps, initial_range=(-limit, limit))
-            if bits < 32
-            else None
-        )
+        self.position_table_sizes = position_table_sizes
+        self._initial_stddev = 1.0 / math.sqrt(self.dim)
+        self.quantizer = None
+        if bits < 32:
+            # A truncated normal ends at two standard deviations, so this range holds every value.
+            limit = 2.0 * self._initial_stddev
+            self.quantizer = GrowingRangeQuantizer(initial_range=(-limit, limit))
         self.norm = LayerNorm(epsilon=1e-6, dtype="float32", name="norm")
         self.drop = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, token_ids_shape: Any, positions_shape: Any = None) -> None:
         # Tables stay in float32, because casting the whole token table at every step costs more
         # than casting the rows that a batch reads.
-        self.table = self.add_weight(
-            shape=(self.num_ids, self.dim),
-            initializer=TruncatedNormal(stddev=self._initial_stddev),
-            autocast=False,
-            name="table",
-        )
+        def table(name: str, size: int, stddev: float) -> Any:
+            initializer = TruncatedNormal(stddev)
+            shape = (size, self.dim)
+            return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
+
+        self.table = table("table", self.num_ids, self._initial_stddev)
         self.position_tables = [
-            self.add_weight(
-                shape=(size, self.dim),
-                initializer=TruncatedNormal(stddev=0.02),
-                autocast=False,
-                name=f"positions_{size}",
-            )
-            for size in self.position_table_sizes
+            table(f"positions_{size}", size, 0.02) for size in self.position_table_sizes
         ]
         if self.quantizer is not None:
             self.quantizer_weights = self.quantizer.build(self.table.shape, "table", self)

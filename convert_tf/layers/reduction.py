@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.config.head import REDUCTIONS
 from convert_tf.layers.attention import attention_weights, split_heads
 from convert_tf.numerics.initializers import GlorotUniform
 
@@ -95,8 +94,8 @@ class Reduction(keras.layers.Layer):
     Masking: padding is never read. A text without tokens reduces to zeros.
 
     Args:
-      kind: one of `REDUCTIONS`.
-      shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64.
+      kind: one of `convert_tf.config.head.REDUCTIONS`.
+      shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
     Call arguments:
       sequence: `[batch, tokens, dim]`.
@@ -105,26 +104,15 @@ class Reduction(keras.layers.Layer):
     Returns:
       `[batch, dim]` in the compute dtype; the width of the `SqrtNReduction` for `sqrt_n`.
 
-    Raises:
-      ValueError: if there is no such kind.
-
     Example:
-      y = Reduction("mean")(sequence, mask)
+      y = Reduction("mean", shared=None)(sequence, mask)
 
     Reference: arXiv 1905.01969 §4.2 and appendix B, which uses `mean_without_first`; arXiv
     1911.03688 §2.1.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        *,
-        shared: SqrtNReduction | None = None,
-        **kwargs: Any,
-    ):
+    def __init__(self, kind: str, *, shared: SqrtNReduction | None, **kwargs: Any):
         super().__init__(**kwargs)
-        if kind not in REDUCTIONS:
-            raise ValueError(f"{kind!r} is not a reduction. Choose one of {', '.join(REDUCTIONS)}.")
         self.kind = kind
         if kind == "sqrt_n":
             self.attention = shared or SqrtNReduction(

@@ -49,35 +49,25 @@ class SideNetwork(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        num_layers: int,
-        hidden_dim: int,
-        *,
-        encoding_dim: int,
-        use_skip: bool = True,
-        **kwargs: Any,
-    ):
+        self, num_layers: int, hidden_dim: int, *, encoding_dim: int, use_skip: bool = True,
+        **kwargs: Any
+    ):  # fmt: skip
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.use_skip = use_skip
         policy = self.dtype_policy
-        self.hidden = [
-            keras.layers.Dense(
-                hidden_dim,
-                activation=fast_gelu,
-                kernel_initializer=Orthogonal(),
-                dtype=policy,
-                name=f"hidden_{i}",
+
+        def dense(width: int, name: str, activation: Any = None) -> keras.layers.Dense:
+            return keras.layers.Dense(
+                width, activation, kernel_initializer=Orthogonal(), dtype=policy, name=name
             )
-            for i in range(num_layers)
-        ]
+
+        self.hidden = [dense(hidden_dim, f"hidden_{i}", fast_gelu) for i in range(num_layers)]
         self.norms = [
             keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name=f"norm_{i}")
             for i in range(num_layers)
         ]
-        self.linear = keras.layers.Dense(
-            encoding_dim, kernel_initializer=Orthogonal(), dtype=policy, name="linear"
-        )
+        self.linear = dense(encoding_dim, "linear")
 
     def build(self, reduced_shape: Any) -> None:
         shape = reduced_shape

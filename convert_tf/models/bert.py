@@ -99,7 +99,6 @@ class BertTrunk(keras.Model):
       padding_id: id of padding in the input.
       max_tokens: length of the longest text that is not cut, in tokens.
       embedding: the layer that holds the token table.
-      embedding_table: the variable of the token table.
       blocks: the transformer blocks, the lowest first.
       reduction: None, because there is no pre-trained reduction.
 
@@ -128,29 +127,17 @@ class BertTrunk(keras.Model):
         self.max_tokens = config.max_positions - 2
         self.dropout = dropout
         policy = self.dtype_policy
+        common = {"epsilon": config.layer_norm_epsilon, "dropout": dropout, "dtype": policy}
         self.embedding = BertEmbedding(
-            config.num_rows,
-            config.dim,
-            max_positions=config.max_positions,
-            num_segments=config.num_segments,
-            epsilon=config.layer_norm_epsilon,
-            dropout=dropout,
-            dtype=policy,
-            name="embedding",
-        )
+            config.num_rows, config.dim, max_positions=config.max_positions,
+            num_segments=config.num_segments, name="embedding", **common,
+        )  # fmt: skip
         self.blocks = [
-            BertBlock(
-                config.num_heads,
-                feed_forward_dim=config.feed_forward_dim,
-                epsilon=config.layer_norm_epsilon,
-                dropout=dropout,
-                dtype=policy,
-                name=f"block_{i}",
-            )
+            BertBlock(config.num_heads, feed_forward_dim=config.feed_forward_dim,
+                      name=f"block_{i}", **common)
             for i in range(config.num_layers)
-        ]
+        ]  # fmt: skip
         self.embedding.build((None, None))
-        self.embedding_table = self.embedding.table
         for block in self.blocks:
             block.build((None, None, config.dim))
         self.built = True

@@ -18,7 +18,7 @@ from convert_tf.models.heads import BiHead, CrossHead, PolyHead
 
 # Initial bias of attention between the two texts. Pre-trained blocks never saw a second text, so a
 # low bias keeps their outputs close to those for each text alone.
-ACROSS_BIAS = -2.0
+_ACROSS_BIAS = -2.0
 
 
 class ConvertTrunk(keras.layers.Layer):
@@ -59,15 +59,13 @@ class ConvertTrunk(keras.layers.Layer):
         if not self.reads_jointly:
             return
         config = self.encoder.config
-        self.special_vectors = self.add_weight(
-            shape=(3, self.dim), initializer="zeros", name="special_vectors"
-        )
-        self.segment_table = self.add_weight(
-            shape=(2, self.dim), initializer="zeros", name="segment_table"
+        self.special_vectors, self.segment_table = (
+            self.add_weight(shape=(rows, self.dim), initializer="zeros", name=name)
+            for name, rows in (("special_vectors", 3), ("segment_table", 2))
         )
         self.across_bias = self.add_weight(
             shape=(len(self.blocks), config.num_heads),
-            initializer=keras.initializers.Constant(ACROSS_BIAS),
+            initializer=keras.initializers.Constant(_ACROSS_BIAS),
             autocast=False,
             name="across_bias",
         )
@@ -75,10 +73,6 @@ class ConvertTrunk(keras.layers.Layer):
     @property
     def embedding(self) -> keras.layers.Layer:
         return self.encoder.trunk.embedding
-
-    @property
-    def embedding_table(self) -> Any:
-        return self.encoder.trunk.embedding.table
 
     @property
     def blocks(self) -> list[keras.layers.Layer]:
@@ -110,15 +104,7 @@ class ConvertTrunk(keras.layers.Layer):
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """Return the outputs for joint sequences, and their mask; see `BertTrunk`.
-
-        Raises:
-          ValueError: if the trunk was made without `reads_jointly`.
-        """
-        if not self.reads_jointly:
-            raise ValueError(
-                "This trunk has no weights for joint sequences. Make it with reads_jointly=True."
-            )
+        """Return the outputs for joint sequences, and their mask; see `BertTrunk`."""
         special_vectors, segments = (
             ops.cast(table, self.compute_dtype)
             for table in (self.special_vectors, self.segment_table)
@@ -294,9 +280,8 @@ class RankerModel(keras.Model):
         flat_ids = candidate_ids if is_shared else _flatten_rows(candidate_ids)
         candidates = self.encode_candidates(flat_ids, training=training)
         if not is_shared:
-            candidates = ops.reshape(
-                candidates, (*ops.shape(candidate_ids)[:2], candidates.shape[-1])
-            )
+            shape = (*ops.shape(candidate_ids)[:2], candidates.shape[-1])
+            candidates = ops.reshape(candidates, shape)
         return self.score_encoded(vectors, vector_mask, candidates)
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
@@ -312,40 +297,30 @@ def _flatten_rows(token_ids: Any) -> Any:
     return ops.reshape(token_ids, (-1, ops.shape(token_ids)[-1]))
 
 
-def make_head(config: HeadConfig, trunk: RankerTrunk, *, scale: float = 1.0) -> RankerHead:
-    """Return the head of a configuration. `sqrt_n` uses the trunk's pre-trained reduction."""
+def _make_head(config: HeadConfig, trunk: RankerTrunk) -> RankerHead:
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
-        "reduction": config.reduction,
-        "shared_reduction": shared,
-        "dtype": trunk.dtype_policy,
+        "reduction": config.reduction, "shared_reduction": shared, "dtype": trunk.dtype_policy,
         "name": "head",
-    }
+    }  # fmt: skip
     if config.head == "cross":
         return CrossHead(**arguments)
-    arguments.update(scale=scale, learn_scale=config.learn_scale)
+    arguments |= {"scale": config.scale or 1.0, "learn_scale": config.learn_scale}
     if config.head == "bi":
         return BiHead(**arguments)
     return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)
 
 
-def _make_trunk(
-    config: RankerConfig,
-    *,
-    dtype: str = "float32",
-    embedding_dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-) -> RankerTrunk:
-    rates = {"embedding_dropout": embedding_dropout, "attention_dropout": attention_dropout}
+def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float) -> RankerTrunk:
     if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
-        dropout = max(rates.values())
+        dropout = max(rates.values(), default=0.0)
         return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
     encoder = DualEncoder(config.model, dtype=dtype, **rates)
     return ConvertTrunk(encoder, reads_jointly=config.head.head == "cross", name="trunk")
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """Return an untrained ranker.
+    """Return an untrained ranker. The reduction `sqrt_n` is the trunk's pre-trained one, if any.
 
     Args:
       config: configuration of the ranker.
@@ -356,7 +331,7 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
     """
     trunk = _make_trunk(config, **options)
     candidate_trunk = _make_trunk(config, **options) if config.head.separate_trunks else None
-    head = make_head(config.head, trunk, scale=config.head.scale or 1.0)
+    head = _make_head(config.head, trunk)
     if isinstance(trunk, ConvertTrunk):
         reads_reduction = config.head.reduction == "sqrt_n"
         sides = () if config.head.head == "cross" else ("context_side", "response_side")

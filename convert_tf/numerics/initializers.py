@@ -24,18 +24,13 @@ def set_seed(seed: int) -> None:
 
 
 class _NumpyInitializer(keras.initializers.Initializer):
-    """Base class of the initializers.
+    """Base class of the initializers. The seed is from Python's `random`, as in Keras."""
 
-    Args:
-      seed: not negative. None takes a seed from Python's `random`, as Keras does.
-    """
-
-    def __init__(self, seed: int | None = None):
-        self._given_seed = seed
-        self.seed = random.randint(1, 10**9) if seed is None else seed
+    def __init__(self) -> None:
+        self._seed = random.randint(1, 10**9)
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
-        values = self._draw(np.random.RandomState(self.seed), tuple(shape))
+        values = self._draw(np.random.RandomState(self._seed), tuple(shape))
         return ops.convert_to_tensor(
             values.astype("float32"), dtype=dtype or keras.backend.floatx()
         )
@@ -43,15 +38,12 @@ class _NumpyInitializer(keras.initializers.Initializer):
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         raise NotImplementedError
 
-    def get_config(self) -> dict[str, Any]:
-        return {"seed": self._given_seed}
-
 
 class TruncatedNormal(_NumpyInitializer):
     """Normal numbers; those beyond two standard deviations are drawn again."""
 
-    def __init__(self, stddev: float, seed: int | None = None):
-        super().__init__(seed)
+    def __init__(self, stddev: float):
+        super().__init__()
         self.stddev = stddev
 
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
@@ -60,23 +52,17 @@ class TruncatedNormal(_NumpyInitializer):
             values[is_outside] = rng.standard_normal(int(is_outside.sum()))
         return self.stddev * values
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "stddev": self.stddev}
-
 
 class GlorotUniform(_NumpyInitializer):
     """Matrix of uniform numbers with the variance `gain²` × 2 / (inputs + outputs)."""
 
-    def __init__(self, gain: float = 1.0, seed: int | None = None):
-        super().__init__(seed)
+    def __init__(self, gain: float = 1.0):
+        super().__init__()
         self.gain = gain
 
     def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         limit = self.gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
         return rng.uniform(-limit, limit, shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "gain": self.gain}
 
 
 class Orthogonal(_NumpyInitializer):

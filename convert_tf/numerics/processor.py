@@ -1,6 +1,6 @@
 """What the processor computes fast: its instructions, as Linux reports them, and a short timing."""
 
-import os
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -36,37 +36,27 @@ def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
     return in_float32 >= _SPEED_UP_THAT_COUNTS * in_bfloat16
 
 
-def multiplies_bfloat16(cpuinfo: str | os.PathLike[str] = _CPUINFO) -> bool | None:
+def multiplies_bfloat16() -> bool | None:
     """Return whether the processor has bfloat16 instructions; None if unknown.
 
     Without them, bfloat16 is always slower than float32, so no timing is needed. With them it may
     still be slower.
-
-    Args:
-      cpuinfo: Linux's file about its processors.
     """
-    return _has_any(_BFLOAT16, cpuinfo)
+    return _has_any(_BFLOAT16)
 
 
-def adds_products_of_bytes(cpuinfo: str | os.PathLike[str] = _CPUINFO) -> bool | None:
+def adds_products_of_bytes() -> bool | None:
     """Return whether an x86 processor adds products of bytes in 32 bits; None if unknown.
 
     Without these instructions (VNNI, AMX) two products are added in 16 bits and may overflow.
-
-    Args:
-      cpuinfo: Linux's file about its processors.
     """
-    return _has_any(_BYTES, cpuinfo)
+    return _has_any(_BYTES)
 
 
-def _has_any(instructions: dict[str, set[str]], cpuinfo: str | os.PathLike[str]) -> bool | None:
-    try:
-        with open(cpuinfo, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                line_name, _, value = line.partition(":")
-                names = instructions.get(line_name.strip().lower())
-                if names:
-                    return not names.isdisjoint(value.split())
-    except OSError:
-        pass
+def _has_any(instructions: dict[str, set[str]]) -> bool | None:
+    with contextlib.suppress(OSError), open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            line_name, _, value = line.partition(":")
+            if names := instructions.get(line_name.strip().lower()):
+                return not names.isdisjoint(value.split())
     return None

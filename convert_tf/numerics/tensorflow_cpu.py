@@ -38,45 +38,37 @@ def feed_forward(
     Returns:
       `[tokens, dim]`.
     """
-    # Functions with a custom gradient need tensors, but in float32 Keras passes variables.
+
+    @tf.custom_gradient
+    def compute(x: Any, hidden_kernel: Any, hidden_bias: Any, output_kernel: Any, bias: Any) -> Any:
+        product = tf.matmul(x, hidden_kernel)
+        if is_compiled:
+            hidden = _silu(product, hidden_bias)
+        else:
+            before = tf.nn.bias_add(product, hidden_bias)
+            hidden = tf.nn.silu(before)
+
+        def gradient(upstream: Any) -> tuple[Any, ...]:
+            with tf.name_scope("feed_forward_gradient"):  # names the ops in profiles
+                d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
+                if is_compiled:
+                    d_before = _silu_gradient(product, hidden_bias, d_hidden)
+                else:
+                    sigmoid = tf.cast(tf.sigmoid(tf.cast(before, tf.float32)), x.dtype)
+                    d_before = d_hidden * (sigmoid + hidden * (1.0 - sigmoid))
+                return (
+                    tf.matmul(d_before, hidden_kernel, transpose_b=True),
+                    tf.matmul(x, d_before, transpose_a=True),
+                    tf.raw_ops.BiasAddGrad(out_backprop=d_before),
+                    tf.matmul(hidden, upstream, transpose_a=True),
+                    tf.raw_ops.BiasAddGrad(out_backprop=upstream),
+                )
+
+        return tf.nn.bias_add(tf.matmul(hidden, output_kernel), bias), gradient
+
+    # Functions with a custom gradient need tensors, but Keras passes variables.
     arguments = (x, hidden_kernel, hidden_bias, output_kernel, output_bias)
-    compute = _compiled_feed_forward if is_compiled else _feed_forward
     return compute(*(tf.convert_to_tensor(argument) for argument in arguments))
-
-
-@tf.custom_gradient
-def _feed_forward(
-    x: Any, hidden_kernel: Any, hidden_bias: Any, output_kernel: Any, output_bias: Any
-) -> Any:
-    before = tf.nn.bias_add(tf.matmul(x, hidden_kernel), hidden_bias)
-    hidden = tf.nn.silu(before)
-    result = tf.nn.bias_add(tf.matmul(hidden, output_kernel), output_bias)
-
-    def gradient(upstream: Any) -> tuple[Any, ...]:
-        with tf.name_scope("feed_forward_gradient"):  # names the ops in profiles
-            d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
-            sigmoid = tf.cast(tf.sigmoid(tf.cast(before, tf.float32)), x.dtype)
-            d_before = d_hidden * (sigmoid + hidden * (1.0 - sigmoid))
-            return _feed_forward_gradients(x, hidden_kernel, hidden, d_before, upstream)
-
-    return result, gradient
-
-
-@tf.custom_gradient
-def _compiled_feed_forward(
-    x: Any, hidden_kernel: Any, hidden_bias: Any, output_kernel: Any, output_bias: Any
-) -> Any:
-    product = tf.matmul(x, hidden_kernel)
-    hidden = _silu(product, hidden_bias)
-    result = tf.nn.bias_add(tf.matmul(hidden, output_kernel), output_bias)
-
-    def gradient(upstream: Any) -> tuple[Any, ...]:
-        with tf.name_scope("feed_forward_gradient"):
-            d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
-            d_before = _silu_gradient(product, hidden_bias, d_hidden)
-            return _feed_forward_gradients(x, hidden_kernel, hidden, d_before, upstream)
-
-    return result, gradient
 
 
 @tf.function(jit_compile=True)
@@ -91,18 +83,6 @@ def _silu_gradient(product: Any, bias: Any, upstream: Any) -> Any:
     sigmoid = tf.sigmoid(before)
     slope = sigmoid * (1.0 + before * (1.0 - sigmoid))
     return tf.cast(tf.cast(upstream, tf.float32) * slope, upstream.dtype)
-
-
-def _feed_forward_gradients(
-    x: Any, hidden_kernel: Any, hidden: Any, d_before: Any, upstream: Any
-) -> tuple[Any, ...]:
-    return (
-        tf.matmul(d_before, hidden_kernel, transpose_b=True),
-        tf.matmul(x, d_before, transpose_a=True),
-        tf.raw_ops.BiasAddGrad(out_backprop=d_before),
-        tf.matmul(hidden, upstream, transpose_a=True),
-        tf.raw_ops.BiasAddGrad(out_backprop=upstream),
-    )
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:

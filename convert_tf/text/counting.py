@@ -19,7 +19,7 @@ _PART_ROWS = 50_000
 class WordCounter:
     """Counter of words that writes to disk when its table is full.
 
-    Args:
+    Attributes:
       max_words: largest number of words that `counts` returns.
       max_table: number of words in memory before they are written to disk.
       max_word_length: number of characters after which words are cut off.
@@ -30,12 +30,11 @@ class WordCounter:
       counter.counts()  # {"a": 2, "b": 1}
     """
 
-    def __init__(
-        self, max_words: int = 2_000_000, max_table: int = 3_000_000, *, max_word_length: int = 64
-    ):
-        self.max_words = max_words
-        self.max_table = max_table
-        self.max_word_length = max_word_length
+    max_words = 2_000_000
+    max_table = 3_000_000
+    max_word_length = 64
+
+    def __init__(self) -> None:
         self._table: collections.Counter[bytes | str] = collections.Counter()
         self._parts: list[IO[bytes]] = []
 

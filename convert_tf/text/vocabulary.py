@@ -7,8 +7,8 @@ reader may take as a line break or byte order mark are written as `\\`, `\n`, `\
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from convert_tf.storage.content import HEAD_BYTES, compression, known_content
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
@@ -17,7 +17,8 @@ SETTINGS_FILE = "tokenizer_config.json"
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _ESCAPED = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
-_UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.?))")
+_LINE = re.compile(r"(?:[^\\]|\\[\\nr]|\\u[0-9a-f]{4})*")
+_UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = {"\\": "\\", "n": "\n", "r": "\r"}
 
@@ -34,23 +35,8 @@ def escape(subword: str) -> str:
 
 
 def unescape(line: str) -> str:
-    """Return the subword of a line of the file.
-
-    Raises:
-      VocabularyError: if a backslash does not start an escape sequence.
-    """
-
-    def character(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        if match[2] not in _LONG:
-            raise VocabularyError(
-                f"{line!r} contains a backslash that does not start "
-                r"\\, \n, \r or \uXXXX. Write a literal backslash twice."
-            )
-        return _LONG[match[2]]
-
-    return _UNESCAPED.sub(character, line)
+    """Return the subword of a valid line of the file."""
+    return _UNESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _LONG[m[2]], line)
 
 
 def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None:
@@ -62,8 +48,8 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
 
     Raises:
       VocabularyError: if there are no subwords; if a subword is empty, a duplicate, only the
-        marker, contains the marker after its start, or contains half of a surrogate pair; if a
-        character is in the vocabulary only without the marker.
+        marker, contains the marker after its start, or contains half of a character (a surrogate);
+        if a character is in the vocabulary only without the marker.
     """
     if not subwords:
         raise VocabularyError(f"{source} is empty. Learn a vocabulary with convert-tf vocabulary.")
@@ -75,12 +61,8 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
                 "Remove one of them."
             )
         line_of[subword] = number
-        if half := _HALF.search(subword):
-            raise VocabularyError(
-                f"Line {number} of {source} contains {half[0]!r}, which is half of a character. "
-                f"UTF-8 texts never contain it. {_LEARN}"
-            )
-        if not subword or subword == WORD_START or subword.rfind(WORD_START) > 0:
+        has_marker_within = subword.rfind(WORD_START) > 0
+        if subword in ("", WORD_START) or has_marker_within or _HALF.search(subword):
             raise VocabularyError(
                 f"Line {number} of {source} is not a subword: {subword!r}. A subword is some text, "
                 f"with or without {WORD_START!r} before it. Check that the file is a vocabulary."
@@ -106,20 +88,11 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
       FileNotFoundError: if there is no such file.
       VocabularyError: if the file is not a subword vocabulary.
     """
-    source = os.fspath(path)
-    with open(path, "rb") as file:
-        content = file.read()
-    if kind := compression(content):
-        raise VocabularyError(f"{source} is compressed (.{kind}). Decompress it. {_LEARN}")
-    if content_kind := known_content(content[:HEAD_BYTES]):
-        raise VocabularyError(f"{source} is {content_kind[0]}, not a vocabulary. {_LEARN}")
     try:
-        text = content.decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise VocabularyError(
-            f"{source} is not UTF-8 text from byte {error.start} on. {_LEARN}"
-        ) from None
-    return parse_vocabulary(text, source=source)
+        raise VocabularyError(f"{path} is not UTF-8 text ({error}). {_LEARN}") from None
+    return parse_vocabulary(text, source=os.fspath(path))
 
 
 def parse_vocabulary(text: str, *, source: str) -> list[str]:
@@ -146,16 +119,15 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
             f"text or the vocabulary of another tokenizer. {_LEARN} For BERT, pass its vocab.txt; "
             "for SentencePiece, its .model file."
         )
-    subwords = [_unescaped(line, number, source) for number, line in enumerate(lines, 1)]
+    for number, line in enumerate(lines, 1):
+        if not _LINE.fullmatch(line):
+            raise VocabularyError(
+                f"Line {number} of {source}: {line!r} contains a backslash that does not start "
+                r"\\, \n, \r or \uXXXX. Write a literal backslash twice."
+            )
+    subwords = list(map(unescape, lines))
     check_subwords(subwords, source=source)
     return subwords
-
-
-def _unescaped(line: str, number: int, source: str) -> str:
-    try:
-        return unescape(line)
-    except VocabularyError as error:
-        raise VocabularyError(f"Line {number} of {source}: {error}") from None
 
 
 def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> None:

@@ -420,7 +420,7 @@ def test_command(corpus, tmp_path, monkeypatch, capsys):
     options = (f"--data={corpus.records}", f"--vocab={corpus.vocabulary}", f"--output={output}")
     call_command("tokenize", *options, f"--num_oov_buckets={NUM_OOV_BUCKETS}")
     printed = capsys.readouterr().out
-    assert f"train{NUM_TRAIN:>17,}" in printed
+    assert f"train: {NUM_TRAIN:,} examples; tokens: " in printed
     assert f"{3 * (NUM_TRAIN + 100):,} texts in " in printed
     assert f"wrote {output}" in printed
     for name in os.listdir(corpus.arrays):

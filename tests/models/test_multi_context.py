@@ -160,13 +160,6 @@ def test_it_contains_the_single_context_model(encoder, small_config, make_encode
             call(ids)
 
 
-def test_a_batch_without_histories_is_refused(encoder, texts):
-    batch = batch_of(texts, encoder.config)
-    del batch["extra_context_slots"]
-    with pytest.raises(ValueError, match="needs extra_context_slots"):
-        encoder(batch)
-
-
 def test_sizes_are_the_papers():
     """§1: 59 MB, and 73 MB with several contexts; embeddings in 8 bits, the rest in 16.
 
@@ -338,10 +331,6 @@ def test_mixed_precision_is_close_to_float32(encoder, make_encoder, texts, polic
     assert 1e-6 < np.abs(mixed - exact).max() < bound
 
 
-TRAIN_ON_JAX = {
-    "steps": 10, "batch_size": 5, "optimizer": "adam", "learning_rate": 0.01,
-    "scale_anneal_steps": 5,
-}  # fmt: skip
 ON_JAX = """
 import sys
 
@@ -370,10 +359,10 @@ def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts
     (tmp_path / "config.json").write_text(config.to_json())
     encoder.save_weights(tmp_path / "model.weights.h5")
     np.savez(tmp_path / "batch.npz", **batch)
-    on_jax = results_on_jax(f"TRAIN = {TRAIN_ON_JAX!r}\n{ON_JAX}", tmp_path)
+    on_jax = results_on_jax(f"TRAIN = {_TRAINING!r}\n{ON_JAX}", tmp_path)
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
-    model = make_ranking_model(encoder, EncoderTraining(**TRAIN_ON_JAX), precision="float32")
+    model = make_ranking_model(encoder, EncoderTraining(**_TRAINING), precision="float32")
     logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
     losses = [[float(log[name]) for name in sorted(log)] for log in logs]
     np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)

@@ -261,8 +261,6 @@ def test_what_a_ranker_cannot_do_is_said(rankers, small_config):
     for encode in (cross.encode_contexts, cross.encode_candidates):
         with pytest.raises(ValueError, match="A cross-encoder cannot encode contexts"):
             encode(ids)
-    with pytest.raises(ValueError, match="no weights for joint sequences"):
-        rankers(HEADS["bi sqrt_n"]).trunk.joint_sequence(ids, ids)
 
 
 @pytest.mark.slow

@@ -30,10 +30,11 @@ from convert_tf.numerics.processor import adds_products_of_bytes, multiplies_bfl
         (adds_products_of_bytes, None, None),
     ],
 )
-def test_flags_of_linux(tmp_path, has_instructions, cpuinfo, expected):
+def test_flags_of_linux(tmp_path, monkeypatch, has_instructions, cpuinfo, expected):
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "cpuinfo")
     if cpuinfo is not None:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
-    assert has_instructions(tmp_path / "cpuinfo") is expected
+    assert has_instructions() is expected
 
 
 @pytest.mark.parametrize("has_instructions", [True, False, None])

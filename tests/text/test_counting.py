@@ -11,11 +11,18 @@ def zipf_words(size=5000):
     return [f"w{int(generator.paretovariate(0.7)) % 3000}" for _ in range(size)]
 
 
+def counted(words, size, **limits):
+    counter = WordCounter()
+    for name, limit in limits.items():
+        setattr(counter, name, limit)
+    for start in range(0, len(words), size):
+        counter.add(words[start : start + size])
+    return counter
+
+
 def test_spilled_counts_are_exact():
     words = zipf_words()
-    counter = WordCounter(max_table=100)
-    for start in range(0, len(words), 50):
-        counter.add(words[start : start + 50])
+    counter = counted(words, 50, max_table=100)
     assert len(counter._parts) > 3
     assert counter.counts() == collections.Counter(words)
 
@@ -26,9 +33,7 @@ def test_rarest_words_are_dropped_whatever_the_order():
     results = []
     for seed in range(3):
         random.Random(seed).shuffle(words)
-        counter = WordCounter(40, 60)
-        for start in range(0, len(words), 25):
-            counter.add(words[start : start + 25])
+        counter = counted(words, 25, max_words=40, max_table=60)
         results.append(counter.counts())
     assert results[0] == results[1] == results[2]
     lowest = min(results[0].values())
@@ -38,6 +43,5 @@ def test_rarest_words_are_dropped_whatever_the_order():
 
 
 def test_bytes_are_decoded_and_long_words_cut():
-    counter = WordCounter(max_word_length=3)
-    counter.add(["éabc".encode(), "éabd".encode(), b"xy"])
+    counter = counted(["éabc".encode(), "éabd".encode(), b"xy"], 3, max_word_length=3)
     assert counter.counts() == {"éab": 2, "xy": 1}

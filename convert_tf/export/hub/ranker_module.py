@@ -90,7 +90,7 @@ class RankerModule(tf.Module):
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]
         values = [(v, keras.ops.convert_to_numpy(v)) for v in factors]
         self._factors: Callable[[], list[tuple[Any, Any]]] = lambda: values
-        elsewhere = {id(v) for v in (*factors, *(trunk.embedding_table for trunk in trunks))}
+        elsewhere = {id(v) for v in (*factors, *(trunk.embedding.table for trunk in trunks))}
         network = [v for v in ranker.trainable_variables if id(v) not in elsewhere]
         self.weights = StoredWeights(network, bits=network_bits)
         for table, trunk in zip(self.tables, trunks, strict=True):

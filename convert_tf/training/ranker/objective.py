@@ -95,7 +95,7 @@ def make_ranker_training(
     model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(
         config,
-        embedding_table=ranker.trunk.embedding_table,
+        embedding_table=ranker.trunk.embedding.table,
         embedding_clip=0.0,
         precision=precision,
         extend=decaying_on_plateau,
