@@ -225,7 +225,7 @@ def test_teachers_vectors(road, monkeypatch, capsys):
         "tokenize", f"--utterances={road}/single.jsonl", f"--vocab={road}/vocab.txt",
         f"--output={road}/single", "--num_oov_buckets=10",
     )  # fmt: skip
-    assert "train: 2 texts, " in capsys.readouterr().out
+    assert "train: 2 examples" in capsys.readouterr().out
     call_command("teach", f"--token_ids={road}/single", f"--output={road}/single_vectors")
     assert "train: 2 of 2 examples" in capsys.readouterr().out
     for wrong in (["--utterances=a", "--data=b"], [], ["--data=b", "--dev_fraction=0.1"]):

@@ -41,13 +41,6 @@ def test_files_are_read_in_order(tmp_path, name, compress):
     assert list(read_candidates(path)) == EXAMPLES
 
 
-def test_half_an_emoji_is_the_character_of_replacement(tmp_path):
-    (tmp_path / "a").write_text(
-        r'{"context": "a \ud83d", "candidates": ["\ud83d\ude42"], "label": 0}'
-    )
-    assert list(read_candidates(tmp_path / "a")) == [CandidateExample(("a \ufffd",), ("🙂",), (0,))]
-
-
 def line(**changes):
     value = {"context": ["a"], "candidates": ["b", "c"], "label": 0, **changes}
     return json.dumps({k: v for k, v in value.items() if v is not None})

@@ -1,15 +1,24 @@
 import errno
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 from support.record_files import read_examples, read_pairs
 
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.data.records import write_shards
-from convert_tf.data.schema import Example
-from convert_tf.data.shards import list_shards
+from convert_tf.data.schema import EXTRA_FEATURES, Example
+from convert_tf.data.shards import (
+    MARK_EVERY,
+    RecordIndex,
+    in_record_file,
+    list_shards,
+    serialize_example,
+)
 
 
 def _example(number, num_extra=0):
@@ -164,3 +173,96 @@ def test_what_we_write_is_read_with_tensorflow_alone(tmp_path):
     assert (last["context"], last["context/0"]) == (turns[11].encode(), turns[10].encode())
     assert last["context/9"] == turns[1].encode()
     assert last["thread_id"] == b"chats/x"
+
+
+def _write_lengths(path, number: int, *, first: int = 0) -> str:
+    """Records of different lengths that say their number."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for index in range(first, first + number):
+            writer.write(b"%d " % index + b"x" * (index * 7 % 50))
+    return str(path)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Seven records and none, then as many as there is one mark for, and many."""
+    numbers = [7, 0, MARK_EVERY, 3 * MARK_EVERY + 5]
+    firsts = np.cumsum([0, *numbers])
+    return [
+        _write_lengths(tmp_path / f"{i}.tfrecord", number, first=int(first))
+        for i, (number, first) in enumerate(zip(numbers, firsts, strict=False))
+    ]
+
+
+def _read(paths, extents) -> list[int]:
+    """The numbers of the records, read one file after the other from its start."""
+    found = []
+    for file, offset, skip, count in zip(*extents, strict=True):
+        with open(paths[file], "rb") as source, open(f"{paths[file]}.rest", "wb") as rest:
+            source.seek(offset)
+            rest.write(source.read())
+        records = list(tf.data.TFRecordDataset(f"{paths[file]}.rest").as_numpy_iterator())
+        found += [int(record.split()[0]) for record in records[skip : skip + count]]
+    return found
+
+
+def test_records_are_counted_and_found(paths):
+    index = RecordIndex(paths)
+    assert index.num_records == 7 + 4 * MARK_EVERY + 5
+    assert index.locate(np.zeros(0, np.int64), np.zeros(0, np.int64)).shape == (4, 0)
+    ranges = [(0, 3), (5, 9), (6, 8), (index.num_records - 1, index.num_records), (4, 4), (0, 140)]
+    starts, stops = np.array(ranges).T
+    expected = [number for start, stop in ranges for number in range(start, min(stop, 140))]
+    assert _read(paths, index.locate(starts, stops)) == expected
+
+
+def test_file_that_ends_within_a_record_is_refused(tmp_path):
+    path = _write_lengths(tmp_path / "a.tfrecord", 3)
+    content = (tmp_path / "a.tfrecord").read_bytes()
+    ends = [0]  # of the records: 16 bytes around each
+    for index in range(3):
+        ends.append(ends[-1] + 16 + len(b"%d " % index) + index * 7 % 50)
+    assert ends[-1] == len(content)
+    for size in range(len(content)):
+        (tmp_path / "a.tfrecord").write_bytes(content[:size])
+        if size in ends:
+            assert RecordIndex([path]).num_records == ends.index(size)
+        else:
+            with pytest.raises(ValueError, match=rf"a.tfrecord' is incomplete: its {size} bytes"):
+                RecordIndex([path])
+
+
+@pytest.mark.parametrize("content", [b"no record at all", b"\xff" * 40, b"\0", b"\xff" * 8])
+def test_what_is_no_record_is_refused(tmp_path, content):
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.tfrecord.*incomplete"):
+        RecordIndex([str(tmp_path / "a.tfrecord")])
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+
+
+@given(st.tuples(*[TEXT] * 5), st.lists(TEXT, max_size=10))
+def test_an_example_is_serialised_as_by_tensorflow(texts, extra_contexts):
+    context, response, subreddit, thread_id, author = texts
+    example = Example(
+        thread_id, "id", subreddit, context, response, tuple(extra_contexts), author, "b", "source"
+    )
+    record = tf.train.Example()
+    feature = record.features.feature
+    for name, text in zip(EXTRA_FEATURES, extra_contexts, strict=False):
+        feature[name].bytes_list.value.append(text.encode())
+    for name in ("context", "response", "subreddit", "thread_id", "source"):
+        feature[name].bytes_list.value.append(getattr(example, name).encode())
+    feature["context_author"].bytes_list.value.append(author.encode())
+    feature["response_author"].bytes_list.value.append(b"b")
+    assert serialize_example(example) == record.SerializeToString(deterministic=True)
+
+
+def test_a_file_is_framed_as_by_tensorflow(tmp_path):
+    pytest.importorskip("google_crc32c")
+    records = [b"", b"a", bytes(range(256)) * 300]
+    with tf.io.TFRecordWriter(str(tmp_path / "file")) as writer:
+        for record in records:
+            writer.write(record)
+    assert (tmp_path / "file").read_bytes() == b"".join(map(in_record_file, records))

@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
+import warnings
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.commands import call_command
 from support.model_cases import texts_in
 from support.record_files import read_pairs, read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
@@ -22,6 +22,7 @@ from convert_tf.data.schema import SelectedExamples
 from convert_tf.data.shards import MARK_EVERY, list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
+from convert_tf.data.unknown_tokens import checked_share
 from convert_tf.text.tokenizer import load_tokenizer
 
 NAMES = ("context", "response", "extra_context")
@@ -116,15 +117,6 @@ def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
     assert seen[: len(order)] == [stored[number] for number in order]
 
 
-def test_a_vocabulary_with_line_ends_of_windows_gives_the_same_ids(corpus, tmp_path):
-    path = tmp_path / "crlf.txt"
-    path.write_bytes(Path(corpus.vocabulary).read_bytes().replace(b"\n", b"\r\n"))
-    options = {"vocabulary": str(path), "num_oov_buckets": NUM_OOV_BUCKETS}
-    tokenize_records(corpus.records, str(tmp_path / "ids"), **options)
-    for name in ("train-context-ids.npy", "train-response-ids.npy"):
-        assert (tmp_path / "ids" / name).read_bytes() == (Path(corpus.arrays) / name).read_bytes()
-
-
 def test_words_of_a_bert(corpus, tmp_path):
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
     entries += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
@@ -138,18 +130,6 @@ def test_words_of_a_bert(corpus, tmp_path):
     records = RecordFolder(corpus.records, vocabulary=vocabulary, num_oov_buckets=9)
     _assert_equal(*(_batches(one, 3) for one in (records, folder)))
     tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=vocabulary, overwrite=True)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_vocabulary_that_knows_hardly_a_token_is_said(corpus, tmp_path):
-    (tmp_path / "other.txt").write_text("﹏ж\nж\n")
-    for path, is_other in ((tmp_path / "other.txt", True), (Path(corpus.vocabulary), False)):
-        output = str(tmp_path / path.stem)
-        if not is_other:
-            tokenize_records(corpus.records, output, vocabulary=str(path))  # without a warning
-            continue
-        with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
-            tokenize_records(corpus.records, output, vocabulary=str(path))
 
 
 def test_evaluation_batches_are_the_pairs_in_order(corpus, folders):
@@ -415,15 +395,23 @@ def test_record_of_another_schema_is_named(corpus, tmp_path):
         _batches(folder, 1)
 
 
-def test_command(corpus, tmp_path, monkeypatch, capsys):
-    output = str(tmp_path / "ids")
-    options = (f"--data={corpus.records}", f"--vocab={corpus.vocabulary}", f"--output={output}")
-    call_command("tokenize", *options, f"--num_oov_buckets={NUM_OOV_BUCKETS}")
-    printed = capsys.readouterr().out
-    assert f"train: {NUM_TRAIN:,} examples; tokens: " in printed
-    assert f"{3 * (NUM_TRAIN + 100):,} texts in " in printed
-    assert f"wrote {output}" in printed
-    for name in os.listdir(corpus.arrays):
-        assert Path(output, name).read_bytes() == Path(corpus.arrays, name).read_bytes()
-    call_command("tokenize", *options, "--overwrite", "--max_tokens=4")
-    assert ArrayFolder(output).max_tokens == 4
+@pytest.mark.parametrize("tokenizer", ["subword", "wordpiece"])
+def test_texts_that_a_vocabulary_hardly_knows_are_warned_of(corpus, tmp_path, tokenizer):
+    """Ids after the vocabulary are unknown; `[UNK]` of WordPiece is an entry like others."""
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\na\n")
+    unknown = {"subword": 3, "wordpiece": 1}[tokenizer]
+
+    def share_of(*ids):
+        what = {"tokenizer": tokenizer, "vocab_size": 3, "what": "the texts of data/"}
+        return checked_share(np.array(ids, int), path, **what)
+
+    with pytest.warns(UserWarning, match="60% of the tokens of the texts of data/ are unknown to"):
+        assert share_of(unknown, unknown, unknown, 2, 2) == 0.6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert share_of(unknown, 2) == 0.5
+        assert share_of() == 0.0
+    (tmp_path / "other.txt").write_text("﹏ж\nж\n")
+    with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
+        tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=f"{tmp_path}/other.txt")

@@ -79,17 +79,6 @@ def test_files_that_hold_no_texts_are_refused(tmp_path):
             list(read_utterances([str(tmp_path / "*.jsonl")]))
 
 
-def test_half_an_emoji_is_the_character_of_replacement(corpus, tmp_path):
-    (tmp_path / "a.jsonl").write_text(r'{"text": "call \ud83d", "label": "\ud83d"}')
-    patterns = [str(tmp_path / "*.jsonl")]
-    assert list(read_utterances(patterns)) == [Utterance("call \ufffd", "", "\ufffd")]
-    found = ArrayFolder(write_utterances(tmp_path / "ids", patterns, corpus.vocabulary))
-    tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
-    ids = found.open_utterances("train", max_tokens=7).token_ids(np.array([0]))
-    expected, _ = tokenizer.flat_ids(["call \ufffd"], 7)
-    np.testing.assert_array_equal(ids.flat, expected)
-
-
 def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
     texts = [each.text for each in read_utterances(files)]
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)

@@ -1,11 +1,13 @@
 """Which precision a run takes."""
 
+import time
 import warnings
 
 import pytest
 from support.processes import printed_by
 
-from convert_tf.numerics import devices
+from convert_tf.numerics import devices, processor
+from convert_tf.numerics.processor import adds_products_of_bytes, multiplies_bfloat16
 
 
 @pytest.mark.parametrize(("is_faster", "chosen"), [(True, "mixed_bfloat16"), (False, "float32")])
@@ -40,3 +42,58 @@ def test_jax_on_a_machine_without_a_gpu():
     printed = printed_by(program, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     found, precision = printed.split()
     assert found == "False" and precision in ("float32", "mixed_bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("has_instructions", "cpuinfo", "expected"),
+    [
+        (
+            multiplies_bfloat16,
+            "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 sse\n",
+            True,
+        ),
+        (multiplies_bfloat16, "model name\t: amx_bf16\nflags\t\t: fpu amx_bf16\n", True),
+        (multiplies_bfloat16, "model name\t: amx_bf16\nflags\t\t: fpu avx2\n", False),
+        (multiplies_bfloat16, "CPU part\t: 0xd40\nFeatures\t: fp asimd bf16\n", True),
+        (multiplies_bfloat16, "Features\t: fp asimd\n", False),
+        (multiplies_bfloat16, "hardware\t: unknown\n", None),
+        (multiplies_bfloat16, None, None),
+        (adds_products_of_bytes, "flags\t\t: fpu avx2 avx512f avx512_vnni\n", True),
+        (adds_products_of_bytes, "flags\t\t: fpu avx2 avx_vnni\n", True),
+        (adds_products_of_bytes, "flags\t\t: fpu avx2 amx_int8\n", True),
+        (adds_products_of_bytes, "flags\t\t: fpu avx2 avx512f avx512_bf16\n", False),
+        (adds_products_of_bytes, "Features\t: fp asimd i8mm\n", None),
+        (adds_products_of_bytes, None, None),
+    ],
+)
+def test_flags_of_linux(tmp_path, monkeypatch, has_instructions, cpuinfo, expected):
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "cpuinfo")
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert has_instructions() is expected
+
+
+@pytest.mark.parametrize("has_instructions", [True, False, None])
+@pytest.mark.parametrize(
+    ("float32_pauses", "bfloat16_pauses", "is_faster"),
+    [
+        # The shortest times count, and the first round does not.
+        ((0, 0.1, 0.05, 0.1), (0.1, 0.01, 0.02, 0.02), True),
+        ((0.1, 0.01, 0.02, 0.02), (0, 0.1, 0.05, 0.1), False),
+        ((0.05,) * 4, (0.048,) * 4, False),  # too little to count
+    ],
+)
+def test_which_type_is_faster_is_measured_in_turns(
+    monkeypatch, float32_pauses, bfloat16_pauses, is_faster, has_instructions
+):
+    monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: has_instructions)
+    pauses = {"float32": iter(float32_pauses), "bfloat16": iter(bfloat16_pauses)}
+    turns = []
+
+    def multiply(dtype):
+        turns.append(dtype)
+        time.sleep(next(pauses[dtype]))
+
+    is_tried = has_instructions is not False
+    assert processor.bfloat16_is_faster(multiply) is (is_faster and is_tried)
+    assert turns == ["float32", "bfloat16"] * 4 * is_tried

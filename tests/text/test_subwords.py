@@ -128,9 +128,3 @@ def test_does_not_depend_on_order():
 def test_refuses_what_is_not_words(words, message):
     with pytest.raises(ValueError, match=message):
         learn_subwords(words)
-
-
-@pytest.mark.parametrize("option", [{"min_count": 0}, {"max_subword_length": 1}])
-def test_refuses_numbers_out_of_range(option):
-    with pytest.raises(ValueError, match=f"{next(iter(option))} must be at least"):
-        SubwordConfig(**option)
