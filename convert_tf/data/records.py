@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from convert_tf.data import shards
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.schema import (
     EXTRA_FEATURES,
@@ -25,13 +26,6 @@ from convert_tf.data.schema import (
     PAIR_AND_EXTRA_CONTEXT,
     Example,
     TurnExample,
-)
-from convert_tf.data.shards import (
-    RecordIndex,
-    add_empty_shards,
-    list_shards,
-    serialize_example,
-    shard_name,
 )
 from convert_tf.text.tokenizer import load_tokenizer
 
@@ -94,16 +88,16 @@ def write_shards(
     written = dict.fromkeys(num_shards, 0)
     try:
         for (split, shard), group in itertools.groupby(examples, key=lambda triple: triple[:2]):
-            path = os.path.join(folder, shard_name(split, shard, num_shards[split]))
+            path = os.path.join(folder, shards.shard_name(split, shard, num_shards[split]))
             with contextlib.closing(tf.io.TFRecordWriter(path)) as writer:
                 for _, _, example in group:
-                    writer.write(serialize_example(example))
+                    writer.write(shards.serialize_example(example))
                     written[split] += 1
     except tf.errors.OpError as error:
         is_full = isinstance(error, tf.errors.ResourceExhaustedError)
         number = errno.ENOSPC if is_full else errno.EIO
         raise OSError(number, str(error), folder) from error
-    add_empty_shards(folder, num_shards)
+    shards.add_empty_shards(folder, num_shards)
     return written
 
 
@@ -157,9 +151,9 @@ class RecordExamples:
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
         self.names = names = ("all_turns", *names[1:]) if joins_turns else names
         self.padding_id = tokenizer.padding_id
-        paths = list_shards(folder, split)
+        paths = shards.list_shards(folder, split)
         self._paths = np.array(paths, dtype=object)
-        self._index = RecordIndex(paths)
+        self._index = shards.RecordIndex(paths)
         self.num_examples = self._index.num_records
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -261,7 +255,7 @@ def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Ite
     Raises:
       ValueError: if there are no records, or they are damaged.
     """
-    dataset = tf.data.TFRecordDataset(list_shards(data, split))
+    dataset = tf.data.TFRecordDataset(shards.list_shards(data, split))
     if max_examples is not None:
         dataset = dataset.take(max_examples)
     with naming_records(data, split):

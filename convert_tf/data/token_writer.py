@@ -15,18 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from convert_tf.data import token_arrays
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.records import naming_records, parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
-from convert_tf.data.token_arrays import (
-    COLUMN_DTYPE,
-    FACTS_FILE,
-    FORMAT_VERSION,
-    dtype_of_ids,
-    ids_file,
-    offsets_file,
-)
 from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
 from convert_tf.storage.checksums import file_checksum
@@ -63,7 +56,7 @@ class _Writer:
 
     def __init__(self, folder: Path, tokenizer: Any, *, max_tokens: int, columns: Sequence[str]):
         self._folder = folder
-        self._dtype = dtype_of_ids(tokenizer.padding_id)
+        self._dtype = token_arrays.dtype_of_ids(tokenizer.padding_id)
         path = Path(tokenizer.path)
         name = _VOCABULARY_FILES[tokenizer.name]
         write_file(folder / name, path.read_bytes())
@@ -73,7 +66,7 @@ class _Writer:
         self._tokenizer = tokenizer
         self._num_tokens = self._num_unknown = 0
         self._facts: dict[str, Any] = {
-            "version": FORMAT_VERSION,
+            "version": token_arrays.FORMAT_VERSION,
             "tokenizer": tokenizer.name,
             "vocab_size": tokenizer.vocab_size,
             "num_oov_buckets": tokenizer.num_oov_buckets,
@@ -105,10 +98,12 @@ class _Writer:
             def new(file: str, dtype: str) -> GrowingArray:
                 return arrays.enter_context(GrowingArray(self._folder / file, dtype))
 
-            columns = {name: new(f"{split}-{name}.npy", COLUMN_DTYPE) for name in self._places}
+            columns = {
+                name: new(f"{split}-{name}.npy", token_arrays.COLUMN_DTYPE) for name in self._places
+            }
             for name in names:
-                offsets = new(offsets_file(split, name), "int64")
-                files[name] = new(ids_file(split, name), self._dtype), offsets
+                offsets = new(token_arrays.offsets_file(split, name), "int64")
+                files[name] = new(token_arrays.ids_file(split, name), self._dtype), offsets
                 offsets.append(np.zeros(1, np.int64))
             for batch, of_columns in batches:
                 for name, values in of_columns.items():
@@ -136,13 +131,13 @@ class _Writer:
         if "labels" in self._places:
             self._facts["utterances"] = {"labels": list(self._places["labels"])}
         self._facts["sources"] = list(self._places["sources"])
-        write_file(self._folder / FACTS_FILE, written_json(self._facts))
+        write_file(self._folder / token_arrays.FACTS_FILE, written_json(self._facts))
         return self._facts
 
 
 def array_files(folder: str) -> list[str]:
     """Return the files of a folder of token ids. The last is `arrays.json`, which marks it."""
-    return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
+    return files_with_facts(folder, token_arrays.FACTS_FILE, _FILE_NAME.fullmatch)
 
 
 def _tokenized(

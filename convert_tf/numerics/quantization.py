@@ -138,32 +138,26 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     MIN_MARGIN = 0.01
 
     def __init__(
-        self,
-        update_steps: int = 100,
-        *,
-        initial_range: tuple[float, float] = (-1.0, 1.0),
+        self, update_steps: int = 100, *, initial_range: tuple[float, float] = (-1.0, 1.0)
     ):
         self.update_steps = update_steps
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
         """Add the range and a call counter to `layer` and return these weights by name."""
-
-        def add(suffix: str, value: float, dtype: str) -> Any:
-            return layer.add_weight(
-                shape=(),
-                initializer=keras.initializers.Constant(value),
-                dtype=dtype,
-                trainable=False,
-                autocast=False,
-                name=f"{name}_{suffix}",
-            )
-
+        low, high = self.initial_range
+        values = (
+            ("range_min", low, "float32"),
+            ("range_max", high, "float32"),
+            ("calls", 0, "int32"),
+        )
         return {
-            "range_min": add("range_min", self.initial_range[0], "float32"),
-            "range_max": add("range_max", self.initial_range[1], "float32"),
-            "calls": add("calls", 0, "int32"),
-        }
+            suffix: layer.add_weight(
+                shape=(), initializer=keras.initializers.Constant(value), dtype=dtype,
+                trainable=False, autocast=False, name=f"{name}_{suffix}",
+            )
+            for suffix, value, dtype in values
+        }  # fmt: skip
 
     def __call__(
         self,
@@ -209,7 +203,4 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         weights["calls"].assign(calls + 1)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "update_steps": self.update_steps,
-            "initial_range": self.initial_range,
-        }
+        return {"update_steps": self.update_steps, "initial_range": self.initial_range}

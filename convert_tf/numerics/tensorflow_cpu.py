@@ -142,13 +142,8 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
     """
     threshold = min(max(round(rate * 2**16), 1), 2**16 - 1)
     shape = tf.shape(x)
-    words = tf.random.stateless_uniform(
-        tf.concat([shape[:-1], [x.shape[-1] // 2]], axis=0),
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
-    )
+    half = tf.concat([shape[:-1], [x.shape[-1] // 2]], axis=0)
+    words = tf.random.stateless_uniform(half, seed, minval=None, maxval=None, dtype=tf.uint32)
     is_kept = tf.reshape(tf.bitcast(words, tf.uint16), shape) >= tf.constant(threshold, tf.uint16)
     scale = tf.constant(1.0 / (1.0 - threshold / 2**16), x.dtype)
     return x * tf.where(is_kept, scale, tf.zeros([], x.dtype))
@@ -192,7 +187,7 @@ def in_one_pass(base: type) -> type:
                 super().update_step(gradient, variable, learning_rate)
                 return
             index = self._get_variable_index(variable)
-            common = {
+            arguments = {
                 "var": variable.handle,
                 "lr": tf.cast(learning_rate, variable.dtype),
                 "epsilon": self.epsilon,
@@ -207,31 +202,21 @@ def in_one_pass(base: type) -> type:
                 return tf.pow(tf.constant(beta, variable.dtype), step)
 
             if isinstance(self, keras.optimizers.Adadelta):
-                tf.raw_ops.ResourceApplyAdadelta(
-                    accum=handle(self._accumulated_grads),
-                    accum_update=handle(self._accumulated_delta_vars),
-                    rho=self.rho,
-                    **common,
-                )
-            elif isinstance(self, keras.optimizers.Adamax):
-                tf.raw_ops.ResourceApplyAdaMax(
-                    m=handle(self._m),
-                    v=handle(self._u),
-                    beta1_power=power(self.beta_1),
-                    beta1=self.beta_1,
-                    beta2=self.beta_2,
-                    **common,
-                )
+                accumulators = {
+                    "accum": handle(self._accumulated_grads),
+                    "accum_update": handle(self._accumulated_delta_vars),
+                }
+                tf.raw_ops.ResourceApplyAdadelta(rho=self.rho, **accumulators, **arguments)
+                return
+            arguments |= {"beta1": self.beta_1, "beta2": self.beta_2}
+            arguments["beta1_power"] = power(self.beta_1)
+            if isinstance(self, keras.optimizers.Adamax):
+                moments = {"m": handle(self._m), "v": handle(self._u)}
+                tf.raw_ops.ResourceApplyAdaMax(**moments, **arguments)
             else:
-                tf.raw_ops.ResourceApplyAdam(
-                    m=handle(self._momentums),
-                    v=handle(self._velocities),
-                    beta1_power=power(self.beta_1),
-                    beta2_power=power(self.beta_2),
-                    beta1=self.beta_1,
-                    beta2=self.beta_2,
-                    **common,
-                )
+                moments = {"m": handle(self._momentums), "v": handle(self._velocities)}
+                arguments["beta2_power"] = power(self.beta_2)
+                tf.raw_ops.ResourceApplyAdam(**moments, **arguments)
 
     InOnePass.__name__ = base.__name__
     return InOnePass
