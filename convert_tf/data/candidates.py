@@ -69,7 +69,7 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     for line in filter(str.strip, lines):
         try:
             yield _example(json_of_texts(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise ValueError(
                 f"{lines.name}:{lines.number} is not an example ({error}). Each line needs a "
                 "context (a text, or turns, oldest first), candidates (texts) and a label (the "
@@ -84,7 +84,9 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
 
 
 def _example(value: Any) -> CandidateExample:
-    context, candidates, label = value["context"], value["candidates"], value["label"]
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    context, candidates, label = (value.get(key) for key in ("context", "candidates", "label"))
     turns = [context] if isinstance(context, str) else context
     for texts in (turns, candidates):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

@@ -6,22 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from convert_tf.data.schema import Examples
-
 MAX_SHARE = 0.5
 SAMPLE = 1024  # examples
-
-
-def first_ids(examples: Examples) -> np.ndarray:
-    """Return the token ids of the first examples of a split, one after another.
-
-    Raises:
-      ValueError: what is stored is damaged.
-    """
-    number = min(SAMPLE, examples.num_examples)
-    if not number:
-        return np.zeros(0, np.int64)
-    return examples.token_ids(examples.load(np.arange(number))).flat
 
 
 def checked_share(

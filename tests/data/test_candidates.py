@@ -50,8 +50,8 @@ def line(**changes):
     ("bad", "message"),
     [
         ("{", "Expecting"),
-        ("[1]", ""),
-        (line(context=None), "'context'"),
+        ("[1]", "not a JSON object"),
+        (line(context=None), "None is not a list of texts"),
         (line(context=[1]), r"\[1\] is not a list of texts"),
         (line(candidates=[]), "label 0 for 0 candidates"),
         (line(candidates="b"), "'b' is not a list of texts"),

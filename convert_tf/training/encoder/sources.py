@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
@@ -10,7 +12,7 @@ from convert_tf.config.train import EncoderTraining, shares_of_sources
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
-from convert_tf.data.unknown_tokens import checked_share, first_ids
+from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.metrics import BLOCK_SIZE
 
 if TYPE_CHECKING:
@@ -91,8 +93,9 @@ def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
       examples: the training split.
       data: name of the folder.
     """
+    first = examples.load(np.arange(min(SAMPLE, examples.num_examples)))
     return checked_share(
-        first_ids(examples),
+        examples.token_ids(first).flat,
         folder.vocabulary,
         tokenizer=folder.tokenizer_name,
         vocab_size=folder.vocab_size,
