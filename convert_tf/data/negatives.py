@@ -1,13 +1,13 @@
-"""Hard negatives on disk: for each example of token ids some whose responses are wrong for it.
+"""Hard negatives on disk: for each example of token ids, other examples with wrong responses.
 
 A folder that `convert-tf mine` wrote holds
 
 - `negatives.json`: the `version` of the format, the `split` (train), its number of `examples`, the
-  SHA-256 of their contexts and responses (`texts_sha256`), how many `negatives` an example has at
-  most, the `dtype` of their numbers, and how they were found: the `checkpoint`, the SHA-256 of its
-  weights, the number of `mined_examples`, the options;
+  SHA-256 of their contexts and responses (`texts_sha256`), the largest number of `negatives` of an
+  example, and the `dtype` of their numbers. It also says how they were found: the `checkpoint`, the
+  SHA-256 of its weights, the number of `mined_examples`, and the options;
 - `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
-  best-ranked first; −1 where there are fewer.
+  best-ranked first; −1 if there are fewer.
 """
 
 import os
@@ -41,12 +41,12 @@ _FORMAT = FolderFormat(
 
 
 def negative_files(folder: str) -> list[str]:
-    """The files of a folder of negatives; last `negatives.json`, without which it is none."""
+    """Return the files of a folder of negatives. The last is `negatives.json`, which marks it."""
     return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
 
 
 def scattered(values: np.ndarray) -> np.ndarray:
-    """One step of SplitMix64: uint64 to uint64, equal numbers in all versions of numpy."""
+    """Return one step of SplitMix64, uint64 to uint64: the same in all versions of numpy."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -54,17 +54,17 @@ def scattered(values: np.ndarray) -> np.ndarray:
 
 
 class HardNegatives:
-    """Mined negatives of the examples of train, and which of them an example gets in an epoch.
+    """Mined negatives of the training examples, and the choice among them for each epoch.
 
     Args:
       folder: folder that `convert-tf mine` wrote.
-      examples: the token ids of train.
-      per_pair: negatives of an example at a time.
-      seed: of the choice.
+      examples: the token ids of the split `train`.
+      per_pair: number of negatives of an example at a time.
+      seed: seed of the choice.
 
     Raises:
-      ValueError: the folder is incomplete, damaged, or of other token ids, or holds fewer negatives
-        of an example.
+      ValueError: if the folder is incomplete or damaged, belongs to other token ids, or holds fewer
+        negatives of an example.
 
     Example:
       negatives = HardNegatives("negatives/", examples, per_pair=1, seed=0)
@@ -95,16 +95,16 @@ class HardNegatives:
         )
 
     def numbers(self, examples: np.ndarray) -> np.ndarray:
-        """All mined negatives of some examples, the best-ranked first.
+        """Return all mined negatives of some examples, the best-ranked first.
 
         Args:
-          examples: int64 `[examples]`, their numbers.
+          examples: int64 `[examples]`, numbers of examples.
 
         Returns:
-          int64 `[examples, negatives]`, numbers of examples; −1 where fewer were mined.
+          int64 `[examples, negatives]`, numbers of examples; −1 if fewer were mined.
 
         Raises:
-          ValueError: a stored number is that of no example, or the file became shorter.
+          ValueError: if a stored number is out of range, or the file became shorter.
         """
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
@@ -115,19 +115,19 @@ class HardNegatives:
         return mined
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """The negatives of some examples: a function of the seed, the epoch and the example alone.
+        """Choose the negatives of some examples by the seed, the epoch and the example alone.
 
-        Where fewer were mined, the rest are any other examples of the split.
+        If fewer were mined, the rest are any other examples of the split.
 
         Args:
-          examples: int64 `[examples]`, their numbers.
-          epochs: int64 `[examples]`, how often each was seen before.
+          examples: int64 `[examples]`, numbers of examples.
+          epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
-          int64 `[examples, per_pair]`, numbers of examples. The mined ones among them differ.
+          int64 `[examples, per_pair]`, numbers of examples. No mined one occurs twice.
 
         Raises:
-          ValueError: as of `numbers`.
+          ValueError: see `numbers`.
         """
         mined = self.numbers(examples)
         keys = scattered(np.full(len(examples), self.seed, np.uint64))
@@ -144,5 +144,5 @@ class HardNegatives:
         return np.where(drawn < 0, others, drawn)
 
     def responses(self, numbers: np.ndarray) -> TokenIds:
-        """The responses of examples, int64 `[texts]`."""
+        """Return the responses of examples, given by their numbers, int64 `[texts]`."""
         return self._examples.texts("response", numbers)

@@ -1,7 +1,7 @@
-"""Packing several texts into one row, so that few padded positions are computed.
+"""Packing of several texts into one row, so that few padded positions are computed.
 
-A batch of texts is drawn uniformly and packed as it is: which texts are negatives of which does not
-depend on their lengths, as it would if batches were made of texts of one length.
+Batches are drawn first and packed then. If batches were made of texts of one length, the lengths
+would decide which texts are negatives of each other.
 """
 
 import itertools
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SEGMENTS_PER_ROW = 16
-ROW_TOKENS = 64  # of a packed row, where no text is longer
-ROW_MULTIPLE = 32  # rows of a batch, where the step is compiled for each shape
-_TEXTS_OF_MULTIPLE = 1024  # in a batch that meets few shapes with it
+ROW_TOKENS = 64  # tokens of a packed row if no text is longer
+ROW_MULTIPLE = 32  # multiple of rows in a batch if the step is compiled for each shape
+_TEXTS_OF_MULTIPLE = 1024  # texts of a batch for which this multiple gives few shapes
 
 
 class TokenIds(NamedTuple):
-    """Ragged texts.
+    """Token ids of several texts.
 
     Attributes:
       flat: int `[all tokens]`, the texts one after another.
@@ -44,11 +44,12 @@ class TokenIds(NamedTuple):
 def compiled_row_multiple(texts: int) -> int:
     """Return the multiple of rows in a batch if its step is compiled for each shape.
 
-    Rows vary with the square root of the texts, and so does this, in powers of 2: a batch of any
-    size meets one to three shapes, and compiling one takes up to a minute on a GPU.
+    The number of rows varies by about the square root of the number of texts, and so does the
+    multiple, in powers of 2. So batches of any size have one to three shapes. Compiling a shape
+    takes up to a minute on a GPU.
 
     Args:
-      texts: that are encoded at once.
+      texts: number of texts that are encoded at once.
     """
     doublings = max(0, round(math.log2(texts / _TEXTS_OF_MULTIPLE) / 2))
     return int(ROW_MULTIPLE * 2**doublings)
@@ -58,16 +59,16 @@ def partly_compiled_row_multiple(pairs: int) -> int:
     """Return the multiple of rows in a batch if only parts of its step are compiled.
 
     Args:
-      pairs: that are encoded at once.
+      pairs: number of pairs that are encoded at once.
 
     Returns:
-      A tenth of the rows that turns take, or less: there are a handful of shapes then.
+      At most a tenth of the rows of conversational turns, which gives a handful of shapes.
     """
     return min(max(pairs // 16, 1), 16)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """`starts[0]`, `starts[0] + 1`, … (`lengths[0]` of them), then those of `starts[1]`, ….
+    """Return the numbers of several ranges: `lengths[0]` of them from `starts[0]` on, and so on.
 
     Args:
       starts: int `[ranges]`.
@@ -90,14 +91,14 @@ def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
 
 
 def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Values of texts, split by what the texts are.
+    """Split values of texts by the names of the texts.
 
     Args:
-      values: `[names × examples]`: those of the texts of the first name, then of the second, ….
-      names: what the texts are. One that is there k times names k texts of each example.
+      values: `[names × examples]`: values of all texts of the first name, then of the second, ….
+      names: what the texts are. A name that occurs k times names k texts of each example.
 
     Returns:
-      For each name `[examples]`, or `[examples × k]`: those of the first example come first.
+      For each name `[examples]`, or `[examples × k]` with the values of the first example first.
     """
     rows = values.reshape(len(names), -1)
     return {
@@ -108,8 +109,8 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 def text_groups(texts: TokenIds) -> np.ndarray:
     """Return a checksum of each text, int32 `[texts]`, to find equal texts.
 
-    Two different texts have the same one once in four billion pairs. Unlike the place of the first
-    equal text it is the same in every process, whichever texts are with it.
+    Two different texts share a checksum once in four billion pairs. It depends on the text alone,
+    so it is the same in every process.
     """
     flat = np.asarray(texts.flat, np.int32).tobytes()
     bounds = (4 * texts.row_splits).tolist()
@@ -118,7 +119,7 @@ def text_groups(texts: TokenIds) -> np.ndarray:
 
 
 def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Best-fit decreasing: each text goes to the fullest row that still has room for it.
+    """Assign texts to rows, the longest first, each to the fullest row that has room for it.
 
     A row has at most 16 texts.
 
@@ -128,10 +129,10 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
 
     Returns:
       `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its place among the texts
-      of the row, its first token's place.
+      of the row, and the place of its first token.
 
     Raises:
-      ValueError: a text is longer than a row.
+      ValueError: if a text is longer than a row.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     if len(lengths) and lengths.max() > row_tokens:
@@ -182,8 +183,7 @@ def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1
     Args:
       lengths: int `[texts]`, tokens of each text.
       row_tokens: tokens of a row.
-      row_multiple: empty rows are added up to a multiple of this, because compilers want few
-        different shapes.
+      row_multiple: empty rows are added up to a multiple of this, so that batches have few shapes.
     """
     rows, segments, starts = assign_rows(lengths, row_tokens)
     num_rows = int(rows.max()) + 1 if len(rows) else 0
@@ -205,17 +205,17 @@ def pack_batch(
     padding_id: int,
     row_multiple: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Return a batch as `DualEncoder` takes it.
+    """Return a batch for `DualEncoder`.
 
     Args:
-      token_ids: the texts of the first name, then equally many of the second, ….
+      token_ids: the texts of the first name, then as many of the second, ….
       names: what the texts are, as `("context", "response")`; see `by_name`.
       row_tokens, row_multiple: see `packed_places`.
       padding_id: id of padding.
 
     Returns:
       int32: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and for each name
-      `{name}_slots` `[examples]`, or `[examples × k]` of a name that is there k times.
+      `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k times.
     """
     places = packed_places(token_ids.lengths, row_tokens, row_multiple=row_multiple)
     packed = np.full(len(places.segment_lengths) * row_tokens, padding_id, np.int32)
@@ -235,10 +235,10 @@ def pack_micro_batches(
     padding_id: int,
     **packing: int,
 ) -> dict[str, np.ndarray]:
-    """Return a batch as `encode_micro_batches` takes it: each part is packed by itself.
+    """Return a batch for `encode_micro_batches`, whose parts are packed one by one.
 
-    Example e is in micro-batch e mod their number. Their axis is the second, so that the first one
-    is that of rows or examples, as without them.
+    Example e is in micro-batch e mod `micro_batches`. The second axis of the arrays is that of the
+    micro-batches. The first one is that of rows or examples, as without micro-batches.
 
     Args:
       token_ids, names, padding_id: see `pack_batch`.
@@ -247,7 +247,7 @@ def pack_micro_batches(
 
     Returns:
       int32: `token_ids` `[rows, micro_batches, row_tokens]`, `segment_lengths` `[rows,
-      micro_batches, 16]`, of as many rows as the largest micro-batch needs, and for each name
+      micro_batches, 16]`, with as many rows as the largest micro-batch needs, and for each name
       `{name}_slots` `[examples / micro_batches, micro_batches]`, or that times k.
     """
     numbers = np.arange(len(token_ids.lengths)).reshape(len(names), -1, micro_batches)
@@ -267,7 +267,7 @@ def pack_micro_batches(
 
 
 def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
-    """Share of the token positions of packed batches that hold padding."""
+    """Return the share of padding among the token positions of packed batches."""
     positions = real = 0
     for batch in batches:
         positions += int(np.prod(batch["token_ids"].shape))

@@ -1,4 +1,4 @@
-"""Making the next items while one is used."""
+"""Iteration in threads, which make the next items while one is used."""
 
 import collections
 import contextlib
@@ -41,7 +41,7 @@ def prefetched(items: Iterable[_Item], *, depth: int = 2) -> Iterator[Iterator[_
     before it have been taken. The thread ends with the block, after the item that it is making.
 
     Args:
-      items: what to iterate over.
+      items: the iterable.
       depth: number of items that are made ahead.
 
     Example:

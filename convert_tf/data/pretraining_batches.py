@@ -3,9 +3,9 @@
 Batches of masked language modelling and of next-utterance prediction take turns. Both hold
 [S] context [S] [S] response [S] in rows of similar length (`BertConfig.surrounds_each`):
 
-- masked: 15 % of the text's tokens are predicted; 80 % of those are replaced by [MASK], 10 % by a
-  random token, 10 % stay. [S] and padding are never masked.
-- next utterance: half of the responses are those of another context.
+- masked: 15 % of the text's tokens are predicted. Of these, 80 % are replaced by [MASK] and 10 % by
+  a random token; 10 % stay. [S] and padding are never masked.
+- next utterance: half of the responses belong to another context.
 
 Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
 """
@@ -32,8 +32,8 @@ class Position(NamedTuple):
     """Position of the end of a batch in the endless order, from which a run resumes.
 
     Attributes:
-      groups: groups of the order that are done.
-      batches: batches done of the group after those.
+      groups: finished groups of the order.
+      batches: finished batches of the next group.
     """
 
     groups: int
@@ -70,15 +70,15 @@ def row_lengths(
 def arranged(
     texts: TokenIds, contexts: np.ndarray, responses: np.ndarray, config: BertConfig
 ) -> Rows:
-    """Pairs of texts in rows; where both are too long, the context loses its oldest tokens.
+    """Arrange pairs of texts in rows. If a pair is too long, the context loses its oldest tokens.
 
     Args:
-      texts: of which pairs are made.
+      texts: the texts of the pairs.
       contexts, responses: int64 `[batch]`, numbers of texts.
       config: reads the special ids and `max_positions`.
 
     Returns:
-      Rows of a multiple of 8 tokens, where `max_positions` allows that.
+      Rows of a multiple of 8 tokens, but of at most `max_positions`.
     """
     room = config.max_positions - config.num_special
     lengths = texts.lengths
@@ -131,16 +131,16 @@ def masked_batch(
     """Return a batch of masked language modelling.
 
     Args:
-      rows: what is masked.
+      rows: the rows to mask.
       config: reads `mask_id` and `num_ids`.
       mask_rate: share of the text's tokens that are predicted.
-      rng: draws them, and what replaces them.
+      rng: draws these tokens and their replacements.
 
     Returns:
-      dict of `rows`, `segment_ids`, `mask` `[batch, tokens]`; `masked_slots` int32 `[M]`, the
+      dict of `rows`, `segment_ids`, `mask` `[batch, tokens]`; `masked_slots` int32 `[M]`, where
       token n of row b has the slot `b * tokens + n`; `masked_targets` int32 `[M]`;
-      `masked_weights` float32 `[M]`, 0 where M was rounded up; `next_labels`, `next_weights`
-      float32 `[batch]`, 0.
+      `masked_weights` float32 `[M]`, 0 for the entries that round M up; `next_labels`,
+      `next_weights` float32 `[batch]`, 0.
 
     Reference: arXiv 1810.04805 §3.1 ("Masked LM").
     """
@@ -159,8 +159,8 @@ def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarra
     """Return a batch of next-utterance prediction, with the keys of `masked_batch`.
 
     Args:
-      rows: pairs, some of which belong together.
-      is_next: bool `[batch]`, which.
+      rows: pairs of texts.
+      is_next: bool `[batch]`, whether the texts of a pair belong together.
     """
     nothing = np.zeros(0, np.int32)
     return _batch(rows, rows.rows, nothing, nothing, is_next)
@@ -179,11 +179,11 @@ def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Cuts examples, the shortest first, into batches of at most `batch_tokens` padded tokens.
+    """Cut examples, the shortest first, into batches of at most `batch_tokens` padded tokens.
 
     Args:
       lengths: int64 `[examples]`, tokens of each row.
-      batch_tokens: of a batch; one that is longer is a batch by itself.
+      batch_tokens: largest number of tokens of a batch. A longer row is a batch by itself.
 
     Returns:
       The numbers of the examples of each batch.
@@ -198,7 +198,7 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
 
 
 class _Halves:
-    """Examples of which one half is masked; of the other half, some responses are exchanged.
+    """Examples in two halves: one to mask, and one in which some responses are exchanged.
 
     Args:
       texts: all contexts, then all responses.
@@ -243,20 +243,20 @@ class _Halves:
 class PretrainingBatches:
     """Endless batches of both objectives in turn, a function of the seed and the data alone.
 
-    A group of the order is halved: one half is masked, of the other half some responses are
-    exchanged within the half. Each half is cut into batches of similar length, and the batches are
-    shuffled. Where the halves give unequal numbers of batches the last ones are left out.
+    A group of the order is halved. One half is masked. In the other half some responses are
+    exchanged. Each half is cut into batches of similar length, and the batches are shuffled. If the
+    halves give different numbers of batches, the last ones are dropped.
 
     Args:
       examples: contexts and responses.
       config: the trunk.
-      batch_tokens: tokens of a batch, padding counted.
+      batch_tokens: largest number of tokens of a batch, padding included.
       shuffle_buffer: examples of a group.
       seed: not negative.
-      position: where to go on; nothing before its group is read.
+      position: where to continue. Nothing before its group is read.
 
     Yields:
-      A batch (see `masked_batch`), and the position behind it.
+      A batch (see `masked_batch`), and the position after it.
     """
 
     examples: Examples

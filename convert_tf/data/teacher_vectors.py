@@ -1,17 +1,17 @@
-"""Vectors of a teacher on disk: what another encoder makes of the texts that are trained on.
+"""Vectors of a teacher on disk: the encodings of the training texts by another encoder.
 
 A folder that `convert-tf teach` wrote holds
 
-- `teacher.json`: the `version` of the format, the `teacher`, the `dim` and `dtype` of its vectors,
-  and of the split `train` in `splits` its number of `examples`, how many of them are `taught`, the
-  first ones, or those that a run with `source_shares` draws of the first `of_first`, the SHA-256 of
-  the token ids of their texts (`texts_sha256`), and with shares that of their sources
-  (`sources_sha256`); `has_sides` if contexts and responses were encoded differently. Earlier
-  versions also wrote `joined_sources`: pairs of other sources have vectors of the first teacher
-  alone;
-- for each of `context` and `response`, or of single texts `text`, `train-{name}-vectors.npy`,
-  float16 `[examples, dim]`, of length 1, in the order of the token ids; zeros where there is no
-  vector. Those of several teachers are joined to one;
+- `teacher.json`: the `version` of the format, the `teacher`, and the `dim` and `dtype` of its
+  vectors. `splits` describes the split `train`: its number of `examples`, the number of `taught`
+  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`). The first examples are
+  taught. With `source_shares`, the ones that a run with these shares draws from the first
+  `of_first` are taught, and there is the SHA-256 of the sources (`sources_sha256`). `has_sides`
+  says that contexts and responses were encoded differently. Earlier versions also wrote
+  `joined_sources`: pairs of other sources have vectors of the first teacher alone;
+- for `context` and `response`, or for single texts `text`, `train-{name}-vectors.npy`, float16
+  `[examples, dim]`, of length 1, in the order of the token ids; zeros if there is no vector. The
+  vectors of several teachers are joined to one;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
 """
 
@@ -39,7 +39,7 @@ _FORMAT = FolderFormat(
 
 
 def vectors_file(name: str) -> str:
-    """File name of the vectors of one kind of text."""
+    """Return the file name of the vectors of one kind of text."""
     return f"train-{name}-vectors.npy"
 
 
@@ -49,23 +49,23 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
 
 
 class TeacherVectors:
-    """The vectors of a teacher for the examples of train.
+    """Vectors of a teacher for the training examples.
 
     Args:
       folder: folder that `convert-tf teach` wrote.
-      examples: their token ids.
-      vocab_size: entries of their vocabulary.
-      flag: the flag that names the folder, `teacher` or `ranking_teacher`, with which the names of
-        columns begin. For the latter a text may have two vectors.
+      examples: the token ids of the examples.
+      vocab_size: number of entries of the vocabulary.
+      flag: the flag that names the folder, `teacher` or `ranking_teacher`. The names of columns
+        begin with it. For `ranking_teacher` a text may have two vectors.
 
     Attributes:
-      teacher: its name.
-      dim: width of its vectors.
-      numbers: int64 `[taught]`, the examples that have vectors, rising.
+      teacher: name of the teacher.
+      dim: width of the vectors.
+      numbers: int64 `[taught]`, the examples that have vectors, ascending.
 
     Raises:
-      ValueError: the folder is incomplete, damaged, or of other token ids, or a text has two
-        vectors in it where one is wanted.
+      ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has two
+        vectors for a text although the flag is `teacher`.
     """
 
     def __init__(
@@ -111,19 +111,20 @@ class TeacherVectors:
 
     @property
     def subwords(self) -> np.ndarray:
-        """The teacher's vectors of the entries of the vocabulary, float32 `[vocab_size, dim]`."""
+        """Vectors of the entries of the vocabulary, float32 `[vocab_size, dim]`."""
         return self._subwords.checked().astype(np.float32)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """`teacher_context` and `teacher_response` of examples, or `teacher_text`; by the flag.
+        """Return `{flag}_context` and `{flag}_response` of examples, or `{flag}_text`.
 
         Args:
-          examples: int64 `[batch]`, their numbers.
+          examples: int64 `[batch]`, numbers of examples.
 
         Returns:
-          float16 `[batch, dim]` each: half the memory to move, and the losses are in float32.
+          float16 `[batch, dim]` each. Losses are computed in float32; float16 halves the memory to
+          move.
 
         Raises:
-          ValueError: a file became shorter.
+          ValueError: if a file became shorter.
         """
         return {name: own.checked()[examples] for name, own in self._vectors.items()}

@@ -2,18 +2,17 @@
 
 A folder that `convert-tf tokenize` wrote holds
 
-- `arrays.json`: the `version` of the format, what the texts were cut into (`tokenizer`,
+- `arrays.json`: the `version` of the format, how the texts were tokenized (`tokenizer`,
   `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
   vocabulary), the `dtype` of the ids, and for each split its numbers of examples and of tokens;
 - the vocabulary;
-- for each split `{split}-sources.npy`, int32 `[examples]`: the places of the examples' sources in
-  the `sources` of `arrays.json`;
-- for each split and each of `context`, `response` and `extra_context` (the earlier turns, most
-  recent first, joined with single spaces; no tokens where there are none)
-  `{split}-{name}-ids.npy`, the ids of all texts one behind the other, and
-  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, where each text begins and ends in them.
+- for each split `{split}-sources.npy`, int32 `[examples]`: indices of the examples' sources in the
+  `sources` of `arrays.json`;
+- for each split, for `context`, `response` and `extra_context` (the earlier turns, most recent
+  first, joined with single spaces), `{split}-{name}-ids.npy`, the ids of all texts one after
+  another, and `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the boundaries of the texts.
 
-Ids have 16 bits where that holds them all, that of padding included, else 32.
+Ids have 16 bits if all of them fit, the id of padding included, else 32.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,22 +46,22 @@ _FORMAT = FolderFormat(
 
 
 def ids_file(split: str, name: str) -> str:
-    """File name of the ids of one kind of text."""
+    """Return the file name of the ids of one kind of text."""
     return f"{split}-{name}-ids.npy"
 
 
 def offsets_file(split: str, name: str) -> str:
-    """File name of where the texts of one kind begin."""
+    """Return the file name of the boundaries of one kind of text."""
     return f"{split}-{name}-offsets.npy"
 
 
 def sources_file(split: str) -> str:
-    """File name of the sources of examples."""
+    """Return the file name of the sources of examples."""
     return f"{split}-sources.npy"
 
 
 def dtype_of_ids(padding_id: int) -> str:
-    """The narrowest of `DTYPES` that holds ids up to that of padding."""
+    """Return the narrowest of `DTYPES` that holds all ids, that of padding included."""
     return DTYPES[0] if padding_id <= np.iinfo(DTYPES[0]).max else DTYPES[1]
 
 
@@ -73,14 +72,14 @@ class ArrayFolder:
       folder: folder that `convert-tf tokenize` wrote.
 
     Attributes:
-      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit; the last is
-        the path of the folder's own vocabulary.
-      max_tokens: tokens that the texts were cut to.
-      sources: names of where texts are from.
-      holds_utterances: whether it is one of single texts (`convert_tf.data.utterances`).
+      tokenizer_name, vocab_size, num_oov_buckets: what a model must fit.
+      vocabulary: path of the folder's vocabulary.
+      max_tokens: number of tokens that the texts were cut to.
+      sources: names of the sources of the texts.
+      holds_utterances: whether the texts are single ones (`convert_tf.data.utterances`).
 
     Raises:
-      ValueError: the folder is incomplete, damaged, or of another version of the format.
+      ValueError: if the folder is incomplete, damaged, or has another version of the format.
 
     Example:
       examples = ArrayFolder("ids/").open("train", max_tokens=60)
@@ -115,17 +114,17 @@ class ArrayFolder:
         with_extra_contexts: bool = False,
         turn_prefixes: bool = False,
     ) -> "ArrayExamples":
-        """The examples of a split.
+        """Return the examples of a split.
 
         Args:
-          split: which one.
-          max_tokens: longer texts are cut to this many tokens; at most those that are stored.
-          with_extra_contexts: whether the earlier turns are there too, as one text.
-          turn_prefixes: must be False: where a turn ends is not stored.
+          split: name of the split.
+          max_tokens: longer texts are cut to this many tokens, at most the stored ones.
+          with_extra_contexts: whether to read the earlier turns too, as one text.
+          turn_prefixes: must be False, because the ends of turns are not stored.
 
         Raises:
-          ValueError: there is no such split, its files do not fit together, texts were cut
-            shorter, or turns are to be numbered.
+          ValueError: if there is no such split, its files do not fit together, texts were cut
+            shorter, or `turn_prefixes` is set.
         """
         if turn_prefixes:
             raise ValueError(
@@ -142,7 +141,7 @@ class ArrayFolder:
         return self._open(split, names, max_tokens)
 
     def open_utterances(self, split: str, *, max_tokens: int) -> "ArrayExamples":
-        """The texts of a split, where the folder holds single ones; arguments as of `open`."""
+        """Return the single texts of a split; see `open` for the arguments."""
         if not self.holds_utterances:
             raise ValueError(
                 f"{str(self.folder)!r} holds pairs, and --utterances needs single texts, which "
@@ -152,7 +151,7 @@ class ArrayFolder:
         return self._open(split, ("text",), max_tokens)
 
     def mapped(self, name: str, dtype: str, size: int) -> MappedFile:
-        """A further file of the folder, an array `[size]`; −1 for any size."""
+        """Return another file of the folder, an array `[size]`; −1 allows any size."""
         return _FORMAT.mapped(self.folder, name, dtype, (size,))
 
     def _open(self, split: str, names: tuple[str, ...], max_tokens: int) -> "ArrayExamples":
@@ -174,13 +173,13 @@ class ArrayFolder:
 class ArrayExamples:
     """A split of a folder of token ids, as `convert_tf.data.schema.Examples`.
 
-    The arrays stay on disk, mapped; the system keeps in memory what is read again.
+    The arrays are mapped files. The system keeps recently read parts in memory.
 
     Args:
       folder: folder of token ids.
-      facts: its `arrays.json`.
-      split: which one.
-      names: which texts.
+      facts: content of its `arrays.json`.
+      split: name of the split.
+      names: names of the texts to read.
       max_tokens: longer texts are cut to this many tokens.
 
     Raises:
@@ -218,35 +217,35 @@ class ArrayExamples:
             self._files[name] = files
 
     def load(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the numbers, int64 `[examples]`: nothing is read yet."""
+        """Return `numbers`, int64 `[examples]`, without reading anything."""
         return numbers
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """The texts of examples: those of the first name, then those of the second, ….
+        """Return the texts of examples: all of the first name, then of the second, ….
 
         Args:
-          loaded: int64 `[examples]`, their numbers.
+          loaded: int64 `[examples]`, numbers of examples.
 
         Returns:
           int32 ids of `names` × `examples` texts.
 
         Raises:
-          ValueError: an id or an offset is out of range.
+          ValueError: see `texts`.
         """
         return join_texts([self.texts(name, loaded) for name in self.names])
 
     def texts(self, name: str, examples: np.ndarray) -> TokenIds:
-        """One of the texts of each of some examples.
+        """Return the texts of one name of some examples.
 
         Args:
-          name: which one, of `names`.
-          examples: int64 `[examples]`, their numbers.
+          name: one of `names`.
+          examples: int64 `[examples]`, numbers of examples.
 
         Returns:
           int32 ids of `examples` texts.
 
         Raises:
-          ValueError: an id or an offset is out of range, or a file became shorter.
+          ValueError: if an id or an offset is out of range, or a file became shorter.
         """
         ids, offsets = (file.checked() for file in self._files[name])
         ids_path, offsets_path = (file.path for file in self._files[name])
@@ -256,7 +255,7 @@ class ArrayExamples:
             raise _damaged("an offset below the one before it", offsets_path)
         places = joined_ranges(begins, lengths)
         if places.max(initial=-1) >= len(ids):
-            raise _damaged(f"an offset behind the last of {len(ids)} ids", offsets_path)
+            raise _damaged(f"an offset beyond the last of {len(ids)} ids", offsets_path)
         flat = ids[places].astype(np.int32)
         if len(flat) and not 0 <= flat.min() <= flat.max() < self.padding_id:
             raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
@@ -293,7 +292,7 @@ class ArrayExamples:
         """Return the index of each example's source in the folder's `sources`, int32 `[examples]`.
 
         Raises:
-          ValueError: the file is missing or damaged.
+          ValueError: if the file is missing or damaged.
         """
         path = self._sources_path
         mapped = _FORMAT.mapped(path.parent, path.name, COLUMN_DTYPE, (self.num_examples,))
@@ -303,12 +302,12 @@ class ArrayExamples:
         return places
 
     def checksum(self, names: Iterable[str]) -> str:
-        """SHA-256 of some of the texts of all examples; reads them from the start to the end."""
+        """Return the SHA-256 of the texts of some names, which reads all of their files."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 
     def sources_checksum(self) -> str:
-        """SHA-256 of the sources of all examples; errors as of `sources`."""
+        """Return the SHA-256 of the sources of all examples; see `sources` for errors."""
         names = "\n".join(self._source_names).encode()
         return checksum([names, np.ascontiguousarray(self.sources()).view(np.uint8).data])
 

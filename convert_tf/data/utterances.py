@@ -1,18 +1,19 @@
-"""Single texts on disk, some with a label, that are trained on in addition to pairs.
+"""Single texts on disk, some with a label, for training in addition to pairs.
 
-They come as files of JSON objects, one a line, compressed or not; `source` and `label` may be
-missing, and further fields are ignored:
+They come from files of JSON objects, one per line, which may be compressed. `source` and `label`
+may be missing. Other fields are ignored:
 
 ```
 {"text": "where is my card?", "source": "bank", "label": "card_arrival"}
 ```
 
-A folder that `convert-tf tokenize --utterances` wrote is one of token ids
-(`convert_tf.data.token_arrays`) whose examples have one text, `text`, and holds besides
+`convert-tf tokenize --utterances` writes them as a folder of token ids
+(`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also holds
 
 - `utterances` in `arrays.json`: the `labels`;
-- for each split `{split}-labels.npy`, int32 `[examples]`: places in these labels, −1 for none; a
-  label is one of its source, `greet` of one bot need not be that of another.
+- for each split `{split}-labels.npy`, int32 `[examples]`: indices into these labels, −1 for none.
+
+The same label of two sources is two intents: `greet` of one bot may differ from that of another.
 """
 
 import functools
@@ -35,7 +36,7 @@ NO_LABEL = -1
 
 
 class Utterance(NamedTuple):
-    """A text, where it is from, and its label; `""` where there is none."""
+    """A text, its source and its label; `""` for none."""
 
     text: str
     source: str = ""
@@ -43,17 +44,17 @@ class Utterance(NamedTuple):
 
 
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
-    """The texts of files, each once: in the order of the patterns, and for each of the names.
+    """Yield the texts of files, each text once: pattern by pattern, then by the names of files.
 
-    White space around a text is dropped. Takes some 100 bytes of memory for each text.
+    White space around a text is dropped. This takes about 100 bytes of memory per text.
 
     Args:
-      patterns: of the files.
+      patterns: names or patterns of the files.
 
     Raises:
-      ValueError: there is no file, or a line is no object with a `text`.
+      ValueError: if there is no file, or a line is not an object with a `text`.
     """
-    # Which needs zstandard; training reads token ids alone, where that may be missing.
+    # Imported here because it needs zstandard, which may be missing where token ids are read.
     from convert_tf.storage.lines import TextLines
 
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
@@ -93,7 +94,7 @@ def _parsed(line: str, where: str) -> Utterance:
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
     """Return whether a text is in the split `dev`. All texts of an intent are in the same split.
 
-    So whoever tunes on `dev` sees intents that were never trained on.
+    So the intents of `dev` are never trained on.
     """
     key = f"{utterance.source}\n{utterance.label or utterance.text}"
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
@@ -103,17 +104,17 @@ class Utterances:
     """A split of a folder of single texts.
 
     Args:
-      folder: token ids that `convert-tf tokenize --utterances` wrote.
-      split: which one.
+      folder: folder that `convert-tf tokenize --utterances` wrote.
+      split: name of the split.
       max_tokens: longer texts are cut to this many tokens.
 
     Attributes:
       examples: the token ids, as `convert_tf.data.schema.Examples` with the name `text`.
-      intents: int64 `[examples]`: equal where source and label are; −1 for no label.
-      label_names: int64 `[examples]`: equal where labels are called the same, in any source.
+      intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
+      label_names: int64 `[examples]`, equal numbers for labels of the same name in any source.
 
     Raises:
-      ValueError: the folder holds pairs, or is damaged.
+      ValueError: if the folder holds pairs, or is damaged.
     """
 
     def __init__(self, folder: ArrayFolder, split: str, *, max_tokens: int):
@@ -126,17 +127,17 @@ class Utterances:
 
 
 class UtteranceDraws:
-    """Single texts for each position in the order of pairs, so a resumed run continues with them.
+    """Single texts for each position in the order of pairs, also after a run resumes.
 
-    Each text comes once in an epoch of the single texts. With `in_pairs`, every second text has the
-    same intent as the one before it, drawn at random; any other text if there is none.
+    Each text occurs once in an epoch of the single texts. With `in_pairs`, every second text is
+    another one of the intent of the text before it, or any other text if there is none.
 
     Args:
       utterances: the texts.
       per_pair: number of texts for each pair.
       seed: seed of the order.
       in_pairs: whether texts of one intent are drawn together; `per_pair` is even then.
-      teacher: their vectors; None for none.
+      teacher: vectors of the texts; None for none.
 
     Raises:
       ValueError: if `per_pair` is odd with `in_pairs`.
@@ -201,8 +202,8 @@ class UtteranceDraws:
           numbers: int64 `[texts]`.
 
         Returns:
-          int32 `[texts]`: `intent_groups`, equal where source and label are, −1 without a label,
-          and `intent_names`, equal where labels are called the same; with a teacher `teacher_text`.
+          int32 `[texts]`: `intent_groups` and `intent_names`, see the attributes `intents` and
+          `label_names` of `Utterances`; with a teacher also `teacher_text`.
         """
         found = {
             "intent_groups": self._utterances.intents[numbers].astype(np.int32),
