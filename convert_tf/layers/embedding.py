@@ -51,7 +51,7 @@ class SubwordEmbedding(keras.layers.Layer):
         self.dim = dim
         self.position_table_sizes = position_table_sizes
         self._initial_stddev = 1.0 / math.sqrt(self.dim)
-        self.quantizer = None
+        self.quantizer: GrowingRangeQuantizer | None = None
         if bits < 32:
             # A truncated normal ends at two standard deviations, so this range holds every value.
             limit = 2.0 * self._initial_stddev
