@@ -127,11 +127,7 @@ class BertTrunk(keras.Model):
         self.max_tokens = config.max_positions - 2
         self.dropout = dropout
         policy = self.dtype_policy
-        common: dict[str, Any] = {
-            "epsilon": config.layer_norm_epsilon,
-            "dropout": dropout,
-            "dtype": policy,
-        }
+        common: Any = {"epsilon": config.layer_norm_epsilon, "dropout": dropout, "dtype": policy}
         self.embedding = BertEmbedding(
             config.num_rows, config.dim, max_positions=config.max_positions,
             num_segments=config.num_segments, name="embedding", **common,

@@ -77,14 +77,6 @@ def test_rows_are_as_full_as_those_of_a_naive_best_fit(seed):
     assert sorted(tokens) == _naive_best_fit(lengths, 20)
 
 
-def test_little_padding_at_lengths_like_reddits():
-    """A log-normal with a median of 18 tokens, cut at 60, as the comments of 2015 have."""
-    random = np.random.RandomState(0)
-    lengths = np.clip(random.lognormal(np.log(18), 0.8, 512), 2, 60).astype(int)
-    rows, _, _ = assign_rows(lengths, 64)
-    assert lengths.sum() / (64 * (rows.max() + 1)) > 0.9
-
-
 def test_nothing_and_only_empty_texts():
     _, batch = _packed(np.zeros(0, int))
     assert [batch[name].shape for name in ("token_ids", "segment_lengths", "text_slots")] == [

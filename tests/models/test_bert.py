@@ -102,12 +102,6 @@ def test_trunks_that_do_not_say_it_have_one_token_between():
         BertConfig(max_positions=4, surrounds_each=True)
 
 
-def test_start_and_separator_may_differ():
-    config = BertConfig(**{**SMALL.to_dict(), "separator_id": 1})
-    rows = np.asarray(surround(np.array([[2, 3]]), np.array([[4]]), config=config)[0])
-    np.testing.assert_array_equal(rows, [[START, 2, 3, 1, 4, 1]])
-
-
 def test_what_is_too_long_loses_its_oldest_tokens():
     """Of 16 positions 3 are [S]."""
     context = np.arange(14, dtype="int32")[None] % 10

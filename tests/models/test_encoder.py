@@ -84,23 +84,6 @@ def test_packed_rows_equal_one_text_per_row(small_encoder, seed):
     np.testing.assert_allclose(reduced, apart, atol=3e-6)
 
 
-def test_call_takes_each_side_from_its_slots(small_encoder):
-    config = small_encoder.config
-    contexts = random_texts(config, [3, 5, 1], seed=1)
-    responses = random_texts(config, [4, 2, 6], seed=2)
-    outputs = outputs_of(
-        small_encoder, packed_batch(contexts, responses, config.num_ids, row_tokens=12)
-    )
-    np.testing.assert_allclose(
-        outputs["context_encoding"], _encode(small_encoder, contexts), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        outputs["response_encoding"],
-        np.asarray(small_encoder.encode_response(one_per_row(responses, config.num_ids))),
-        atol=1e-6,
-    )
-
-
 def test_an_empty_text_is_finite_and_always_the_same(small_encoder):
     config = small_encoder.config
     empty = np.zeros(0, "int32")

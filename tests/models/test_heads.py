@@ -155,16 +155,3 @@ def test_gradients_are_finite_and_ignore_padding(variant):
         np.testing.assert_array_equal(gradient[~mask], 0.0)
         gradients.append(gradient[:, :9])
     np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-4)
-
-
-def test_golden_values():
-    """From the loops of `naive_heads.py`, once."""
-    text = np.arange(12, dtype="float32").reshape(4, 3) / 10
-    head = PolyHead(num_codes=2, variant="first_m")
-    head.build((None, None, 3))
-    candidates = np.array([[1.0, -1.0, 0.5], [-1.0, -2.0, 0.0]], "float32")
-    # v = [0, .1, .2], [.3, .4, .5]. c₁: s = 0, .15, w₂ = σ(.15) = .537430: .15·.537430 = .080614.
-    # c₂: s = −.2, −1.1, w₂ = σ(−.9) = .289050: −.2 − .9·.289050 = −.460145.
-    np.testing.assert_allclose(
-        _scores(head, [text], candidates), [[0.0806144, -0.460145]], atol=1e-6
-    )
