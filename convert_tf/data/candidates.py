@@ -86,7 +86,8 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
 def _example(value: Any) -> CandidateExample:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    context, candidates, label = (value.get(key) for key in ("context", "candidates", "label"))
+    fields: list[Any] = [value.get(name) for name in ("context", "candidates", "label")]
+    context, candidates, label = fields
     turns = [context] if isinstance(context, str) else context
     for texts in (turns, candidates):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

@@ -136,16 +136,9 @@ class RecordExamples:
     """
 
     def __init__(
-        self,
-        folder: str,
-        split: str,
-        tokenizer: Any,
-        *,
-        max_tokens: int,
-        with_extra_contexts: bool = False,
-        turn_prefixes: bool = False,
-        joins_turns: bool = False,
-    ):
+        self, folder: str, split: str, tokenizer: Any, *, max_tokens: int,
+        with_extra_contexts: bool = False, turn_prefixes: bool = False, joins_turns: bool = False
+    ):  # fmt: skip
         self.folder = folder
         self.split = split
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR

@@ -107,13 +107,9 @@ class ArrayFolder:
             )
 
     def open(
-        self,
-        split: str,
-        *,
-        max_tokens: int,
-        with_extra_contexts: bool = False,
-        turn_prefixes: bool = False,
-    ) -> "ArrayExamples":
+        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False,
+        turn_prefixes: bool = False
+    ) -> "ArrayExamples":  # fmt: skip
         """Return the examples of a split.
 
         Args:

@@ -21,7 +21,7 @@ from convert_tf.data.records import naming_records, parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
 from convert_tf.data.unknown_tokens import warn_of_unknown
-from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
+from convert_tf.data.utterances import TEXT, is_held_out, read_utterances
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
@@ -159,14 +159,9 @@ def _tokenized(
 
 
 def tokenize_records(
-    data: str,
-    output: str,
-    *,
-    vocabulary: str,
-    max_tokens: int = 60,
-    num_oov_buckets: int = 1000,
-    overwrite: bool = False,
-) -> dict[str, Any]:
+    data: str, output: str, *, vocabulary: str, max_tokens: int = 60, num_oov_buckets: int = 1000,
+    overwrite: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """Write the token ids of all splits of a folder of records.
 
     Memory holds a few batches of records. The folder gets its name when it is complete. The next
@@ -210,16 +205,10 @@ def tokenize_records(
 
 
 def tokenize_utterances(
-    patterns: Sequence[str],
-    output: str,
-    *,
-    vocabulary: str,
-    max_tokens: int = 60,
-    num_oov_buckets: int = 1000,
-    dev_fraction: float = 0.0,
-    ignored_labels: Collection[str] = (),
-    overwrite: bool = False,
-) -> dict[str, Any]:
+    patterns: Sequence[str], output: str, *, vocabulary: str, max_tokens: int = 60,
+    num_oov_buckets: int = 1000, dev_fraction: float = 0.0, ignored_labels: Collection[str] = (),
+    overwrite: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """Write the token ids of files of single texts, each text once.
 
     The files are read once for each split. The folder gets its name when it is complete.
@@ -248,36 +237,27 @@ def tokenize_utterances(
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+
+    def batches_of(split: str) -> Iterator[TextsAndColumns]:
+        utterances = (
+            utterance
+            for utterance in read_utterances(patterns)
+            if is_held_out(utterance, dev_fraction) == (split == "dev")
+        )
+        while batch := list(islice(utterances, BATCH_SIZE)):
+            texts = TokenIds(*tokenizer.flat_ids([one.text.encode() for one in batch], max_tokens))
+            labels = [one.label if one.source not in ignored_labels else "" for one in batch]
+            sources = [one.source for one in batch]
+            yield [texts], {"sources": sources, "labels": [label or None for label in labels]}
+            progress.add(len(batch))
+
     with place.open() as folder, Progress("texts") as progress:
         columns = ("sources", "labels")
         writer = _Writer(folder, tokenizer, max_tokens=max_tokens, columns=columns)
         for split in ("train", "dev")[: 2 if dev_fraction else 1]:
-            own = (
-                each
-                for each in read_utterances(patterns)
-                if is_held_out(each, dev_fraction) == (split == "dev")
-            )
-            batches = _tokenized_utterances(own, tokenizer, max_tokens, ignored_labels, progress)
-            writer.write_split(split, TEXT, batches)
+            writer.write_split(split, TEXT, batches_of(split))
         facts = writer.finish()
     return {**facts, "seconds": time.monotonic() - started}
-
-
-def _tokenized_utterances(
-    utterances: Iterator[Utterance],
-    tokenizer: Any,
-    max_tokens: int,
-    ignored_labels: Collection[str],
-    progress: Progress,
-) -> Iterator[TextsAndColumns]:
-    while batch := list(islice(utterances, BATCH_SIZE)):
-        ids = tokenizer.flat_ids([each.text.encode() for each in batch], max_tokens)
-        labels = [
-            each.label if each.label and each.source not in ignored_labels else None
-            for each in batch
-        ]
-        yield [TokenIds(*ids)], {"sources": [each.source for each in batch], "labels": labels}
-        progress.add(len(batch))
 
 
 def summary(facts: Mapping[str, Any]) -> str:
