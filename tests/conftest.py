@@ -14,7 +14,7 @@ from support.model_cases import SMALL, fill_weights
 
 from convert_tf.config.model import ModelConfig
 
-pytest_plugins = ["support.dump_fixtures"]
+pytest_plugins = ["support.dump_files"]
 
 _OPS = "tensorflow.python.framework.ops"
 _C_LIBRARY = ctypes.CDLL(None)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.model_cases import texts_in
-from support.record_files import read_pairs, read_texts
-from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, pair_batches, write_corpus
+from support.record_files import read_texts
+from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, write_corpus
 
 from convert_tf.data import token_arrays as arrays
 from convert_tf.data import token_writer as tokenize
@@ -132,25 +132,21 @@ def test_words_of_a_bert(corpus, tmp_path):
     tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=vocabulary, overwrite=True)
 
 
-def test_evaluation_batches_are_the_pairs_in_order(corpus, folders):
-    contexts, responses = read_pairs(corpus.records, "dev", max_examples=70)
+@pytest.mark.parametrize("with_extra_contexts", [False, True])
+def test_evaluation_batches_are_the_texts_in_order(corpus, folders, with_extra_contexts):
     texts = read_texts(corpus.records, "dev", NAMES, max_examples=70)
-    assert (contexts, responses) == (texts["context"], texts["response"])
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
-    for with_extra_contexts in (False, True):
-        extra = texts["extra_context"] if with_extra_contexts else None
-        expected = list(
-            pair_batches(
-                contexts, responses, tokenizer=tokenizer, extra_contexts=extra, batch_size=32
-            )
-        )
-        assert len(expected) == 3
-        assert ("extra_context_slots" in expected[0]) == with_extra_contexts
-        for folder in folders:
-            examples = folder.open("dev", max_tokens=60, with_extra_contexts=with_extra_contexts)
-            given = EvaluationBatches(examples, 60, max_examples=70, batch_size=32)
-            _assert_equal(list(given), expected)
-            _assert_equal(list(given), expected)  # each iteration begins anew
+    for folder in folders:
+        examples = folder.open("dev", max_tokens=60, with_extra_contexts=with_extra_contexts)
+        given = EvaluationBatches(examples, 60, max_examples=70, batch_size=32)
+        first, again = list(given), list(given)  # each iteration begins anew
+        _assert_equal(first, again)
+        assert len(first) == 3
+        assert ("extra_context_slots" in first[0]) == with_extra_contexts
+        for name in examples.names:
+            expected = tokenizer.token_ids(texts[name])[:, :60].to_list()
+            found = [text for batch in first for text in texts_in(batch, name)]
+            assert found == [tuple(ids) for ids in expected]
 
 
 def test_extra_contexts_are_joined_most_recent_first(corpus):

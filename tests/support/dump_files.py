@@ -1,4 +1,4 @@
-"""What the tests of the data package write dumps with."""
+"""Dumps for tests, and a fixture that writes them."""
 
 import bz2
 import gzip
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -63,3 +64,17 @@ def digests(folder: str | Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
     }
+
+
+@pytest.fixture
+def write_dump(tmp_path: Path) -> Callable[[str, Iterable[Any] | bytes], str]:
+    """Writes a dump file, compressed as its name says; takes objects or raw bytes."""
+
+    def write(name: str, lines: Iterable[Any] | bytes) -> str:
+        data = lines if isinstance(lines, bytes) else json_lines(lines)
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(COMPRESSORS[path.suffix if path.suffix in COMPRESSORS else ""](data))
+        return str(path)
+
+    return write

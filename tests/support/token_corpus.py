@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from support.texts import random_texts
 
-from convert_tf.data.packing import TokenIds, pack_batch
 from convert_tf.data.records import write_shards
-from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT, Example
+from convert_tf.data.schema import Example
 from convert_tf.data.token_writer import tokenize_records, tokenize_utterances
 from convert_tf.text.vocabulary import write_vocabulary
 
@@ -66,17 +64,6 @@ def _examples(number: int, *, seed: int) -> list[Example]:
         )
         for index in range(number)
     ]
-
-
-def pair_batches(contexts, responses, *, tokenizer, extra_contexts=None, batch_size=128):
-    """Packed batches of given texts, in order, from the tokenizer's ids alone."""
-    names = PAIR if extra_contexts is None else PAIR_AND_EXTRA_CONTEXT
-    columns = [contexts, responses, extra_contexts or []][: len(names)]
-    for start in range(0, len(contexts), batch_size):
-        texts = [text for column in columns for text in column[start : start + batch_size]]
-        ids = tokenizer.token_ids(tf.constant(texts))[:, :60]
-        token_ids = TokenIds(ids.flat_values.numpy(), ids.row_splits.numpy())
-        yield pack_batch(token_ids, names, row_tokens=64, padding_id=tokenizer.padding_id)
 
 
 def write_utterances(output: Path, patterns: list[str], vocabulary: str, **options) -> str:
