@@ -127,7 +127,7 @@ def test_options_change_what_is_scored(paths):
     [
         ({"data": None}, "Received: neither"),
         ({"candidates": "c"}, "Received: both"),
-        ({"split": "nowhere"}, "no split 'nowhere'"),
+        ({"split": "nowhere"}, "of the split nowhere"),
         ({"split": "dev"}, "no records of the split dev"),
         ({"max_examples": 99}, "too few examples for one block"),
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
@@ -344,7 +344,7 @@ def test_errors_of_given_candidates(given, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)
-    assert f"{bad}:2 is not an example (without candidates, label)" in message
+    assert f"{bad}:2 is not an example (None is not a list of texts)" in message
 
 
 def test_baselines_on_files_need_no_tensorflow(given):
