@@ -80,13 +80,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=500, help="texts that are compared")
     options = parser.parse_args()
 
-    from convert_tf.checkpoints.huggingface import load_huggingface
+    from convert_tf.checkpoints.bert import load_bert
     from convert_tf.text.tokenizer import load_tokenizer
 
     lines = Path(options.texts).read_text(encoding="utf-8").split("\n")
     texts = [line.strip() for line in lines if line.strip()][: options.limit]
     expected, folder, max_tokens = reference(options.reference_python, options.model, texts)
-    trunk, vocabulary = load_huggingface(folder)
+    trunk, vocabulary = load_bert(folder)
     tokenizer = load_tokenizer(vocabulary)
     lengths = tokenizer.token_ids(texts).row_lengths().numpy()
     print(f"{len(texts)} texts of {lengths.min()} to {lengths.max()} tokens")

@@ -67,7 +67,7 @@ class Runs:
     """The models of a task, each compiled once and set back for every seed."""
 
     def __init__(self) -> None:
-        from convert_tf.checkpoints.ranker import initial_ranker
+        from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.head import HeadConfig
         from convert_tf.numerics.devices import choose_precision
         from convert_tf.ranking.checkpoint import make_tokenize
@@ -106,7 +106,7 @@ class Runs:
         }
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
-        from convert_tf.checkpoints.ranker import initial_ranker
+        from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.head import RankerTraining
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.numerics.initializers import set_seed

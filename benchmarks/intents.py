@@ -26,10 +26,13 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 
 from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.checkpoints.folder import load_config, save_checkpoint
 from convert_tf.checkpoints.released import model_path
-from convert_tf.encoding.backends.checkpoint import CheckpointBackend
+from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
 from convert_tf.intents.scope import ScopeScores, fit_threshold
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.tables import aligned
 
@@ -97,6 +100,15 @@ def looked_up(path: str) -> Callable[[list[str]], np.ndarray]:
     return lambda texts: np.stack([rows[text] for text in texts])
 
 
+def untrained(folder: str) -> str:
+    """Return a run with the configuration of another one, and initial weights."""
+    config, output = load_config(folder), tempfile.mkdtemp()
+    set_seed(0)
+    vocabulary = vocabulary_path(folder, config)
+    save_checkpoint(output, DualEncoder(config), vocabulary=vocabulary, training={})
+    return output
+
+
 def rows() -> dict[str, Callable[[int], Any]]:
     """Return a function seed → new classifier for each row of the table."""
     found: dict[str, Callable[[int], Any]] = {}
@@ -107,8 +119,8 @@ def rows() -> dict[str, Callable[[int], Any]]:
     encoders: list[tuple[str, Any]] = [(name, name) for name in _ENCODER.value]
     encoders += [(name, looked_up(path)) for name, path in named(_VECTORS.value)]
     if _UNTRAINED.value:
-        backend = CheckpointBackend(_UNTRAINED.value, untrained_seed=0)
-        encoders.append((f"untrained {_UNTRAINED.value}", SentenceEncoder(backend)))
+        encoder = SentenceEncoder(untrained(_UNTRAINED.value))
+        encoders.append((f"untrained {_UNTRAINED.value}", encoder))
     for name, encoder in encoders:
         base = IntentClassifier(
             encoder, kind=_KIND.value if isinstance(encoder, str) else "sentence"

@@ -17,8 +17,7 @@ import onnx
 from absl import app, flags
 from fuzzing import fuzzed_texts
 
-from convert_tf.encoding.backends.onnx import OnnxBackend
-from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
+from convert_tf.encoding.backends.onnx import OnnxBackend, graph_inputs, no_texts
 from convert_tf.numerics.processor import adds_products_of_bytes
 
 _MODEL = flags.DEFINE_string("model", None, "An .onnx file in 8 bits.", required=True)

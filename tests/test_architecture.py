@@ -56,7 +56,7 @@ LIBRARIES = {
     "tensorflow_hub": "intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
-    "huggingface_hub": "checkpoints.hub",
+    "huggingface_hub": "checkpoints.released",
     "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
@@ -71,12 +71,9 @@ LIBRARIES = {
     "uvicorn": "cli.serve",
     "cycler": "figures",
     "matplotlib": "figures corpora.report evaluation intents training",
-    "ml_dtypes": "checkpoints.huggingface",
+    "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
-    "onnxruntime": (
-        "encoding.backends.onnx encoding.backends.onnx_sessions encoding.backends.huggingface "
-        "export.onnx"
-    ),
+    "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
     "safetensors": "export.huggingface",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.texts",
@@ -361,7 +358,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_light_runtime_loads_without_tensorflow():
     statements = "import convert_tf.encoding.sentence_encoder, convert_tf.encoding.backends.onnx"
-    statements += "\nimport convert_tf.encoding.backends.huggingface, convert_tf.checkpoints.hub"
+    statements += "\nimport convert_tf.encoding.backends.huggingface"
     assert _loaded_after(statements) == set()
 
 

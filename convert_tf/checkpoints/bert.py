@@ -1,14 +1,42 @@
-"""Loading of BERT-like trunks."""
+"""Loading of BERT-like trunks, from runs and from local folders in Hugging Face's format.
+
+A folder of Hugging Face holds `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
+`vocab.txt`, usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
+
+A safetensors file is a JSON header followed by raw numbers
+(https://huggingface.co/docs/safetensors). numpy reads it in a few lines, so the package
+`safetensors` is not needed.
+"""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
-from convert_tf.checkpoints import huggingface
-from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.kinds import CONFIG_FILE, Kind, kind_of
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
+from convert_tf.storage.json_text import json_file, parsed_json
+from convert_tf.text.vocabulary import SETTINGS_FILE
+
+VOCABULARY_FILE = "vocab.txt"
+WEIGHTS_FILE = "model.safetensors"
+
+_DTYPES = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+}
+# `BertTrunk` supports only these values.
+_EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 
 
 def load_bert(
@@ -28,10 +56,170 @@ def load_bert(
       CheckpointError: if the folder of a run is incomplete or damaged, or has another vocabulary.
       ValueError: if a Hugging Face folder is incomplete or damaged, or not a supported BERT.
     """
-    if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.HUGGING_FACE:
-        return huggingface.load_huggingface(folder, dropout=dropout, dtype=dtype)
-    config = checkpoint.read_config(folder, BertConfig.from_json, Kind.BERT)
-    vocabulary = checked_vocabulary(folder, config)
+    if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
+        config = checkpoint.read_config(folder, BertConfig.from_json, Kind.BERT)
+        vocabulary = checked_vocabulary(folder, config)
+        trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
+        checkpoint.load_weights(trunk, folder)
+        return trunk, vocabulary
+    config, weights = bert_config_of(folder), Path(folder) / WEIGHTS_FILE
+    if not weights.is_file():
+        raise ValueError(
+            f"{os.fspath(folder)!r} lacks {WEIGHTS_FILE}. Convert other formats with "
+            "save_pretrained(folder, safe_serialization=True)."
+        )
     trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
-    checkpoint.load_weights(trunk, folder)
-    return trunk, vocabulary
+    _load_safetensors(trunk, weights)
+    return trunk, Path(folder) / VOCABULARY_FILE
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file, memory-mapped.
+
+    Args:
+      path: the file.
+
+    Returns:
+      Arrays by name.
+
+    Raises:
+      ValueError: if the file is damaged, or has an unsupported type of numbers.
+    """
+    try:
+        content = np.memmap(path, dtype=np.uint8, mode="r")
+        begin = 8 + int(content[:8].view("<u8")[0])
+        header = parsed_json(content[8:begin].tobytes())
+        header.pop("__metadata__", None)
+        return {
+            name: content[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]]
+            .view(_DTYPES[entry["dtype"]])
+            .reshape(entry["shape"])
+            for name, entry in header.items()
+        }
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)} is damaged, or not a safetensors file of floats or integers "
+            f"({type(error).__name__}: {error}). Copy it again."
+        ) from error
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    values = json_file(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{str(path)!r} is not a JSON object. Copy the right file there.")
+    return values
+
+
+def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
+    """Read the configuration of a Hugging Face BERT folder.
+
+    Args:
+      folder: folder with `config.json`, `vocab.txt` and optionally `tokenizer_config.json`.
+
+    Returns:
+      The configuration of a trunk that the weights fit.
+
+    Raises:
+      ValueError: if the model is not a supported BERT, or the vocabulary lacks a special token.
+      OSError: if a file is missing.
+    """
+    folder = Path(folder)
+    values = _json_object(folder / CONFIG_FILE)
+    kind = {name: values.get(name, expected) for name, expected in _EXPECTED.items()}
+    if kind != _EXPECTED:
+        raise ValueError(
+            f"{str(folder / CONFIG_FILE)!r} has {kind}, but only BERT models with {_EXPECTED} are "
+            "supported. Choose another model."
+        )
+    text = (folder / VOCABULARY_FILE).read_text(encoding="utf-8")
+    vocabulary = text.removesuffix("\n").split("\n")
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    if (folder / SETTINGS_FILE).is_file():
+        settings = _json_object(folder / SETTINGS_FILE)
+        for name in names:
+            token = settings.get(name, names[name])
+            names[name] = token["content"] if isinstance(token, dict) else token
+    missing = sorted(set(names.values()) - set(vocabulary))
+    if missing:
+        raise ValueError(
+            f"{str(folder / VOCABULARY_FILE)!r} lacks the special tokens {missing}. Copy the right "
+            "file there."
+        )
+    try:
+        return BertConfig(
+            vocab_size=len(vocabulary),
+            num_oov_buckets=0,
+            tokenizer="wordpiece",
+            start_id=vocabulary.index(names["cls_token"]),
+            separator_id=vocabulary.index(names["sep_token"]),
+            mask_id=vocabulary.index(names["mask_token"]),
+            dim=values["hidden_size"],
+            num_layers=values["num_hidden_layers"],
+            num_heads=values["num_attention_heads"],
+            feed_forward_dim=values["intermediate_size"],
+            max_positions=values["max_position_embeddings"],
+            num_segments=values["type_vocab_size"],
+            layer_norm_epsilon=values.get("layer_norm_eps", 1e-12),
+        )
+    except KeyError as error:
+        raise ValueError(
+            f"{str(folder / CONFIG_FILE)!r} lacks {error}. Copy the right file there."
+        ) from error
+
+
+def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
+    """Load the weights of a Hugging Face BERT into a trunk. The pooler is ignored.
+
+    Raises:
+      ValueError: if a tensor is missing or has another shape.
+    """
+    # Files spell some names differently.
+    tensors = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in read_safetensors(path).items()
+    }
+    try:
+        for variable, value in _values(trunk, lambda name: tensors[name].astype(np.float32)):
+            if tuple(variable.shape) != value.shape:
+                raise ValueError(f"{variable.path} has shape {value.shape}")
+            variable.assign(value)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"The weights in {path} do not fit {CONFIG_FILE}: {error}. Use a folder whose files "
+            "belong together."
+        ) from error
+
+
+def _values(
+    trunk: BertTrunk, read: Callable[[str], np.ndarray]
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the variables with their values, which `read` returns by the names of `BertModel`."""
+    embedding = trunk.embedding
+    # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
+    yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.table.shape[0]]
+    yield embedding.position_table, read("embeddings.position_embeddings.weight")
+    yield embedding.segment_table, read("embeddings.token_type_embeddings.weight")
+    norms = [(embedding.norm, "embeddings.LayerNorm")]
+    for i, block in enumerate(trunk.blocks):
+        layer = f"encoder.layer.{i}"
+        parts = [f"{layer}.attention.self.{name}" for name in ("query", "key", "value")]
+        attention = block.attention
+        # PyTorch stores kernels as [out, in].
+        yield attention.kernel, np.concatenate([read(f"{p}.weight").T for p in parts], axis=1)
+        yield attention.bias, np.concatenate([read(f"{p}.bias") for p in parts])
+        for kernel, bias, name in (
+            (attention.output_kernel, attention.output_bias, "attention.output.dense"),
+            (block.hidden_kernel, block.hidden_bias, "intermediate.dense"),
+            (block.output_kernel, block.output_bias, "output.dense"),
+        ):
+            yield kernel, read(f"{layer}.{name}.weight").T
+            yield bias, read(f"{layer}.{name}.bias")
+        norms += [
+            (block.attention_norm, f"{layer}.attention.output.LayerNorm"),
+            (block.feed_forward_norm, f"{layer}.output.LayerNorm"),
+        ]
+    for norm, name in norms:
+        yield norm.gamma, read(f"{name}.weight")
+        yield norm.beta, read(f"{name}.bias")

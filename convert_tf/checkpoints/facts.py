@@ -45,14 +45,12 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
         return {}
     try:
         facts = parsed_json(path.read_text())
-        parts = {name: facts.get(name) for name in _OBJECTS}
+        if not all(isinstance(facts.get(name), dict | None) for name in _OBJECTS):
+            raise ValueError(f"{', '.join(_OBJECTS)} must be objects")
     except (ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} is not a JSON object ({error}). Copy the folder again."
+            f"{path} is not an object of facts ({error}). Copy the folder again."
         ) from error
-    for name, part in parts.items():
-        if not isinstance(part, dict | None):
-            raise CheckpointError(f"{name} in {path} is not a JSON object. Copy the folder again.")
     check_files(folder, TRAINING_FILE, error=CheckpointError)
     return facts
 

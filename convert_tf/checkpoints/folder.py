@@ -22,6 +22,7 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, Kind, kin
 from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
 from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, checked_vocabulary
 from convert_tf.config.model import ModelConfig
+from convert_tf.extras import needs
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
@@ -176,16 +177,14 @@ def read_config(
     path = Path(folder) / CONFIG_FILE
     try:
         config = parse(path.read_text(encoding="utf-8"))
-        check_files(folder, CONFIG_FILE, error=CheckpointError)
-        return config
     except FileNotFoundError as error:
         raise CheckpointError(
             f"The module {str(folder)!r} has no {CONFIG_FILE}. Export it again with this version."
         ) from error
-    except CheckpointError:
-        raise
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
+    check_files(folder, CONFIG_FILE, error=CheckpointError)
+    return config
 
 
 def load_config(folder: str | os.PathLike) -> ModelConfig:
@@ -208,18 +207,14 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     check_files(folder, *(() if reads_module else (path.name,)), error=CheckpointError)
     try:
         if reads_module:
-            from convert_tf.checkpoints.module_weights import load_module_weights
+            with needs("", "Reading the weights of a module"):
+                from convert_tf.checkpoints.module_weights import load_module_weights
 
             load_module_weights(encoder, folder)
         elif path.name == ROUNDED_WEIGHTS_FILE:
             _load_rounded_weights(encoder, path)
         else:
             encoder.load_weights(path)
-    except ModuleNotFoundError as error:
-        raise CheckpointError(
-            f"Reading the module {str(folder)!r} needs TensorFlow ({error}). Install it, or use "
-            "the folder of a run."
-        ) from error
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"The weights in {path} are damaged or do not match {CONFIG_FILE} ({error}). Use "
@@ -300,11 +295,7 @@ def _load_array(folder: str | os.PathLike, name: str) -> np.ndarray | None:
 
 
 def load_checkpoint(
-    folder: str | os.PathLike,
-    *,
-    dtype: str = "float32",
-    attention_dropout: float = 0.0,
-    is_trained: bool = True,
+    folder: str | os.PathLike, *, dtype: str = "float32", attention_dropout: float = 0.0
 ) -> tuple[DualEncoder, Path]:
     """Load a dual encoder.
 
@@ -312,7 +303,6 @@ def load_checkpoint(
       folder: run or module of a dual encoder.
       dtype: precision policy of the encoder's computations.
       attention_dropout: drop rate in further training.
-      is_trained: whether to load the weights. False keeps the initial ones.
 
     Returns:
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
@@ -323,6 +313,5 @@ def load_checkpoint(
     config = load_config(folder)
     vocabulary = checked_vocabulary(folder, config)
     encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
-    if is_trained:
-        load_weights(encoder, folder)
+    load_weights(encoder, folder)
     return encoder, vocabulary

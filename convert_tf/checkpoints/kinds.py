@@ -19,16 +19,8 @@ _MODEL_TYPE = "convert_tf"
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
 # Patterns of all files in the folder of a module.
 MODULE_FILES = (
-    GRAPH_FILE,
-    "fingerprint.pb",
-    "variables/variables.*",
-    "variables",
-    *VOCABULARY_ASSETS,
-    "assets",
-    CONFIG_FILE,
-    "training.json",
-    "MODEL_CARD.md",
-    CHECKSUMS_FILE,
+    *(GRAPH_FILE, "fingerprint.pb", "variables/variables.*", "variables", *VOCABULARY_ASSETS),
+    *("assets", CONFIG_FILE, "training.json", "MODEL_CARD.md", CHECKSUMS_FILE),
 )
 # Only modules of rankers have the signature score_all. These are its bytes in the protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"

@@ -1,16 +1,26 @@
-"""Loading of trained models of any kind."""
+"""Loading of trained models of any kind, and rankers that start from another trained model."""
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
+from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
-from convert_tf.checkpoints.folder import Model, load_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.checkpoints.ranker import load_ranker
 from convert_tf.checkpoints.released import model_path
+from convert_tf.checkpoints.vocabulary import checked_vocabulary
+from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import RankerConfig
+from convert_tf.models.bert import BertTrunk
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.losses import annealed_scale
+from convert_tf.models.ranker import ConvertTrunk, RankerModel, make_ranker
 
 
-def load_model(folder: str | os.PathLike[str], *, dtype: str = "float32") -> tuple[Model, Path]:
+def load_model(
+    folder: str | os.PathLike[str], *, dtype: str = "float32"
+) -> tuple[checkpoint.Model, Path]:
     """Load a trained model as a Keras model.
 
     Args:
@@ -36,4 +46,102 @@ def load_model(folder: str | os.PathLike[str], *, dtype: str = "float32") -> tup
         return load_ranker(folder, dtype=dtype)
     if kind in (Kind.BERT, Kind.HUGGING_FACE):
         return load_bert(folder, dtype=dtype)
-    return load_checkpoint(folder, dtype=dtype)
+    return checkpoint.load_checkpoint(folder, dtype=dtype)
+
+
+def load_ranker_config(folder: str | os.PathLike) -> RankerConfig:
+    """Return the configuration of a ranker.
+
+    Raises:
+      CheckpointError: if the folder is not the run of a ranker.
+    """
+    return checkpoint.read_config(folder, RankerConfig.from_json, Kind.RANKER)
+
+
+def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[RankerModel, Path]:
+    """Load a trained ranker.
+
+    Args:
+      folder: the run of a ranker.
+      dtype: precision policy of its computations.
+
+    Returns:
+      The ranker and the path of its vocabulary.
+
+    Raises:
+      CheckpointError: if the folder is incomplete or damaged, or has another vocabulary.
+    """
+    config = load_ranker_config(folder)
+    vocabulary = checked_vocabulary(folder, config)
+    ranker = make_ranker(config, dtype=dtype)
+    checkpoint.load_weights(ranker, folder)
+    return ranker, vocabulary
+
+
+def trained_scale(folder: str | os.PathLike) -> float:
+    """Return the factor of the cosines with which a dual encoder's best weights were trained.
+
+    If it was not recorded, this is √encoding_dim, the paper's final factor.
+    """
+    facts = checkpoint.training_facts(folder)
+    encoding_dim = checkpoint.load_config(folder).encoding_dim
+    train: dict[str, Any] = facts.get("train") or {}
+    end = train.get("scale_end") or encoding_dim**0.5
+    step = (facts.get("evaluation") or {}).get("step")
+    if step is None:
+        return float(end)
+    scale = annealed_scale(
+        step,
+        start=train.get("scale_start", 1.0),
+        end=end,
+        anneal_steps=train.get("scale_anneal_steps", 0),
+    )
+    return float(scale)
+
+
+def initial_ranker(
+    folder: str | os.PathLike, head: HeadConfig, **options: Any
+) -> tuple[RankerModel, Path]:
+    """Return a ranker that starts from a trained model.
+
+    Args:
+      folder: run or module of a dual encoder, run of a ranker, or BERT-like trunk. From a ranker,
+        the weights of the head are copied too if they have the same shapes.
+      head: configuration of the new head. A scale of 0 is replaced by that of the trained model.
+      **options: see `make_ranker`.
+
+    Returns:
+      The ranker and the path of its vocabulary.
+
+    Raises:
+      CheckpointError: if the folder is incomplete or damaged.
+    """
+    source, vocabulary = load_model(folder)
+    trunks: tuple[Any, Any] = (source, source)
+    if isinstance(source, RankerModel):
+        config = source.config
+        trunks = source.trunk, source.candidate_trunk or source.trunk
+    elif isinstance(source, BertTrunk):
+        config = RankerConfig(source.config, dataclasses.replace(head, scale=1.0), "bert")
+    else:
+        scale = head.scale or trained_scale(folder)
+        config = RankerConfig(source.config, dataclasses.replace(head, scale=scale))
+    head = dataclasses.replace(head, scale=float(head.scale or config.head.scale))
+    ranker = make_ranker(dataclasses.replace(config, head=head), **options)
+    for trunk, target in zip(trunks, (ranker.trunk, ranker.candidate_trunk), strict=True):
+        if isinstance(trunk, DualEncoder) and isinstance(target, ConvertTrunk):
+            target = target.encoder
+        if target is not None:
+            _copy_weights(trunk, target)
+    if isinstance(source, RankerModel):
+        _copy_weights(source.head, ranker.head)
+    return ranker, vocabulary
+
+
+def _copy_weights(source: Any, target: Any) -> None:
+    """Copy variables with the same path, shape and dtype."""
+    sources = {v.path: v for v in source.variables}
+    for variable in target.variables:
+        value = sources.get(variable.path)
+        if value is not None and value.shape == variable.shape and value.dtype == variable.dtype:
+            variable.assign(value)

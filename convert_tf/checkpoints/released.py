@@ -10,9 +10,11 @@ import os
 import re
 from pathlib import Path
 
-from convert_tf.checkpoints.hub import SCHEME, hub_folder
+from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE, Kind, kind_of
+from convert_tf.extras import needs
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError, fetched
 
+SCHEME = "hf://"  # of encoders of the Hugging Face hub
 # The newest version of each module.
 RELEASED = {"convert_small": 1, "convert": 1, "convert_multi_context": 1}
 # Address of the release. Empty until there is a public one, because somebody else could claim an
@@ -59,7 +61,14 @@ def module_path(name: str) -> str:
     for folder in _local_folders():
         if (folder / local).exists():
             return str(folder / local)
-    return _download(name, f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}")
+    try:
+        return str(release_file(f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}"))
+    except DownloadError as error:
+        raise ModuleNameError(
+            f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules. "
+            f"{error} Install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to the "
+            "address of a release (https:// or file://), or pass the path of a module."
+        ) from error
 
 
 def model_path(path: str | os.PathLike[str]) -> str:
@@ -105,12 +114,43 @@ def release_file(name: str) -> Path:
     return fetched(base, name)
 
 
-def _download(name: str, file: str) -> str:
+class HubError(ValueError):
+    """Error: there is no such encoder on the hub or in its cache."""
+
+
+def hub_folder(address: str) -> str:
+    """Return the folder of an encoder in the cache of `huggingface_hub`; downloaded if it is not.
+
+    Args:
+      address: `hf://owner/name`.
+
+    Raises:
+      HubError: if `huggingface_hub` is not installed, the encoder cannot be downloaded, or the
+        model is another one.
+    """
     try:
-        return str(release_file(file))
-    except DownloadError as error:
-        raise ModuleNameError(
-            f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules. "
-            f"{error} Install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to the "
-            "address of a release (https:// or file://), or pass the path of a module."
+        folder = _downloaded(address, CONFIG_FILE).parent
+        if (kind := kind_of(folder)) is not Kind.HUGGING_FACE_ENCODER:
+            raise ValueError(f"it is {kind.value}, not {Kind.HUGGING_FACE_ENCODER.value}")
+        # The other files have the revision of the first, even if somebody publishes a new one now.
+        for files in ((TOKENIZER_FILE,), ONNX_FILES):
+            _downloaded(address, *files, revision=folder.name)
+    except (ImportError, OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
+        raise HubError(
+            f"{address!r} was not read from the Hugging Face hub or its cache: {reason}."
         ) from error
+    return str(folder)
+
+
+def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
+    """Return the first of the files that the model has."""
+    with needs("huggingface", "The hub"):
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
+    for file in files:
+        try:
+            return Path(hf_hub_download(address.removeprefix(SCHEME), file, revision=revision))
+        except EntryNotFoundError as error:
+            problem = error
+    raise FileNotFoundError(f"{files[-1]} is missing there ({problem})") from problem

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_encoder, define_master, same
-from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
-from convert_tf.encoding.sentence_encoder import BATCH_SIZE, SentenceEncoder
+from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.search.writing import stored_vectors
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import Define, define_encoder, define_fields, given_fields
-from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES
+from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
 from convert_tf.service.limits import Limits
 

@@ -178,7 +178,7 @@ def _scale_of(init_from: str | None) -> dict[str, float]:
             "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
             "folder of a run or a module, or use the recipe paper."
         )
-    from convert_tf.checkpoints.ranker import trained_scale
+    from convert_tf.checkpoints.loading import trained_scale
 
     scale = trained_scale(init_from)
     return {"scale_start": scale, "scale_end": scale}

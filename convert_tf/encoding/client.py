@@ -7,9 +7,8 @@ from typing import Any, Concatenate, Generic, ParamSpec
 
 import numpy as np
 
-from convert_tf.encoding.backends.protocol import Backend
 from convert_tf.encoding.cache import EncodingCache
-from convert_tf.encoding.sentence_encoder import SentenceEncoder, Texts
+from convert_tf.encoding.sentence_encoder import Backend, SentenceEncoder, Texts
 from convert_tf.encoding.text_batches import is_count, rows_of, text_bytes
 
 _Arguments = ParamSpec("_Arguments")
@@ -19,16 +18,13 @@ class _CachedMethod(Generic[_Arguments]):
     """A method of the client with `cache_hits()`, as in the original."""
 
     def __init__(
-        self,
-        function: Callable[Concatenate[Any, _Arguments], np.ndarray],
-        cache: str,
-        client: Any = None,
+        self, function: Callable[Concatenate[Any, _Arguments], np.ndarray], client: Any = None
     ):
         functools.update_wrapper(self, function)
-        self._function, self._cache, self._client = function, cache, client
+        self._function, self._client = function, client
 
     def __get__(self, client: Any, owner: type) -> "_CachedMethod[_Arguments]":
-        return _CachedMethod(self._function, self._cache, client)
+        return _CachedMethod(self._function, client)
 
     def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> np.ndarray:
         return self._function(self._client, *args, **kwargs)
@@ -38,13 +34,8 @@ class _CachedMethod(Generic[_Arguments]):
 
     def cache_hits(self) -> int:
         """Return the number of encodings that were found in the cache of this method."""
-        return getattr(self._client, self._cache).hits
-
-
-def _cached(
-    cache: str,
-) -> Callable[[Callable[Concatenate[Any, _Arguments], np.ndarray]], _CachedMethod[_Arguments]]:
-    return lambda function: _CachedMethod(function, cache)
+        # The cache of `encode_contexts` is `_contexts`.
+        return getattr(self._client, self._function.__name__.removeprefix("encode")).hits
 
 
 class EncoderClient:
@@ -105,12 +96,12 @@ class EncoderClient:
         self._contexts = EncodingCache(self._encode_pairs, size=cache_size)
         self._responses = EncodingCache(encoder.encode_responses, size=cache_size)
 
-    @_cached("_sentences")
+    @_CachedMethod
     def encode_sentences(self, sentences: Texts) -> np.ndarray:
         """Encode sentences as `SentenceEncoder.encode` does: float32 `[sentences, reduced_dim]`."""
         return self._sentences([*text_bytes(sentences)])
 
-    @_cached("_contexts")
+    @_CachedMethod
     def encode_contexts(
         self, contexts: Texts, extra_contexts: Iterable[Iterable[str]] | None = None
     ) -> np.ndarray:
@@ -138,7 +129,7 @@ class EncoderClient:
         history = [self._joined(turns) for turns in extra_contexts]
         return self._contexts([*rows_of([iter(texts), iter(history)])])
 
-    @_cached("_responses")
+    @_CachedMethod
     def encode_responses(self, responses: Texts) -> np.ndarray:
         """Encode responses as h, of length 1: float32 `[responses, encoding_dim]`."""
         return self._responses([*text_bytes(responses)])

@@ -1,30 +1,29 @@
-"""Encode texts with a trained model of any format."""
+"""Encode texts with a trained model of any format.
+
+Importing this module loads neither TensorFlow nor ONNX Runtime. Opening a model loads one of them.
+"""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from convert_tf.encoding.backends.protocol import COMPUTE_DTYPES, Backend, open_backend
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.released import RELEASED, SCHEME, model_path
+from convert_tf.encoding import text_batches
 from convert_tf.encoding.signatures import SIGNATURES, signature_name
-from convert_tf.encoding.text_batches import (
-    Columns,
-    encode_columns,
-    in_memory,
-    is_count,
-    is_stream,
-    is_text,
-    joined,
-    text_bytes,
-    windows,
-)
+from convert_tf.encoding.text_batches import Columns, is_count, is_stream, is_text, text_bytes
+from convert_tf.extras import needs
 from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.folders import put_aside
 from convert_tf.storage.progress import Progress
 
 BATCH_SIZE = 256
+COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
+_KINDS = (Kind.ENCODER_MODULE, Kind.DUAL_ENCODER, Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
 # Advice for models without `encode_similarity`.
 SIMILARITY_REMEDY = (
     "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
@@ -35,6 +34,82 @@ Texts = Iterable[str] | Iterable[bytes]
 History = str | Sequence[str]
 Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
+
+
+class Backend(Protocol):
+    """Interface of models that encode: modules, ONNX files, Hugging Face folders and runs.
+
+    Attributes:
+      outputs: names of the signatures.
+      reads_history: whether `encode_context` has a second column, `extra_context`.
+
+    Two more attributes are optional. `concurrent_batches` is the number of batches to encode at
+    once, each in a thread; 1 by default. `numbers_turns` says whether earlier turns are numbered;
+    false by default.
+    """
+
+    @property
+    def outputs(self) -> Collection[str]: ...
+
+    @property
+    def reads_history(self) -> bool: ...
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encode a batch. Several threads may call this at once.
+
+        Args:
+          output: one of `outputs`.
+          columns: one column of texts, any bytes; or two for `encode_context` of a model that reads
+            history. Columns may be empty.
+
+        Returns:
+          float `[rows, dim]`. A row does not depend on the other rows.
+        """
+        ...
+
+
+def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
+    """Open a model.
+
+    Args:
+      path: the folder of a module or run, a Hugging Face folder, an `.onnx` file, or the name of a
+        released encoder.
+      compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
+        `.onnx` files and Hugging Face folders.
+
+    Raises:
+      ValueError: if the model cannot be opened, or cannot compute in this format.
+    """
+    path = model_path(path)
+    if not os.path.exists(path):
+        raise ValueError(
+            f"{path!r} is neither a file or folder nor one of {', '.join(RELEASED)}. Pass a path, "
+            f"or {SCHEME}owner/name for an encoder of the Hugging Face hub.{put_aside(path)}"
+        )
+    kind = kind_of(path, *_KINDS)
+    if kind.runs_onnx and compute_dtype != "auto":
+        raise ValueError(
+            f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it was "
+            "exported. Omit it."
+        )
+    if kind is Kind.ONNX:
+        from convert_tf.encoding.backends.onnx import OnnxBackend
+
+        return OnnxBackend(path)
+    if kind is Kind.HUGGING_FACE_ENCODER:
+        from convert_tf.encoding.backends.huggingface import HuggingFaceBackend
+
+        return HuggingFaceBackend(path)
+    if kind is Kind.ENCODER_MODULE:
+        with needs("", "A module"):
+            from convert_tf.encoding.backends.module import ModuleBackend
+
+        return ModuleBackend(path, compute_dtype=compute_dtype)
+    with needs("", "A run's folder"):
+        from convert_tf.encoding.backends.checkpoint import CheckpointBackend
+
+    precisions = {"bfloat16": "mixed_bfloat16"}
+    return CheckpointBackend(path, precision=precisions.get(compute_dtype, compute_dtype))
 
 
 class SentenceEncoder:
@@ -135,7 +210,7 @@ class SentenceEncoder:
           ValueError: if an item is not a text, which the message names; or if the model has no such
             encodings.
         """
-        return self._encode(kind, texts, None, batch_size, show_progress)
+        return self._encode(kind, texts, batch_size=batch_size, show_progress=show_progress)
 
     def encode_contexts(
         self,
@@ -161,7 +236,8 @@ class SentenceEncoder:
           ValueError: if an item is not a text, the numbers of both differ, or the model does not
             read history.
         """
-        return self._encode("context", texts, extra_contexts, batch_size, show_progress)
+        options = {"batch_size": batch_size, "show_progress": show_progress}
+        return self._encode("context", texts, extra_contexts, **options)
 
     def encode_responses(
         self,
@@ -171,7 +247,7 @@ class SentenceEncoder:
         show_progress: bool = False,
     ) -> np.ndarray:
         """Encode responses as h, of length 1. Arguments and result are those of `encode`."""
-        return self._encode("response", texts, None, batch_size, show_progress)
+        return self._encode("response", texts, batch_size=batch_size, show_progress=show_progress)
 
     def encode_similarity(
         self,
@@ -198,7 +274,8 @@ class SentenceEncoder:
         Raises:
           ValueError: if an item is not a text, or the model has no such vectors, or shorter ones.
         """
-        vectors = self._encode("similarity", texts, None, batch_size, show_progress)
+        options = {"batch_size": batch_size, "show_progress": show_progress}
+        vectors = self._encode("similarity", texts, **options)
         if dim is None:
             return vectors
         if not is_count(dim) or dim > vectors.shape[-1]:
@@ -251,10 +328,9 @@ class SentenceEncoder:
         Raises:
           ValueError: as in `encode_contexts`, when the text is reached.
         """
-        size = self.batch_size if batch_size is None else _checked_batch_size(batch_size)
-        columns = self._columns(kind, texts, extra_contexts)
-        pieces = windows(columns, batch_size=size)
-        return self._pieces(kind, pieces, size, show_progress, total=_number(texts))
+        return self._pieces(
+            kind, texts, extra_contexts, batch_size=batch_size, show_progress=show_progress
+        )
 
     def rank(
         self,
@@ -313,24 +389,35 @@ class SentenceEncoder:
         return rankings[0] if is_one else rankings
 
     def _encode(
+        self, kind: str, texts: Any, extra_contexts: Any = None, **options: Any
+    ) -> np.ndarray:
+        if is_text(texts):
+            extra = None if extra_contexts is None else [extra_contexts]
+            return self._encode(kind, [texts], extra, **options)[0]
+        at_once = not is_stream(texts)
+        pieces = self._pieces(kind, texts, extra_contexts, at_once=at_once, **options)
+        return text_batches.joined(pieces)
+
+    def _pieces(
         self,
         kind: str,
         texts: Any,
         extra_contexts: Any,
+        *,
         batch_size: int | None,
         show_progress: bool,
-    ) -> np.ndarray:
+        at_once: bool = False,
+    ) -> Iterator[np.ndarray]:
+        """Check the arguments, and return the vectors of some texts at a time."""
         size = self.batch_size if batch_size is None else _checked_batch_size(batch_size)
-        if is_text(texts):
-            extra = None if extra_contexts is None else [extra_contexts]
-            return self._encode(kind, [texts], extra, size, show_progress)[0]
         columns = self._columns(kind, texts, extra_contexts)
-        if is_stream(texts):
-            pieces = windows(columns, batch_size=size)
+        if at_once:
+            pieces = iter([text_batches.in_memory(columns)])
         else:
-            pieces = iter([in_memory(columns)])
-        total = _number(texts)
-        return joined(self._pieces(kind, pieces, size, show_progress, total=total))
+            pieces = text_batches.windows(columns, batch_size=size)
+        total = 0 if is_stream(texts) else len(texts)  # 0 if it is unknown
+        progress = Progress("sentences", total=total) if show_progress else None
+        return self._vectors(kind, pieces, size, progress)
 
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
         """Yield the texts to encode, checked while they are read."""
@@ -354,24 +441,17 @@ class SentenceEncoder:
             )
         return columns
 
-    def _pieces(
-        self,
-        kind: str,
-        pieces: Iterator[Columns],
-        batch_size: int,
-        show_progress: bool,
-        *,
-        total: int,
+    def _vectors(
+        self, kind: str, pieces: Iterator[Columns], batch_size: int, progress: Progress | None
     ) -> Iterator[np.ndarray]:
         columns: Columns | None = None
-        with Progress("sentences", total=total) if show_progress else nullcontext() as progress:
-            on_batch = progress.add if progress else lambda number: None
+        with progress or nullcontext():
             for columns in pieces:
-                vectors = encode_columns(
+                vectors = text_batches.encode_columns(
                     columns,
                     partial(self._run, kind),
                     batch_size=batch_size,
-                    on_batch=on_batch,
+                    on_batch=progress.add if progress else lambda number: None,
                     concurrent_batches=getattr(self._model, "concurrent_batches", 1),
                 )
                 yield np.require(vectors, requirements="W")  # arrays of TensorFlow are read-only
@@ -383,11 +463,6 @@ class SentenceEncoder:
         if name == "encode_context" and self.reads_history and len(columns) == 1:
             columns = [columns[0], [b""] * len(columns[0])]
         return np.asarray(self._model.run(name, columns), np.float32)
-
-
-def _number(texts: Any) -> int:
-    """Return the number of texts; 0 if it is unknown."""
-    return 0 if is_stream(texts) else len(texts)
 
 
 def _checked_batch_size(batch_size: int) -> int:

@@ -41,23 +41,14 @@ class Signature(NamedTuple):
 # Lengths to which similarity vectors can be cut.
 SHORTER_DIMS = (256, 128, 64)
 
-SIGNATURES = {
-    signature.kind: signature
-    for signature in (
-        Signature("sentence", "default", "reduced_dim", "numbers, not normalised"),
-        Signature("context", "encode_context", "encoding_dim", "numbers, L2-normalised"),
-        Signature(
-            "response", "encode_response", "encoding_dim", "numbers, L2-normalised", "context"
-        ),
-        Signature(
-            "similarity",
-            "encode_similarity",
-            "similarity_dim",
-            "numbers, L2-normalised",
-            "similarity",
-        ),
-    )
-}
+_UNIT = "numbers, L2-normalised"
+_ALL = (
+    Signature("sentence", "default", "reduced_dim", "numbers, not normalised"),
+    Signature("context", "encode_context", "encoding_dim", _UNIT),
+    Signature("response", "encode_response", "encoding_dim", _UNIT, "context"),
+    Signature("similarity", "encode_similarity", "similarity_dim", _UNIT, "similarity"),
+)
+SIGNATURES = {signature.kind: signature for signature in _ALL}
 BY_NAME = {signature.name: signature for signature in SIGNATURES.values()}
 
 

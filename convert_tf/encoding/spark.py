@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,33 +29,27 @@ _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
 
 
-@dataclass(frozen=True)
-class _Encode:
+def _encode_parts(
+    parts: Iterable[str], *, encoder: str, kind: str, batch_size: int, dtype: str
+) -> Iterator[None]:
     """Task of a worker: encode parts and write their vectors.
 
     Args:
+      parts: paths of the parts, without suffix.
       encoder: an `.onnx` file.
       kind, batch_size: as in `SentenceEncoder`.
       dtype: number format of the vectors.
     """
-
-    encoder: str
-    kind: str
-    batch_size: int
-    dtype: str
-
-    def __call__(self, parts: Iterable[str]) -> Iterator[None]:
-        # Spark runs one task per core.
-        backend = OnnxBackend(self.encoder, num_threads=1)
-        encoder = SentenceEncoder(backend, batch_size=self.batch_size)
-        for part in map(Path, parts):
-            vectors = part.with_suffix(".npy")
-            if not vectors.exists():  # an earlier attempt may have written it
-                texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
-                encodings = np.concatenate([*encoder.iter_encode(iter(texts), kind=self.kind)])
-                with whole_file(vectors) as temporary, open(temporary, "wb") as file:
-                    np.save(file, encodings.astype(self.dtype))
-        return iter(())
+    # Spark runs one task per core.
+    opened = SentenceEncoder(OnnxBackend(encoder, num_threads=1), batch_size=batch_size)
+    for part in map(Path, parts):
+        vectors = part.with_suffix(".npy")
+        if not vectors.exists():  # an earlier attempt may have written it
+            texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
+            encodings = np.concatenate([*opened.iter_encode(iter(texts), kind=kind)])
+            with whole_file(vectors) as temporary, open(temporary, "wb") as file:
+                np.save(file, encodings.astype(dtype))
+    return iter(())
 
 
 def encode_on_spark(
@@ -91,15 +85,19 @@ def encode_on_spark(
             f"--engine=spark needs an encoder in an .onnx file. Received: {encoder!r}. Write the "
             "file with convert-tf export --encoder … --output model.onnx."
         )
-    encode = _Encode(os.path.abspath(encoder), kind, batch_size, dtype)
-    yield from SentenceEncoder(encode.encoder).iter_encode([], kind=kind)
+    encoder = os.path.abspath(encoder)
+    yield from SentenceEncoder(encoder).iter_encode([], kind=kind)
     os.makedirs(folder, exist_ok=True)
-    names = _written_parts(texts, Path(folder).absolute(), encode)
+    facts = f"{file_checksum(encoder)} {kind} {batch_size} {dtype}\n"
+    names = _written_parts(texts, Path(folder).absolute(), facts, batch_size)
     missing = [name for name in dict.fromkeys(names) if not os.path.exists(f"{name}.npy")]
     if len(missing) < len(names):
         print(f"{len(names) - len(missing)} of {len(names)} parts are encoded", file=sys.stderr)
     if missing:
         with cluster(master) as context:
+            encode = partial(
+                _encode_parts, encoder=encoder, kind=kind, batch_size=batch_size, dtype=dtype
+            )
             check_workers(context, folder, [encoder], libraries=["onnxruntime"])
             num_tasks = min(len(missing), _TASKS_PER_CORE * context.defaultParallelism)
             context.parallelize(missing, num_tasks).mapPartitions(encode).collect()
@@ -107,10 +105,15 @@ def encode_on_spark(
         yield np.load(f"{name}.npy")
 
 
-def _written_parts(texts: Iterable[str], folder: Path, encode: _Encode) -> list[str]:
-    """Write the texts of parts without vectors. Return the paths of all parts, without suffix."""
-    facts = f"{file_checksum(encode.encoder)} {encode.kind} {encode.batch_size} {encode.dtype}\n"
-    pieces = windows([text_bytes(texts)], batch_size=encode.batch_size)
+def _written_parts(texts: Iterable[str], folder: Path, facts: str, batch_size: int) -> list[str]:
+    """Write the texts of parts without vectors. Return the paths of all parts, without suffix.
+
+    Args:
+      texts, batch_size: as in `encode_on_spark`.
+      folder: folder of the parts.
+      facts: everything besides the texts that the vectors depend on.
+    """
+    pieces = windows([text_bytes(texts)], batch_size=batch_size)
     names = []
     while part := list(itertools.islice(pieces, _WINDOWS_IN_PART)):
         content = b"".join(text + b"\n" for (column,) in part for text in column)

@@ -54,7 +54,8 @@ def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None)
     Raises:
       ValueError: if an item is not a text, or the container has no order.
     """
-    if is_text(texts) or isinstance(texts, Mapping | Set) or not _is_iterable(texts):
+    is_iterable = hasattr(texts, "__iter__") or hasattr(texts, "__array__")
+    if is_text(texts) or isinstance(texts, Mapping | Set) or not is_iterable:
         raise ValueError(
             f"{what} must be a list, or another iterable, of strings. Received: "
             f"{type(texts).__name__}."
@@ -235,7 +236,3 @@ def joined(pieces: Iterable[np.ndarray]) -> np.ndarray:
         whole[end - len(piece) : end] = piece
         end -= len(piece)
     return whole
-
-
-def _is_iterable(value: Any) -> bool:
-    return hasattr(value, "__iter__") or hasattr(value, "__array__")

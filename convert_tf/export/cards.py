@@ -20,7 +20,6 @@ CARD_FILE = "MODEL_CARD.md"
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
 _HEADS = {"bi": "Bi-encoder", "poly": "Poly-encoder", "cross": "Cross-encoder"}
-_IN_BYTES = "bytes, with float32 between the matrices"
 _NEEDS = {
     "module": "Loading it needs `tensorflow`, 2.6 or later, and `tensorflow_text`",
     "onnx": "Reading it needs `convert_tf`, `onnxruntime` and `numpy`",
@@ -55,44 +54,27 @@ def encoder_card(
     Returns:
       The text of the card.
     """
-    shown = {"encoder", form}
-    unknown = "one row for all unknown characters, the mean of the hash buckets"
-    if form != "huggingface":
-        shown.add("rounded")
-        unknown = f"{config.num_oov_buckets:,} hash buckets"
-    if form == "module":
-        shown |= {"encoder_module", "multi_context" if config.multi_context else "single_context"}
-    computes_in = {
-        "module": "float32; in bfloat16 after `use_bfloat16(True)`",
-        "onnx": _IN_BYTES if network_bits == 8 else "float32",
-        "huggingface": f"float32; `onnx/model_quantized.onnx` in {_IN_BYTES}",
+    shown = {
+        "encoder": True,
+        form: True,
+        "rounded": form != "huggingface",
+        "exact": network_bits != 8,
+        "in_bytes": network_bits == 8,
+        "one_text": not config.multi_context,
+        "two_texts": config.multi_context,
+        "not_evaluated": not training.get("evaluation"),
     }
-    if not config.multi_context:
-        shown.add("one_text")
-    if not training.get("evaluation"):
-        shown.add("not_evaluated")
-    reaches = config.max_relative_attention
     sizes_of_parts = training.get("parameters")
     if not isinstance(sizes_of_parts, dict):  # pre-trained trunks have only a total
         sizes_of_parts = {}
     return _filled(
         shown,
-        title="Sentence encoder",
-        kind="Dual encoder of the ConveRT kind (arXiv 1911.03688)",
+        **vars(config),
         needs=_NEEDS[form],
-        tokenizer=config.tokenizer,
-        vocabulary=f"{config.vocab_size:,} entries, {unknown}",
-        hash_buckets=f"{config.num_oov_buckets:,}",
-        blocks=f"{len(reaches)} of width {config.embedding_dim}",
-        feed_forward_dim=config.feed_forward_dim,
-        reaches=", ".join(map(str, reaches)),
+        blocks=len(config.max_relative_attention),
+        reaches=", ".join(map(str, config.max_relative_attention)),
         signatures=_signature_rows(config, similarity_dim),
-        earlier_turns='the earlier turns as one text, the most recent first; `""` for none'
-        if config.multi_context
-        else None,
-        max_tokens=max_tokens,
-        trained_tokens=config.max_tokens,
-        computes_in=computes_in[form],
+        read_tokens=max_tokens,
         parameters=_rows((f"{name} parameters", f"{n:,}") for name, n in sizes_of_parts.items()),
         table_bits=min(config.embedding_bits, 16) if form == "module" else None,
         quantization="with" if config.embedding_bits == 8 else "without",
@@ -118,21 +100,22 @@ def ranker_card(
       context_tokens, candidate_tokens: maximum lengths of texts.
     """
     head = config.head
+    shown = {
+        "module": True,
+        "ranker": True,
+        "keeps_candidates": head.head != "cross",
+        "poly": head.head == "poly",
+        "two_trunks": head.separate_trunks,
+    }
     names = {"dev_data": "dev_data", "started_from": "init_from"}
-    shown = {"module", "ranker"}
-    if head.head != "cross":
-        shown.add("keeps_candidates")
     return _filled(
         shown,
-        title="Ranker of responses",
-        kind=f"{_HEADS[head.head]} (arXiv 1905.01969) on a trunk of the kind `{config.trunk}`",
+        **vars(head),
+        kind=_HEADS[head.head],
+        trunk=config.trunk,
         needs=_NEEDS["module"],
         tokenizer=config.tokenizer,
-        vocabulary=f"{config.model.vocab_size:,} entries",
-        head=head.head,
-        reduction=head.reduction,
-        context_vectors=f"{head.poly_codes}, {head.poly_variant}" if head.head == "poly" else None,
-        trunks="one for contexts, one for candidates" if head.separate_trunks else None,
+        vocab_size=config.model.vocab_size,
         context_tokens=context_tokens,
         candidate_tokens=candidate_tokens,
         notes=notes,
@@ -142,12 +125,12 @@ def ranker_card(
     )
 
 
-def _filled(shown: set[str], *, notes: str, **facts: Any) -> str:
+def _filled(shown: Mapping[str, bool], *, notes: str, **facts: Any) -> str:
     """Return `card.md` without the lines whose facts are missing or None.
 
-    Lines that begin with a name in braces, such as `{module}`, remain if the name is in `shown`.
+    Lines that begin with names in braces, such as `{module}`, remain if all of them are in `shown`.
     """
-    facts |= dict.fromkeys(shown, "")
+    facts |= {name: "" for name, is_shown in shown.items() if is_shown}
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
     parts = [_without_unknown(before, facts), notes.strip(), _without_unknown(after, facts)]
     return "\n\n".join(filter(None, parts)) + "\n"

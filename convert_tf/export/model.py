@@ -47,13 +47,8 @@ def export_model(
       export_model("runs/convert", "mine.onnx", network_bits=32)
       export_model("runs/convert", "mine-huggingface", format="huggingface")
     """
-    is_onnx = Path(output).suffix == ".onnx"
-    if is_onnx and os.fspath(output).endswith(os.sep):
-        raise ValueError(
-            f"{os.fspath(output)!r} names a folder, but .onnx means a file. Remove the {os.sep!r}."
-        )
-    format = format or ("onnx" if is_onnx else "module")
-    if (format == "onnx") != is_onnx:
+    format = format or ("onnx" if Path(output).suffix == ".onnx" else "module")
+    if (format == "onnx") != os.fspath(output).endswith(".onnx"):
         raise ValueError(
             f"{os.fspath(output)!r} does not fit the format {format}: files of ONNX are named "
             "x.onnx, folders of other formats are not. Change one of the two."

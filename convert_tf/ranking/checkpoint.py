@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.ranker import load_ranker
+from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context

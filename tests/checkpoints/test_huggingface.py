@@ -3,27 +3,17 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from support import huggingface_folder as made
 from support import naive_bert
-from support.huggingface_folder import (
-    CONFIG,
-    VOCABULARY,
-    random_tensors,
-    write_folder,
-    write_safetensors,
-)
 
-from convert_tf.checkpoints.huggingface import (
-    bert_config_of,
-    load_huggingface,
-    read_safetensors,
-)
+from convert_tf.checkpoints.bert import bert_config_of, load_bert, read_safetensors
 from convert_tf.checkpoints.kinds import Kind, kind_of
 
 
 def test_parity_with_loop(tmp_path):
     """A pair in which both texts are padded, against BERT as loops over the file's tensors."""
-    tensors = random_tensors()
-    trunk, vocabulary = load_huggingface(write_folder(tmp_path, tensors))
+    tensors = made.random_tensors()
+    trunk, vocabulary = load_bert(made.write_folder(tmp_path, tensors))
     assert vocabulary == tmp_path / "vocab.txt"
     padding = trunk.padding_id
     contexts = np.array([[7, 8, 9], [10, padding, padding]], "int32")
@@ -40,7 +30,7 @@ def test_parity_with_loop(tmp_path):
 
 def test_other_spellings_and_precisions(tmp_path):
     """Tensors of `BertForPreTraining`, old names of layer norms, half precision."""
-    tensors = random_tensors()
+    tensors = made.random_tensors()
     renamed = {
         "bert."
         + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -48,8 +38,8 @@ def test_other_spellings_and_precisions(tmp_path):
         ): tensor.astype("float16")
         for name, tensor in tensors.items()
     }
-    plain, _ = load_huggingface(write_folder(tmp_path / "a", tensors))
-    other, _ = load_huggingface(write_folder(tmp_path / "b", renamed))
+    plain, _ = load_bert(made.write_folder(tmp_path / "a", tensors))
+    other, _ = load_bert(made.write_folder(tmp_path / "b", renamed))
     for variable, expected in zip(other.variables, plain.variables, strict=True):
         np.testing.assert_allclose(np.asarray(variable), np.asarray(expected), atol=2e-3)
 
@@ -61,7 +51,7 @@ def test_safetensors_round_trip(tmp_path):
         "c": np.arange(3),
         "d": np.array([0.1, -2]).astype(ml_dtypes.bfloat16),
     }
-    write_safetensors(tmp_path / "x", tensors)
+    made.write_safetensors(tmp_path / "x", tensors)
     for name, found in read_safetensors(tmp_path / "x").items():
         np.testing.assert_array_equal(found, tensors[name])
         assert found.dtype == tensors[name].dtype
@@ -71,15 +61,15 @@ def test_safetensors_round_trip(tmp_path):
     "damage", [lambda b: b[:4], lambda b: b[:-9], lambda b: b"\xff" * 8 + b[8:], lambda b: b""]
 )
 def test_damaged_weights_are_named(tmp_path, damage):
-    path = write_folder(tmp_path) / "model.safetensors"
+    path = made.write_folder(tmp_path) / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-        load_huggingface(tmp_path)
+        load_bert(tmp_path)
 
 
 def test_configuration(tmp_path):
-    config = bert_config_of(write_folder(tmp_path))
-    assert config.vocab_size == config.padding_id == config.num_rows == len(VOCABULARY)
+    config = bert_config_of(made.write_folder(tmp_path))
+    assert config.vocab_size == config.padding_id == config.num_rows == len(made.VOCABULARY)
     assert (config.start_id, config.separator_id, config.mask_id) == (3, 4, 5)
     assert (config.dim, config.num_layers, config.feed_forward_dim) == (8, 2, 12)
     assert kind_of(tmp_path) is Kind.HUGGING_FACE
@@ -91,28 +81,28 @@ def test_configuration(tmp_path):
     [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"position_embedding_type": "relative"}],
 )
 def test_other_models_are_refused(tmp_path, change):
-    write_folder(tmp_path, **change)
+    made.write_folder(tmp_path, **change)
     with pytest.raises(ValueError, match=r"only BERT models .* are supported"):
         bert_config_of(tmp_path)
 
 
 def test_what_is_missing_is_named(tmp_path):
-    write_folder(tmp_path)
+    made.write_folder(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="lacks 'hidden_size'"):
         bert_config_of(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "intermediate_size": 13}))
+    (tmp_path / "config.json").write_text(json.dumps({**made.CONFIG, "intermediate_size": 13}))
     with pytest.raises(ValueError, match=r"do not fit config\.json: .* has shape"):
-        load_huggingface(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
+        load_bert(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**made.CONFIG, "num_hidden_layers": 3}))
     with pytest.raises(ValueError, match=r"do not fit config\.json: 'encoder\.layer\.2"):
-        load_huggingface(tmp_path)
+        load_bert(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"lacks model\.safetensors"):
-        load_huggingface(tmp_path)
+        load_bert(tmp_path)
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n")
     with pytest.raises(ValueError, match=r"lacks the special tokens \['\[CLS\]'"):
-        load_huggingface(tmp_path)
+        load_bert(tmp_path)
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
-        load_huggingface(tmp_path)
+        load_bert(tmp_path)

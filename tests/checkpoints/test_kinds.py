@@ -10,7 +10,7 @@ from support.tiny_checkpoint import write_checkpoint
 import convert_tf
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
-from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig
 from convert_tf.config.model import ModelConfig

@@ -14,15 +14,7 @@ from support.tiny_checkpoint import write_checkpoint
 from support.token_corpus import write_corpus
 from support.token_ids import encoder_and_ids
 
-from convert_tf.checkpoints.folder import (
-    CheckpointError,
-    load_checkpoint,
-    load_config,
-    load_initial_weights,
-    save_checkpoint,
-    shown_name,
-    training_facts,
-)
+from convert_tf.checkpoints import folder as runs
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.run import only_run_in
@@ -46,44 +38,28 @@ def encoded_by(module, *, earlier=None) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def in_bytes():
-    """A wide enough network that matrices are stored in bytes, as a module."""
-    return made_module("in_bytes", bits=8, embedding_dim=64, feed_forward_dim=128)
+def folders(tiny_modules):
+    """Modules: of both kinds, of matrices in bytes, which are wide enough, and of 16 bits alone."""
 
-
-@pytest.fixture(scope="module")
-def unrounded():
-    """A module whose table has 16 bits."""
-    return made_module("unrounded", embedding_bits=32)
-
-
-def made_module(name, *, bits=16, **config):
     def make(folder):
-        run = write_checkpoint(folder / "run", **config)
-        export_module(run, folder / "module", network_bits=bits)
+        for name, bits, config in (
+            ("in bytes", 8, {"embedding_dim": 64, "feed_forward_dim": 128}),
+            ("unrounded", 16, {"embedding_bits": 32}),
+        ):
+            run = write_checkpoint(folder / f"{name} run", **config)
+            export_module(run, folder / name, network_bits=bits)
 
-    return made_once(name, make) / "module"
-
-
-def test_the_encoder_of_a_module_encodes_as_it_does(tiny_modules):
-    _, folder = tiny_modules["single"]
-    expected = encoded_by(tf.saved_model.load(str(folder)))
-    np.testing.assert_allclose(context_encodings(folder), expected, atol=1e-5)
-    checkpoint, _ = tiny_modules["single"]
-    assert load_config(folder) == load_config(checkpoint)
+    others = made_once("module weights", make)
+    kinds = {kind: module for kind, (_, module) in tiny_modules.items()}
+    return {**kinds, **{name: others / name for name in ("in bytes", "unrounded")}}
 
 
-def test_so_does_that_of_a_multi_context_module(tiny_modules):
-    _, folder = tiny_modules["multi"]
-    expected = encoded_by(tf.saved_model.load(str(folder)), earlier=EARLIER)
-    np.testing.assert_allclose(context_encodings(folder, earlier=EARLIER), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("form", ["in_bytes", "unrounded"])
-def test_so_does_that_of_a_module_of_other_bits(form, request):
-    folder = request.getfixturevalue(form)
-    expected = encoded_by(tf.saved_model.load(str(folder)))
-    np.testing.assert_allclose(context_encodings(folder), expected, atol=1e-5)
+@pytest.mark.parametrize("name", ["single", "multi", "in bytes", "unrounded"])
+def test_the_encoder_of_a_module_encodes_as_it_does(folders, name):
+    earlier = EARLIER if name == "multi" else None
+    expected = encoded_by(tf.saved_model.load(str(folders[name])), earlier=earlier)
+    found = context_encodings(folders[name], earlier=earlier)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_trained_weights_of_a_module_come_back(tiny_modules, tmp_path):
@@ -101,42 +77,42 @@ def test_trained_weights_of_a_module_come_back(tiny_modules, tmp_path):
 
 
 def test_models_of_other_kinds_start_from_a_module(tiny_modules):
-    single, multi = (load_checkpoint(tiny_modules[kind][1])[0] for kind in ("single", "multi"))
+    single, multi = (runs.load_checkpoint(tiny_modules[kind][1])[0] for kind in ("single", "multi"))
     ids = np.array([[1, 2, 3, single.config.num_ids]], "int32")
     for source, target in ((single, multi), (multi, single)):
         folder = tiny_modules["single" if source is single else "multi"][1]
         fresh = DualEncoder(target.config)
-        load_initial_weights(fresh, folder)
+        runs.load_initial_weights(fresh, folder)
         np.testing.assert_array_equal(fresh.encode_response(ids), source.encode_response(ids))
         np.testing.assert_array_equal(fresh.encode_context(ids), source.encode_context(ids))
 
 
 def test_a_deeper_model_starts_from_a_module(tiny_modules):
     _, folder = tiny_modules["single"]
-    source, _ = load_checkpoint(folder)
+    source, _ = runs.load_checkpoint(folder)
     reaches = (*source.config.max_relative_attention, 5)
     deeper = DualEncoder(dataclasses.replace(source.config, max_relative_attention=reaches))
-    load_initial_weights(deeper, folder)
+    runs.load_initial_weights(deeper, folder)
     for own, known in zip(deeper.trunk.blocks, source.trunk.blocks, strict=False):
         for value, expected in zip(own.get_weights(), known.get_weights(), strict=True):
             np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize("own", [32, 8])
-def test_a_table_of_other_bits_is_refused(tiny_modules, unrounded, own):
-    folder = tiny_modules["single"][1] if own == 32 else unrounded
-    encoder = DualEncoder(dataclasses.replace(load_config(folder), embedding_bits=own))
-    with pytest.raises(CheckpointError, match="other embedding_bits"):
-        load_initial_weights(encoder, folder)
+@pytest.mark.parametrize(("own", "name"), [(32, "single"), (8, "unrounded")])
+def test_a_table_of_other_bits_is_refused(folders, own, name):
+    folder = folders[name]
+    encoder = DualEncoder(dataclasses.replace(runs.load_config(folder), embedding_bits=own))
+    with pytest.raises(runs.CheckpointError, match="other embedding_bits"):
+        runs.load_initial_weights(encoder, folder)
 
 
 def test_nothing_is_written_into_a_module(tiny_modules, tmp_path):
     checkpoint, module = tiny_modules["single"]
     copy = Path(shutil.copytree(module, tmp_path / "module"))
     before = sorted(path.name for path in copy.rglob("*"))
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    with pytest.raises(CheckpointError, match="is a module"):
-        save_checkpoint(copy, encoder, vocabulary=vocabulary, training={})
+    encoder, vocabulary = runs.load_checkpoint(checkpoint)
+    with pytest.raises(runs.CheckpointError, match="is a module"):
+        runs.save_checkpoint(copy, encoder, vocabulary=vocabulary, training={})
     with pytest.raises(ValueError, match="cannot hold a training run"), only_run_in(copy):
         raise AssertionError
     assert sorted(path.name for path in copy.rglob("*")) == before
@@ -144,10 +120,10 @@ def test_nothing_is_written_into_a_module(tiny_modules, tmp_path):
 
 def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
     checkpoint, module = tiny_modules["single"]
-    facts, own = training_facts(checkpoint), training_facts(module)
-    assert own["train"] == facts["train"]
-    assert own["vocabulary_sha256"] == facts["vocabulary_sha256"]
-    assert own["ranking_joined_sources"] == facts["ranking_joined_sources"]
+    facts, own = runs.training_facts(checkpoint), runs.training_facts(module)
+    assert runs.load_config(module) == runs.load_config(checkpoint)
+    for name in ("train", "vocabulary_sha256", "ranking_joined_sources"):
+        assert own[name] == facts[name]
     assert "someone" not in (module / "training.json").read_text()
 
 
@@ -161,7 +137,7 @@ def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
     ],
 )
 def test_names_of_folders_in_cards(path, shown):
-    assert shown_name(path) == shown
+    assert runs.shown_name(path) == shown
 
 
 @pytest.mark.slow
@@ -171,7 +147,7 @@ def test_training_starts_from_a_module(tmp_path):
     module = export_module(first, tmp_path / "module")
     tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=module, **STANDING_STILL)
     assert (tuned / "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
-    weights = [load_checkpoint(folder)[0].get_weights() for folder in (tuned, module)]
+    weights = [runs.load_checkpoint(folder)[0].get_weights() for folder in (tuned, module)]
     for own, known in zip(*weights, strict=True):
         np.testing.assert_allclose(own, known, atol=1e-6)
 
@@ -180,19 +156,19 @@ def test_what_is_no_whole_module_is_refused(tiny_modules, tmp_path):
     copy = Path(shutil.copytree(tiny_modules["single"][1], tmp_path / "module"))
     (copy / "sha256.json").unlink()  # as modules of earlier versions are
     (copy / "config.json").rename(copy / "other.json")
-    with pytest.raises(CheckpointError, match=r"has no config.json.*with this version"):
-        load_checkpoint(copy)
+    with pytest.raises(runs.CheckpointError, match=r"has no config.json.*with this version"):
+        runs.load_checkpoint(copy)
     own = json.loads((copy / "other.json").read_text())
     (copy / "config.json").write_text(json.dumps({**own, "feed_forward_dim": 3}))
-    with pytest.raises(CheckpointError, match=r"match config.json"):
-        load_checkpoint(copy)
+    with pytest.raises(runs.CheckpointError, match=r"match config.json"):
+        runs.load_checkpoint(copy)
     (copy / "other.json").rename(copy / "config.json")
     shards = sorted((copy / "variables").glob("*.data*"))
     content = shards[0].read_bytes()
     shards[0].write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointError, match="are damaged or do not match"):
-        load_checkpoint(copy)
+    with pytest.raises(runs.CheckpointError, match="are damaged or do not match"):
+        runs.load_checkpoint(copy)
     for file in (copy / "variables").iterdir():
         file.unlink()
-    with pytest.raises(CheckpointError, match="the variables cannot be read"):
-        load_checkpoint(copy)
+    with pytest.raises(runs.CheckpointError, match="the variables cannot be read"):
+        runs.load_checkpoint(copy)

@@ -8,15 +8,8 @@ import pytest
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import SentenceEncoder, export_model
+from convert_tf.checkpoints import folder as runs
 from convert_tf.checkpoints.facts import training_facts
-from convert_tf.checkpoints.folder import (
-    ROUNDED_WEIGHTS_FILE,
-    WEIGHTS_FILE,
-    CheckpointError,
-    load_checkpoint,
-    load_similarity_map,
-    save_checkpoint,
-)
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
 
@@ -55,19 +48,19 @@ def exact(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rounded(exact, tmp_path_factory):
-    model, vocabulary = load_checkpoint(exact)
+    model, vocabulary = runs.load_checkpoint(exact)
     folder = tmp_path_factory.mktemp("rounded") / "run"
-    save_checkpoint(
+    runs.save_checkpoint(
         folder, model, vocabulary=vocabulary, training=training_facts(exact),
-        similarity_map=load_similarity_map(exact), is_rounded=True,
+        similarity_map=runs.load_similarity_map(exact), is_rounded=True,
     )  # fmt: skip
     return folder
 
 
 def test_a_rounded_run_is_a_run_of_a_third_of_the_bytes(exact, rounded):
     assert kind_of(rounded) is Kind.DUAL_ENCODER
-    assert not (rounded / WEIGHTS_FILE).exists()
-    sizes = [(exact / WEIGHTS_FILE), rounded / ROUNDED_WEIGHTS_FILE]
+    assert not (rounded / runs.WEIGHTS_FILE).exists()
+    sizes = [(exact / runs.WEIGHTS_FILE), rounded / runs.ROUNDED_WEIGHTS_FILE]
     assert sizes[1].stat().st_size < sizes[0].stat().st_size / 2.5
     one, other = (SentenceEncoder(folder, compute_dtype="float32") for folder in (exact, rounded))
     for encode in ("encode_contexts", "encode_responses"):
@@ -87,31 +80,31 @@ def test_a_module_of_a_rounded_run_is_that_of_the_run(exact, rounded, tmp_path):
 
 
 def test_damaged_or_other_weights_are_refused(rounded, tmp_path):
-    model, vocabulary = load_checkpoint(rounded)
+    model, vocabulary = runs.load_checkpoint(rounded)
     folder = tmp_path / "run"
-    save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
-    content = (folder / ROUNDED_WEIGHTS_FILE).read_bytes()
-    (folder / ROUNDED_WEIGHTS_FILE).write_bytes(content[:-100])
-    with pytest.raises(CheckpointError, match=ROUNDED_WEIGHTS_FILE):
-        load_checkpoint(folder)
+    runs.save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
+    content = (folder / runs.ROUNDED_WEIGHTS_FILE).read_bytes()
+    (folder / runs.ROUNDED_WEIGHTS_FILE).write_bytes(content[:-100])
+    with pytest.raises(runs.CheckpointError, match=runs.ROUNDED_WEIGHTS_FILE):
+        runs.load_checkpoint(folder)
     sums = json.loads((folder / "sha256.json").read_text())
-    del sums[ROUNDED_WEIGHTS_FILE]
+    del sums[runs.ROUNDED_WEIGHTS_FILE]
     (folder / "sha256.json").write_text(json.dumps(sums))
-    with pytest.raises(CheckpointError, match="are damaged or do not match"):
-        load_checkpoint(folder)
-    arrays = rounded_arrays(rounded / ROUNDED_WEIGHTS_FILE)
+    with pytest.raises(runs.CheckpointError, match="are damaged or do not match"):
+        runs.load_checkpoint(folder)
+    arrays = rounded_arrays(rounded / runs.ROUNDED_WEIGHTS_FILE)
     arrays.pop(max(arrays))
-    (folder / ROUNDED_WEIGHTS_FILE).write_bytes(rounded_archive(arrays))
-    with pytest.raises(CheckpointError, match="is only in the model or only in the file"):
-        load_checkpoint(folder)
+    (folder / runs.ROUNDED_WEIGHTS_FILE).write_bytes(rounded_archive(arrays))
+    with pytest.raises(runs.CheckpointError, match="is only in the model or only in the file"):
+        runs.load_checkpoint(folder)
 
 
 def test_exact_weights_take_precedence(exact, rounded, tmp_path):
-    model, vocabulary = load_checkpoint(rounded)
+    model, vocabulary = runs.load_checkpoint(rounded)
     folder = tmp_path / "run"
-    save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
-    other, _ = load_checkpoint(exact)
-    save_checkpoint(folder, other, vocabulary=vocabulary, training={})
-    found, _ = load_checkpoint(folder)
+    runs.save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
+    other, _ = runs.load_checkpoint(exact)
+    runs.save_checkpoint(folder, other, vocabulary=vocabulary, training={})
+    found, _ = runs.load_checkpoint(folder)
     for one, another in zip(found.weights, other.weights, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), np.array(another))

@@ -1,8 +1,10 @@
-"""Run by `test_module_contract.py` in a process of its own, where convert_tf cannot be imported.
+"""Run in a process of its own, where convert_tf cannot be imported: calls of encoders and rankers.
 
 `python -I contract_probe.py request.json answer.npz` loads the modules of the request with
 tensorflow_hub, calls every signature, and writes what came out, with what the module says of itself
-as JSON in the entry `facts`.
+as JSON in the entry `facts`. A request has columns of texts by module and signature, or contexts
+and candidates of rankers. Keras and SentencePiece cannot be imported either, once TensorFlow's
+packages are there, which import Keras.
 """
 
 import json
@@ -18,20 +20,20 @@ import tensorflow as tf  # noqa: E402
 import tensorflow_hub as hub  # noqa: E402
 import tensorflow_text  # noqa: E402, F401 (its ops are in the graphs)
 
+for name in [*sys.modules, "sentencepiece"]:
+    if name.split(".")[0] in ("keras", "tf_keras", "sentencepiece"):
+        sys.modules[name] = None  # type: ignore[assignment]
+
 
 def specs(tensors):
     return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in tensors.items()}
 
 
 def facts_of(module):
+    functions = module.signatures.items()
     return {
-        "signatures": {
-            name: {
-                "inputs": specs(function.structured_input_signature[1]),
-                "outputs": specs(function.structured_outputs),
-            }
-            for name, function in module.signatures.items()
-        },
+        "inputs": {name: specs(each.structured_input_signature[1]) for name, each in functions},
+        "outputs": {name: specs(each.structured_outputs) for name, each in functions},
         "callable": callable(module),
         "variables": [[v.dtype.name, list(v.numpy().shape)] for v in module.variables],
         "trainable": [list(v.numpy().shape) for v in module.trainable_variables],
@@ -42,32 +44,38 @@ def facts_of(module):
     }
 
 
-def call(module, signature, columns):
-    """The outputs of a signature for texts, by its inputs' names."""
-    function = module.signatures[signature]
-    tensors = {name: tf.constant(column, tf.string) for name, column in columns.items()}
-    return {name: value.numpy() for name, value in function(**tensors).items()}
-
-
-def called(module, columns_of):
+def vectors_of(module, columns_of):
     """Every signature on all texts, on each text alone, on all backwards, and on none."""
     for signature, columns in columns_of.items():
         number = min(map(len, columns.values()))
-        batches = {
-            "all": columns,
-            "backwards": {name: texts[::-1] for name, texts in columns.items()},
-            "none": {name: [] for name in columns},
-            **{
-                f"alone{i}": {name: texts[i : i + 1] for name, texts in columns.items()}
-                for i in range(number)
-            },
-        }
-        for batch, own in batches.items():
-            for output, value in call(module, signature, own).items():
+        batches = {"all": slice(None), "backwards": slice(None, None, -1), "none": slice(0)}
+        batches.update({f"alone{i}": slice(i, i + 1) for i in range(number)})
+        for batch, place in batches.items():
+            given = {name: tf.constant(texts[place], tf.string) for name, texts in columns.items()}
+            for output, value in module.signatures[signature](**given).items():
                 yield f"{signature}/{batch}/{output}", value
     texts = columns_of["default"]["default"]
-    yield "called/all/default", module(tf.constant(texts, tf.string)).numpy()
-    yield "called/list/default", module(texts).numpy()
+    yield "called/all/default", module(tf.constant(texts, tf.string))
+    yield "called/list/default", module(texts)
+
+
+def scores_of(module, contexts, candidates, matrix):
+    signatures = module.signatures
+    yield "shared", module.score(contexts, candidates)
+    yield "all", signatures["score_all"](context=contexts, candidates=candidates)["default"]
+    yield "matrix", signatures["score"](context=contexts, candidates=matrix)["default"]
+    yield "own", module.score(contexts, matrix)
+    ragged = tf.RaggedTensor.from_tensor(matrix, padding="")
+    yield "ragged", module.score(contexts, ragged).flat_values
+    flat = {"candidates": ragged.flat_values, "row_lengths": ragged.row_lengths()}
+    yield "flat", signatures["score_ragged"](context=contexts, **flat)["default"]
+    if "score_encoded" not in signatures:
+        return
+    encoded = signatures["encode_candidates"](candidates=candidates)["default"]
+    yield "candidates", encoded
+    yield "encoded", signatures["score_encoded"](context=contexts, candidates=encoded)["default"]
+    vectors = signatures["encode_context"](context=contexts)
+    yield "vectors", signatures["score_vectors"](**vectors, candidates=encoded)["default"]
 
 
 def main():
@@ -77,15 +85,14 @@ def main():
     for kind, folder in request["modules"].items():
         module = hub.load(folder)
         facts[kind] = facts_of(module)
-        for name, value in called(module, request["columns"][kind]):
+        if "columns" in request:
+            found = vectors_of(module, request["columns"][kind])
+        else:
+            found = scores_of(module, *map(tf.constant, request["texts"]))
+        for name, value in found:
             # numpy keeps bytes without their types; lists of them come back whole.
+            value = value.numpy()
             arrays[f"{kind}/{name}"] = value.astype("S") if value.dtype == object else value
-    try:
-        import convert_tf  # noqa: F401
-
-        facts["imported"] = True
-    except ImportError:
-        facts["imported"] = False
     facts["loaded"] = [name for name in sys.modules if name.split(".")[0] == "convert_tf"]
     np.savez(sys.argv[2], facts=json.dumps(facts), **arrays)
 

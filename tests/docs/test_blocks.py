@@ -21,8 +21,8 @@ from convert_tf.cli.main import COMMANDS, main
 PYTHON = [block for page in PAGES for block in blocks(page, language="python")]
 # Blocks that other tests run, because they look at what comes out.
 RUN_ELSEWHERE = {
-    (README, "Rank responses"): "tests/encoding/test_released_encoders.py",
-    ("docs/deployment.md", "Keras"): "tests/export/test_keras_modules.py",
+    (README, "Rank responses"): "tests/export/test_released_modules.py",
+    ("docs/deployment.md", "Keras"): "tests/export/test_loading.py",
     ("docs/service.md", "Clients of OpenAI"): "tests/service/test_application.py",
     ("docs/rankers.md", "Rankers as modules"): "tests/export/test_ranker_module.py",
 }
@@ -55,7 +55,7 @@ def write_csv(path, header, rows):
 def place(tiny_modules, tmp_path_factory):
     """A folder with what the pages name."""
     from convert_tf.checkpoints.folder import save_checkpoint
-    from convert_tf.checkpoints.ranker import initial_ranker
+    from convert_tf.checkpoints.loading import initial_ranker
     from convert_tf.config.head import HeadConfig
 
     folder = tmp_path_factory.mktemp("pages")

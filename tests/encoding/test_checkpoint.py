@@ -1,7 +1,6 @@
 """SentenceEncoder on the folder of a run: its encodings are the checkpoint's."""
 
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from support.token_ids import encoder_and_ids
 
 from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.checkpoints.folder import TRAINING_FILE
-from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.export.model import export_model
 from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 
@@ -48,27 +46,12 @@ def test_encodings_are_the_checkpoints(tiny_modules, encoders, kind):
         alone = encoder.encode_contexts(TEXTS)
         assert np.abs(alone[1:] - expected[1:]).max() > 1e-3
         np.testing.assert_allclose(alone[0], expected[0], atol=1e-5)
-        client = EncoderClient(
-            tiny_modules[kind][0], use_extra_context=True, compute_dtype="float32"
-        )
-        np.testing.assert_allclose(
-            client.encode_contexts(TEXTS[1:3], [["a", "b"], []]),
-            encoder.encode_contexts(TEXTS[1:3], ["b a", ""]),
-            atol=1e-5,
-        )
+        run, expected = tiny_modules[kind][0], encoder.encode_contexts(TEXTS[1:3], ["b a", ""])
+        client = EncoderClient(run, use_extra_context=True, compute_dtype="float32")
+        found = client.encode_contexts(TEXTS[1:3], [["a", "b"], []])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
     assert encoder.encode([]).shape == (0, model.config.reduced_dim)
     assert encoder.encode_contexts([]).shape == (0, model.config.encoding_dim)
-
-
-def test_an_untrained_encoder_has_the_weights_of_its_seed(tiny_modules, encoders):
-    folder = tiny_modules["single"][0]
-    first, second = (
-        SentenceEncoder(CheckpointBackend(folder, untrained_seed=seed)) for seed in (0, 1)
-    )
-    vectors = first.encode(TEXTS)
-    for other in (second, encoders["single"]):
-        assert np.abs(other.encode(TEXTS) - vectors).max() > 0.1
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).encode(TEXTS), vectors)
 
 
 def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
@@ -112,8 +95,6 @@ def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp
         )
         plain = SentenceEncoder(path, numbers_turns=False)
         assert np.abs(plain.encode_contexts([turns[-1]], [turns[:-1]]) - found).max() > 0.02
-        best, _ = plain.rank((turns[-1], turns[:-1]), ["yes", "no"])[0]
-        assert best in ("yes", "no")
 
 
 ON_JAX = """

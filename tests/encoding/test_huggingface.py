@@ -1,23 +1,19 @@
 """Folders for Hugging Face programs, opened by `SentenceEncoder`, from a path and from the hub."""
 
-import http.server
 import json
-import os
 import pickle
 import shutil
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.huggingface_export import exported_folder
+from support.processes import printed_by
+from support.web_server import Quiet, serving
 
-import convert_tf
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.hub import HubError
-from convert_tf.checkpoints.released import model_path
+from convert_tf.checkpoints.released import HubError, model_path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 METHODS = ["encode", "encode_contexts", "encode_responses", "encode_similarity"]
@@ -88,7 +84,7 @@ def changed(path, **values):
     [
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda f: shutil.rmtree(f / "onnx"), "onnx/model.onnx is missing"),
-        (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.json is damaged"),
+        (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.json' is not valid JSON"),
         (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"x"), "model.onnx is damaged"),
         (lambda f: changed(f / "config.json", hidden_size=200), "and config.json says 200"),
         (lambda f: changed(f / "config.json", similarity_dim=9**9), "similarity_dim: 387420489"),
@@ -97,7 +93,10 @@ def changed(path, **values):
         (lambda f: changed(f / "config.json", kind_ids={"word": 90}), "kind_ids: {'word'"),
         (lambda f: changed(f / "config.json", kind_ids={"sentence": 1}), "has sentence: 1"),
         (lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}), "another tokenizer's"),
-        (lambda f: changed(f / "config.json", model_type="bert"), "a Hugging Face BERT, which has"),
+        (
+            lambda f: changed(f / "config.json", model_type="bert"),
+            "a Hugging Face BERT. Pass",
+        ),
     ],
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
@@ -148,37 +147,24 @@ def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
 
 def test_a_mistyped_path_asks_no_hub(cache):
     assert model_path("me/encoder") == "me/encoder"
-    with pytest.raises(ValueError, match="hf://me/encoder for an encoder of the Hugging Face hub"):
+    with pytest.raises(ValueError, match="hf://owner/name for an encoder of the Hugging Face hub"):
         SentenceEncoder("me/encoder")
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Hub(Quiet):
     """Answers as the hub does for the files of one model."""
 
-    folder: Path
+    def translate_path(self, path):
+        model, _, file = path.strip("/").partition("/resolve/")
+        file = file.partition("/")[2]
+        return super().translate_path(file if model == "me/encoder" else "none")
 
-    def do_HEAD(self):
-        owner, model, _, revision, file = self.path.strip("/").split("/", 4)
-        is_model = (owner, model) == ("me", "encoder")
-        path = self.folder / file
-        if not is_model or revision not in ("main", COMMIT) or not path.is_file():
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound" if is_model else "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(200)
+    def end_headers(self):
+        is_model = self.path.startswith("/me/encoder/")
+        self.send_header("X-Error-Code", "EntryNotFound" if is_model else "RepoNotFound")
         self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{path.name}"')
-        self.send_header("Content-Length", str(path.stat().st_size))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(path.read_bytes())
-
-    do_GET = do_HEAD  # noqa: N815
-
-    def log_message(self, *_):
-        pass
+        self.send_header("ETag", f'"{Path(self.path).name}"')
+        super().end_headers()
 
 
 PROGRAM = """\
@@ -196,29 +182,12 @@ except ValueError as error:
 
 def test_names_are_downloaded_once_without_tensorflow(copy, tmp_path):
     pytest.importorskip("huggingface_hub")
-    handler = type("Served", (Hub,), {"folder": copy})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-        "HF_HOME": str(tmp_path / "home"),
-        "PYTHONPATH": str(Path(convert_tf.__file__).parents[1]),
-    }
-    for is_offline in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / "v.npy")],
-            env={**environment, "HF_HUB_OFFLINE": is_offline},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("'hf://me/other' was not read"), done.stdout
-        assert len(done.stdout.splitlines()) == 1
-        assert_close(np.load(tmp_path / "v.npy"), SentenceEncoder(copy).encode(["hello", "a"]))
-        if is_offline == "0":
-            server.shutdown()
-            server.server_close()
+    home = {"HF_HOME": str(tmp_path / "home")}
+    with serving(copy, handler=Hub) as served:
+        said = printed_by(PROGRAM, tmp_path / "0.npy", HF_ENDPOINT=served.url, **home)
+    said += printed_by(PROGRAM, tmp_path / "1.npy", HF_HUB_OFFLINE="1", **home)
+    assert said.count("'hf://me/other' was not read") == len(said.splitlines()) == 2
+    for name in ("0.npy", "1.npy"):
+        assert_close(np.load(tmp_path / name), SentenceEncoder(copy).encode(["hello", "a"]))
     names = {path.name for path in tmp_path.glob("home/hub/models--me--encoder/snapshots/*/**/*")}
     assert names == {"config.json", "tokenizer.json", "onnx", "model.onnx"}

@@ -14,7 +14,7 @@ from support.record_files import read_pairs
 from support.tiny_checkpoint import write_records
 
 from convert_tf.checkpoints.folder import save_checkpoint
-from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.head import HeadConfig
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare

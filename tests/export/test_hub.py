@@ -1,29 +1,29 @@
-"""Exported modules: files and their sizes, the card, round trips, refusals.
+"""Exported modules: stored weights, the card, refusals; and how `export_model` chooses the format.
 
 Signatures and values are in `test_module_contract.py`.
 """
 
-import os
+import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
-from support.commands import call_command
 
+from convert_tf import export_model
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
 from convert_tf.export.hub import writing
 from convert_tf.export.hub.encoder_module import EncoderModule
-from convert_tf.export.hub.weights import WeightsError
+from convert_tf.export.hub.portable import save_portable
+from convert_tf.export.hub.weights import StoredWeights, WeightsError
 from convert_tf.export.hub.writing import export_module
+from convert_tf.export.onnx import writing as onnx_writing
 from convert_tf.models.encoder import count_parameters
+from convert_tf.numerics.quantization import pack_kernel
 from convert_tf.text.tokenizer import load_tokenizer
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +115,6 @@ def test_module_card(folder, reference):
     assert "someone" not in card  # a card is published; where its maker kept the data is not
 
 
-def run_python(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-
-
 def test_a_damaged_checkpoint_leaves_nothing(checkpoint, tmp_path):
     copied = Path(shutil.copytree(checkpoint, tmp_path / "copied"))
     (copied / "sha256.json").unlink()  # as checkpoints of earlier versions are
@@ -151,21 +141,6 @@ def save_little(module, folder, **kwargs):
     (Path(folder) / "saved_model.pb").write_bytes(b"little")
 
 
-def test_an_existing_folder_is_kept_unless_told(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "save_portable", save_little)
-    output = tmp_path / "out" / "1"
-    (output / "variables").mkdir(parents=True)
-    (output / "saved_model.pb").write_text("old")
-    (output / "variables" / "variables.index").write_text("old")
-    with pytest.raises(ValueError, match="already exists"):
-        export_module(checkpoint, output)
-    assert (output / "saved_model.pb").read_text() == "old"
-    export_module(checkpoint, output, overwrite=True)
-    assert (output / "saved_model.pb").read_text() == "little"
-    assert not (output / "variables").exists()
-    assert [p.name for p in output.parent.iterdir()] == ["1"]
-
-
 def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypatch):
     """`--encoder run --output run --overwrite` would delete the run."""
     monkeypatch.setattr(writing, "save_portable", save_little)
@@ -174,95 +149,173 @@ def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypa
     with pytest.raises(ValueError, match=r"did not write, such as config.json"):
         export_module(run, run, overwrite=True)
     assert sorted(run.rglob("*")) == files
+    output = tmp_path / "1"
+    (output / "variables").mkdir(parents=True)
+    for name in ("saved_model.pb", "variables/variables.index"):
+        (output / name).write_text("old")
+    with pytest.raises(ValueError, match="already exists"):
+        export_module(run, output)
+    export_module(run, output, overwrite=True)
+    assert (output / "saved_model.pb").read_text() == "little"
+    assert not (output / "variables").exists()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    found = []
+    for module, name in (
+        (writing, "export_module"),
+        (onnx_writing, "export_onnx"),
+    ):
+
+        def export(checkpoint, output, _name=name, **options):
+            found.append((_name, checkpoint, output, options))
+            return Path(output)
+
+        monkeypatch.setattr(module, name, export)
+    return found
+
+
+def test_the_name_of_the_output_chooses_the_form(calls):
+    assert export_model("runs/x", "x.onnx") == Path("x.onnx")
+    with pytest.raises(ValueError, match=r"'x\.onnx/' does not fit the format onnx"):
+        export_model("runs/x", "x.onnx/")
+    export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)
+    options = {"max_tokens": None, "notes": "", "overwrite": False}
+    assert calls == [
+        ("export_onnx", "runs/x", "x.onnx", options),  # its own number of bits
+        (
+            "export_module",
+            "runs/x",
+            Path("modules/x.onnx/1"),
+            {"network_bits": 8, "max_tokens": None, "notes": "n", "overwrite": True},
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(0.98, True), (0.02, False), (None, False)])
+def test_texts_of_unknown_tokens_are_said(calls, tmp_path, recwarn, share, is_said):
+    facts = {} if share is None else {"unknown_tokens": share}
+    (tmp_path / "training.json").write_text(json.dumps(facts))
+    export_model(tmp_path, "x.onnx")
+    said = [str(each.message) for each in recwarn]
+    assert bool(said) is is_said
+    assert not said or said[0].startswith("98% of the tokens of the texts that it was trained on")
+
+
+INPUTS = np.random.default_rng(1).standard_normal((4, 80)).astype(np.float32)
+
+
+def make_model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((80,))
+    hidden = keras.layers.LayerNormalization()(keras.layers.Dense(96, "relu")(inputs))
+    return keras.Model(inputs, keras.layers.Dense(70)(hidden))
+
+
+class Module(tf.Module):
+    variables = None
+    trainable_variables = None
+
+    def __init__(self, model, bits):
+        super().__init__()
+        self._model = lambda: model
+        self.weights = StoredWeights(model.trainable_variables, bits=bits)
+        self.variables = self.weights.variables
+        self.trainable_variables = self.weights.trainable_variables
+        self.regularization_losses = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 80])])
+    def __call__(self, inputs):
+        self.weights.unpack()
+        with self.weights.scope():
+            return self._model()(inputs)
+
+
+@pytest.fixture(scope="module", params=[16, 8])
+def saved(request, tmp_path_factory):
+    """`(folder, model, bits)`."""
+    folder = tmp_path_factory.mktemp("stored") / "module"
+    model = make_model()
+    module = Module(model, request.param)
+    save_portable(module, folder, signatures={"serving_default": module.__call__})
+    return folder, model, request.param
+
+
+def test_unpacked_weights_are_the_rounded_ones(saved):
+    folder, model, bits = saved
+    loaded = tf.saved_model.load(str(folder))
+    assert not any(variable.numpy().any() for variable in loaded.trainable_variables)
+    loaded(INPUTS)
+    assert len(loaded.trainable_variables) == len(model.trainable_variables)
+    for variable, got in zip(model.trainable_variables, loaded.trainable_variables, strict=True):
+        value = variable.numpy()
+        assert (got.shape.as_list(), got.dtype) == (list(value.shape), tf.float32)
+        if bits == 8 and value.ndim == 2:
+            half_a_step = np.abs(value).max(axis=0) / 254
+            assert (np.abs(got.numpy() - value) <= half_a_step * 1.001).all()
+        else:
+            np.testing.assert_array_equal(got.numpy(), value.astype(np.float16))
+    atol = {16: 5e-3, 8: 5e-2}[bits]
+    np.testing.assert_allclose(loaded(INPUTS), model(INPUTS), atol=atol)
+    assert np.abs(loaded(INPUTS) - model(INPUTS)).max() > 0
+
+
+def test_the_loader_of_tensorflow_1_fills_them(saved):
+    folder, _, _ = saved
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        graph = tf.compat.v1.saved_model.load(session, ["serve"], str(folder))
+        signature = graph.signature_def["serving_default"]
+        (given,), (wanted,) = signature.inputs.values(), signature.outputs.values()
+        got = session.run(wanted.name, {given.name: INPUTS})
+    np.testing.assert_allclose(got, tf.saved_model.load(str(folder))(INPUTS), atol=1e-6)
 
 
 @pytest.mark.slow
-def test_script(checkpoint, tmp_path):
-    output = tmp_path / "hub_modules" / "convert" / "1"
-    done = run_python(ROOT / "export.py", f"--encoder={checkpoint}", f"--output={output}", cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert f"wrote {output}" in done.stdout
-    assert hub.load(str(output))(["how are you"]).shape == (1, 128)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "legacy"])
+def test_trained_weights_are_kept_when_saved_again(saved, tmp_path, optimizer):
+    import tf_keras
 
-
-def test_script_errors_are_one_line(checkpoint, tmp_path):
-    def error_line(checkpoint, output):
-        with pytest.raises(SystemExit) as caught:
-            arguments = (f"--encoder={checkpoint}", f"--output={output}")
-            call_command("export", *arguments)
-        assert "\n" not in caught.value.code
-        return caught.value.code
-
-    nowhere = tmp_path / "nowhere"
-    assert f"{str(nowhere)!r} does not exist" in error_line(nowhere, tmp_path / "1")
-    (tmp_path / "file").touch()
-    message = error_line(checkpoint, tmp_path / "file" / "1")
-    assert f"Cannot write {str(tmp_path / 'file' / '1')!r}: Not a directory" in message
-
-
-TEXTS = ["how do i reset my password?", "", "the cat sat on the mat, today.", "Zebra \u4f60 42!"]
-FRESH_PROCESS = """
-import sys
-
-class Block:
-    names = {"convert_tf"}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.names and name not in sys.modules:
-            raise ImportError(f"{name} is not there")
-
-sys.meta_path.insert(0, Block())
-import tensorflow as tf
-import tensorflow_text  # itself imports Keras
-
-Block.names |= {"keras", "tf_keras", "sentencepiece", "tensorflow_hub"}
-for name in [n for n in sys.modules if n.split(".")[0] in ("keras", "tf_keras")]:
-    del sys.modules[name]
-import numpy as np
-
-module = tf.saved_model.load(sys.argv[1])
-texts = tf.constant(open(sys.argv[2], encoding="utf-8").read().split("|"))
-np.savez(
-    sys.argv[3],
-    called=module(texts),
-    context=module.signatures["encode_context"](texts)["default"],
-    sequence=module.signatures["encode_sequence"](texts)["sequence_encoding"],
-)
-"""
-
-
-@pytest.mark.slow
-def test_fresh_process_without_this_package(folder, module, tmp_path):
-    moved = shutil.copytree(folder, tmp_path / "elsewhere")  # it reads no file but its own
-    (tmp_path / "texts").write_text("|".join(TEXTS), encoding="utf-8")
-    (tmp_path / "fresh.py").write_text(FRESH_PROCESS)
-    done = run_python("fresh.py", moved, "texts", "out.npz", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    out = np.load(tmp_path / "out.npz")
-    np.testing.assert_allclose(out["called"], module(TEXTS), atol=1e-5)
-    contexts = module.signatures["encode_context"](tf.constant(TEXTS))["default"]
-    np.testing.assert_allclose(out["context"], contexts, atol=1e-6)
-    expected = module.signatures["encode_sequence"](tf.constant(TEXTS))["sequence_encoding"]
-    np.testing.assert_allclose(out["sequence"], expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_trained_module_is_saved_again_with_its_weights(folder, module, tmp_path):
-    layer = hub.KerasLayer(str(folder), trainable=True, input_shape=[], dtype=tf.string)
-    texts = tf.constant(TEXTS)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(layer(texts)))
-    weights = layer.trainable_weights
-    for variable, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-        if gradient is not None:
-            gradient = tf.convert_to_tensor(gradient)
-            step = tf.math.divide_no_nan(gradient, tf.reduce_max(tf.abs(gradient)))
-            variable.assign_sub(0.05 * step)
+    folder, _, _ = saved
+    layer = hub.KerasLayer(str(folder), trainable=True, input_shape=[80], dtype=tf.float32)
+    model = tf_keras.Sequential([layer, tf_keras.layers.Dense(3)])
+    model.summary(print_fn=lambda line: None)
+    legacy = tf_keras.optimizers.legacy.Adam()
+    model.compile(legacy if optimizer == "legacy" else optimizer, "mse")
+    layer(INPUTS)  # unpacks
+    before = [v.numpy() for v in layer.trainable_weights]
+    model.fit(INPUTS, np.ones((4, 3), np.float32), verbose=0)
+    assert len(before) == 6
+    for old, variable in zip(before, layer.trainable_weights, strict=True):
+        assert np.abs(variable.numpy() - old).max() > 0
+    again = tmp_path / "again"
     tuned = layer.resolved_object
-    expected = tuned(texts).numpy()
-    assert np.abs(expected - module(texts)).max() > 1e-3
-    tf.saved_model.save(tuned, str(tmp_path / "tuned"), signatures=tuned.signatures)
-    again = tf.saved_model.load(str(tmp_path / "tuned"))
-    np.testing.assert_allclose(again(texts), expected, atol=1e-5)
-    again.use_bfloat16(True)  # copies of the trained weights
-    assert np.abs(again(texts) - expected).max() < 0.1 * np.abs(module(texts) - expected).max()
+    tf.saved_model.save(tuned, str(again), signatures=tuned.signatures)
+    np.testing.assert_array_equal(tf.saved_model.load(str(again))(INPUTS), tuned(INPUTS))
+    model.save(tmp_path / "keras")
+    np.testing.assert_allclose(
+        tf_keras.models.load_model(tmp_path / "keras")(INPUTS), model(INPUTS), atol=1e-6
+    )
+
+
+def test_pack_kernel():
+    rng = np.random.default_rng(0)
+    kernel = rng.standard_normal((40, 5)).astype(np.float32) * [1, 10, 0.01, 0, 1e-6]
+    codes, scales = pack_kernel(kernel)
+    assert (codes.dtype, scales.dtype) == (np.int8, np.float32)
+    assert (np.abs(codes).max(axis=0) == [127, 127, 127, 0, 127]).all()  # -128 has no opposite
+    assert (np.abs(codes * scales - kernel) <= scales / 2 * 1.001).all()
+    assert scales[1] > 5 * scales[0]  # a scale for each column
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_weights_that_16_bits_cannot_hold_are_refused(value):
+    model = make_model()
+    broken = model.trainable_variables[0].numpy()
+    broken[0, 0] = value
+    model.trainable_variables[0].assign(broken)
+    for bits in (16, 8, 32):
+        with pytest.raises(ValueError, match=f"{model.trainable_variables[0].path} holds NaN"):
+            StoredWeights(model.trainable_variables, bits=bits)
+    with pytest.raises(ValueError, match="bits=4"):
+        StoredWeights(make_model().trainable_variables, bits=4)

@@ -1,9 +1,11 @@
-"""Where modules are loaded: under strategies, in graphs, in other models, again and again."""
+"""Where modules are loaded: under strategies, in graphs, in Keras models, again and again."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
+from support.documents import blocks, run_block
 from support.made_once import made_once
 from support.processes import printed_by
 from support.tiny_checkpoint import write_checkpoint
@@ -12,6 +14,9 @@ from support.token_ids import encoder_and_ids
 from convert_tf.export.hub.writing import export_module
 
 TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
+
+MODULE = "hub_modules/convert_small/1"
+FINE_TUNING, SERVING = blocks("docs/deployment.md", language="python", section="Keras")
 
 
 @pytest.fixture(scope="module", params=[8, pytest.param(32, marks=pytest.mark.slow)])
@@ -148,3 +153,29 @@ def test_saved_before_its_first_call(folder, expected, tmp_path):
     tf.saved_model.save(module, str(tmp_path / "again"), signatures=module.signatures)
     again = tf.saved_model.load(str(tmp_path / "again"))
     np.testing.assert_allclose(again(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_fine_tuned_model_is_the_same_when_loaded_again(tiny_modules, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_block(FINE_TUNING, {MODULE: str(tiny_modules["single"][1])})
+    expected = names["model"](tf.constant(TEXTS)).numpy()
+    np.testing.assert_allclose(names["again"](tf.constant(TEXTS)), expected, atol=1e-5)
+    source = (
+        "import sys, numpy as np, tensorflow as tf, tensorflow_text\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        f"np.save(sys.argv[2], model(tf.constant({TEXTS!r})))"
+    )
+    printed_by(source, tmp_path / "intents", tmp_path / "out.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+def test_a_keras_3_model_serves(tiny_modules):
+    names = run_block(SERVING, {MODULE: str(tiny_modules["single"][1])})
+    assert names["scores"].shape == (2, 2)
+    module = hub.load(str(tiny_modules["single"][1]))
+    r = names["encode"](tf.constant(TEXTS))["default"]
+    np.testing.assert_allclose(r, module(TEXTS), atol=1e-5)
+    kernel, bias = names["model"].layers[-1].get_weights()
+    expected = module(TEXTS[:2]).numpy() @ kernel + bias
+    np.testing.assert_allclose(names["scores"], expected, atol=1e-4)

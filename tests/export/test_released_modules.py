@@ -1,5 +1,6 @@
-"""The modules under hub_modules/: what the README says of them."""
+"""The modules under hub_modules/: what the README says of them, and as users have them."""
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -9,16 +10,36 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 import tensorflow_text  # noqa: F401 (registers the operations of the modules)
-from support.documents import ROOT
+from support.documents import README, ROOT, blocks, run_block
 
+from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.config.model import model_preset
 
 MODULES = ROOT / "hub_modules"
 MEGABYTES = {"convert_small": 30, "convert": 40, "convert_multi_context": 48}
+NAMES = sorted(MEGABYTES)
+TEXTS = ["", "how are you?", "word " * 2000, "żółć ﹏ \ud7ff", "where is my card?"]
+PAIRS = {
+    "How do I reset my password?": "You can change it under Settings, Security.",
+    "What did you have for dinner?": "I had pasta with my sister.",
+    "I got the job!": "Congratulations! When does it start?",
+    "When do you close today?": "We are open from nine to five.",
+    "Can I pay with Visa?": "Yes, we take all major credit cards.",
+}
+# A question, two histories, and the response that fits each history.
+HISTORIES = [
+    ("What are you going to do?", ("My car broke down.", "I have an exam tomorrow."),
+     ("Take it to a mechanic.", "Study all night.")),
+    ("Which one did you like best?", ("I watched all the Star Wars movies.",
+                                      "I tried all their ice cream."),
+     ("The Empire Strikes Back.", "Chocolate with mint.")),
+    ("Sure, where to?", ("I need a taxi.", "I want to book a flight."),
+     ("To the train station on Main Street.", "To New York on Friday.")),
+]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=sorted(MEGABYTES))
+@pytest.fixture(scope="module", params=NAMES)
 def name(request):
     return request.param
 
@@ -57,3 +78,64 @@ def test_encodings_are_those_of_the_first_writing(name):
         found = module.signatures[signature](**inputs)["default"].numpy()[:, :8]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4)
     assert module(["how do I reset my password?"]).shape == (1, 1024)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What each module gives, by name. Each is loaded once, and dropped before the next one."""
+    found = {}
+    for name in NAMES:
+        encoder = SentenceEncoder(str(MODULES / name / "1"))
+        responses = list(PAIRS.values())
+        found[name] = {
+            "vectors": [
+                encoder.encode(TEXTS),
+                encoder.encode_contexts(TEXTS),
+                encoder.encode_responses(TEXTS),
+                encoder.encode_similarity(TEXTS[-1:]),
+            ],
+            "best": [encoder.rank(text, responses, top_k=1)[0][0] for text in PAIRS],
+        }
+        if encoder.reads_history:
+            leanings = []  # towards the first response, with each history
+            for question, history, replies in HISTORIES:
+                first, second = encoder.encode_responses(list(replies))
+                contexts = encoder.encode_contexts([question, question], list(history))
+                leanings.append(contexts @ (first - second))
+            found[name]["leanings"] = leanings
+        del encoder
+        gc.collect()  # two at once would be the largest test of all
+    return found
+
+
+def test_encodings_are_finite_and_rank_responses(answers, name):
+    _, contexts, responses, _ = answers[name]["vectors"]
+    for encodings in (contexts, responses):
+        np.testing.assert_allclose(np.linalg.norm(encodings, axis=1), 1, atol=1e-3)
+    assert answers[name]["best"] == list(PAIRS.values())
+
+
+def test_history_draws_towards_what_fits_it(answers):
+    for first, second in answers["convert_multi_context"]["leanings"]:
+        assert first > second + 0.02
+
+
+def test_without_history_the_multi_context_module_is_convert(answers):
+    """One index of responses serves both."""
+    pairs = zip(*(answers[name]["vectors"] for name in NAMES[:2]), strict=True)
+    for own, others in pairs:
+        # The order of sums differs, and an 8-bit activation may fall to the other side.
+        np.testing.assert_allclose(own, others, atol=2e-3)
+
+
+def test_the_first_example_of_the_readme():
+    (block,) = blocks(README, language="python", section="Rank responses")
+    names = run_block(block)
+    rank, responses = names["encoder"].rank, names["responses"]
+    questions = re.findall(r'rank\("(.*?)"', block.text)
+    found = [rank(question, responses, top_k=1)[0] for question in questions]
+    texts, cosines = zip(*found, strict=True)
+    assert texts == ("You can change it under Settings, Security.", "I had pasta with my sister.")
+    told = re.search(r"cosines of (0\.\d\d) and (0\.\d\d)", (ROOT / README).read_text("utf-8"))
+    assert told is not None
+    assert [float(number) for number in told.groups()] == pytest.approx(cosines, abs=0.01)

@@ -9,7 +9,7 @@ from support.commands import call_command
 from support.tiny_checkpoint import random_texts
 
 from convert_tf.checkpoints.folder import save_checkpoint
-from convert_tf.checkpoints.ranker import initial_ranker
+from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.head import HeadConfig
 from convert_tf.ranking.ranker import Ranker, open_ranker
 from convert_tf.search.cache import CandidateCache

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import own_environment
-from support.web_server import _Quiet, serving
+from support.web_server import Quiet, serving
 
 from convert_tf.storage import downloads
 from convert_tf.storage.checksums import file_checksum
@@ -73,7 +73,7 @@ def test_what_was_damaged_on_its_way_is_refused(release, tmp_path):
     assert not [*(tmp_path / "cache").rglob("model.onnx"), *(tmp_path / "cache").rglob(".new*")]
 
 
-class _BreaksOff(_Quiet):
+class _BreaksOff(Quiet):
     def copyfile(self, source, outputfile):
         outputfile.write(source.read(1000))
         self.close_connection = True
@@ -103,7 +103,7 @@ def test_an_address_that_is_none(address, tmp_path):
         fetched(address.format(served.url), "model.onnx", folder=tmp_path / "cache")
 
 
-class _Stalls(_Quiet):
+class _Stalls(Quiet):
     def copyfile(self, source, outputfile):
         outputfile.write(source.read(10))
         outputfile.flush()

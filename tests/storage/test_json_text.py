@@ -2,7 +2,7 @@
 
 import pytest
 
-from convert_tf.checkpoints.huggingface import bert_config_of, read_safetensors
+from convert_tf.checkpoints.bert import bert_config_of, read_safetensors
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig

@@ -13,7 +13,7 @@ from support.commands import ROOT
 
 # Where programs find convert_tf, and what tests share.
 _PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-PROBES = ROOT / "tests" / "clients"
+PROBE = ROOT / "tests" / "clients" / "contract_probe.py"
 
 
 def printed_by(program: str, *arguments: object, **environment: str) -> str:
@@ -45,12 +45,12 @@ def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
 
 
 def answer_of_probe(
-    name: str, request: Mapping[str, Any], folder: Path
+    request: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a client that has no convert_tf says of a request: facts and arrays."""
+    """What `contract_probe.py`, which has no convert_tf, says of a request: facts and arrays."""
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-I", str(PROBES / name), "request.json", "answer.npz"],
+        [sys.executable, "-I", str(PROBE), "request.json", "answer.npz"],
         cwd=folder,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,

@@ -21,7 +21,9 @@ class Served(NamedTuple):
     requests: list[str]
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class Quiet(SimpleHTTPRequestHandler):
+    """Remembers requests in place of printing them."""
+
     def __init__(self, *args, requests, **kwargs):
         self.requests = requests
         super().__init__(*args, **kwargs)
@@ -35,7 +37,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *, handler: type[SimpleHTTPRequestHandler] = _Quiet) -> Iterator[Served]:
+def serving(folder: Path, *, handler: type[SimpleHTTPRequestHandler] = Quiet) -> Iterator[Served]:
     """Serves a folder on a free port, while the block runs."""
     requests: list[str] = []
     make = partial(handler, directory=str(folder), requests=requests)

@@ -21,7 +21,7 @@ from convert_tf import Ranker
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.checkpoints.ranker import (
+from convert_tf.checkpoints.loading import (
     initial_ranker,
     load_ranker,
     load_ranker_config,

@@ -17,7 +17,6 @@ from convert_tf.encoding.text_batches import Columns
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
-from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
 
 # Signatures that are computed from r and the similarity map. The network computes the others.
@@ -33,8 +32,6 @@ class CheckpointBackend(OpenedFromPath):
     Args:
       folder: the folder of a run, or a module whose weights are read.
       precision: number format of its computations, see `choose_precision`.
-      untrained_seed: seed of untrained weights to use instead of the trained ones, for comparison;
-        None for the trained ones. The generators of Python and numpy are seeded too.
       keeps_newest: whether long contexts are cut at their start, where joined turns are the oldest.
         By default they are cut at their end, as in training. Contexts of multi-context models are
         always cut at their end.
@@ -51,29 +48,14 @@ class CheckpointBackend(OpenedFromPath):
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        precision: str = "float32",
-        untrained_seed: int | None = None,
-        keeps_newest: bool = False,
+        self, folder: str | os.PathLike, *, precision: str = "float32", keeps_newest: bool = False
     ):
-        self._folder = os.fspath(folder)
-        check_not_forked(self._folder)
-        super().__init__(
-            self._folder,
-            precision=precision,
-            untrained_seed=untrained_seed,
-            keeps_newest=keeps_newest,
-        )
-        precision = choose_precision(precision)
-        is_trained = self._is_trained = untrained_seed is None
-        if untrained_seed is not None:
-            set_seed(untrained_seed)
-        self._encoder, vocabulary = load_checkpoint(folder, dtype=precision, is_trained=is_trained)
+        super().__init__(folder, precision=precision, keeps_newest=keeps_newest)
+        check_not_forked(self.path)
+        self._encoder, vocabulary = load_checkpoint(folder, dtype=choose_precision(precision))
         self.config = self._encoder.config
         self._tokenizer = plain_tokenizer(vocabulary, self.config)
-        self._similarity_map = load_similarity_map(folder) if is_trained else None
+        self._similarity_map = load_similarity_map(folder)
         self.outputs = {*BY_NAME}
         if self._similarity_map is None:
             self.outputs.remove("encode_similarity")
@@ -81,11 +63,6 @@ class CheckpointBackend(OpenedFromPath):
         self.keeps_newest = keeps_newest
         self.reads_history = self.config.multi_context
         self.numbers_turns = numbers_turns(folder)
-
-    @property
-    def weights_path(self) -> str | None:
-        """Absolute path of the folder; None for untrained weights."""
-        return super().weights_path if self._is_trained else None
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
         """Encode a batch: float32 `[rows, dim]`. Contexts with history have two columns."""
@@ -100,7 +77,7 @@ class CheckpointBackend(OpenedFromPath):
         return self._outputs(name, columns, getattr(self.config, signature.dim))
 
     def _outputs(self, name: str, columns: Columns, dim: int) -> np.ndarray:
-        check_not_forked(self._folder)
+        check_not_forked(self.path)
         if not columns[0]:
             return np.zeros((0, dim), np.float32)
         packed = self._packed(columns, self.keeps_newest and name == "context_encoding")

@@ -11,21 +11,16 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
-from convert_tf.encoding.backends.onnx_inputs import pieces, sorted_rows
-from convert_tf.encoding.backends.onnx_sessions import Sessions, checked_number
+from convert_tf.encoding.backends.onnx import Sessions, checked_number, encode_pieces
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import json_file
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import check_subwords
 
 _OUTPUT = "last_hidden_state"
-
-
-class HuggingFaceError(ValueError):
-    """Error: a Hugging Face folder cannot be read."""
 
 
 class HuggingFaceBackend(OpenedFromPath):
@@ -44,7 +39,7 @@ class HuggingFaceBackend(OpenedFromPath):
       reads_history: false, because such folders encode single texts.
 
     Raises:
-      HuggingFaceError: if a file is missing or damaged, or does not fit the others.
+      ValueError: if a file is missing or damaged, or does not fit the others.
       MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
@@ -54,16 +49,16 @@ class HuggingFaceBackend(OpenedFromPath):
     reads_history = False
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
-        self.path = os.fspath(path)
-        super().__init__(self.path, num_threads=num_threads)
+        super().__init__(path, num_threads=num_threads)
         folder = Path(path)
         onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), ONNX_FILES[-1])
         for name in (CONFIG_FILE, TOKENIZER_FILE, onnx_file):
             if not (folder / name).is_file():
                 raise self._unusable(f"{name} is missing")
+        tokenizer, config = json_file(folder / TOKENIZER_FILE), json_file(folder / CONFIG_FILE)
         try:
-            subwords = _subwords(_json(folder / TOKENIZER_FILE))
-            self._read_config(_json(folder / CONFIG_FILE), len(subwords))
+            subwords = _subwords(tokenizer)
+            self._read_config(config, len(subwords))
         except ValueError as error:
             raise self._unusable(error) from error
         self._sessions = Sessions(
@@ -113,36 +108,27 @@ class HuggingFaceBackend(OpenedFromPath):
           float32 `[rows, dim]`.
         """
         kind_id, dim = self._kinds[output]
-        encodings = np.empty((len(columns[0]), dim), np.float32)
-        token_ids = self._tokenizer.token_ids(columns[0], max_tokens=self._max_tokens)
-        order, ids, row_splits = sorted_rows(*token_ids, 1)
-        for start, end in pieces(row_splits):
-            lengths = np.diff(row_splits[start : end + 1])
+
+        def encode(ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
+            lengths = np.diff(row_splits)
             # The first token selects the kind of vector.
             is_token = np.arange(lengths.max() + 1) <= lengths[:, None]
             input_ids = np.where(is_token, kind_id, self._padding_id)
-            is_token[:, 0] = False
-            input_ids[is_token] = ids[row_splits[start] : row_splits[end]]
-            is_token[:, 0] = True
+            input_ids[:, 1:][is_token[:, 1:]] = ids
             feeds = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
-            vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)
-            if vectors[:, 0, dim:].any():
+            vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)[:, 0]
+            if vectors[:, dim:].any():
                 raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
-            encodings[order[start:end]] = vectors[:, 0, :dim]
-        return encodings
+            return vectors[:, :dim]
 
-    def _unusable(self, reason: object) -> HuggingFaceError:
-        return HuggingFaceError(
+        token_ids = self._tokenizer.token_ids(columns[0], max_tokens=self._max_tokens)
+        return encode_pieces(*token_ids, encode, dim=dim)
+
+    def _unusable(self, reason: object) -> ValueError:
+        return ValueError(
             f"{self.path!r} is not a complete folder of convert-tf export --format huggingface: "
             f"{reason}. Download or export it again."
         )
-
-
-def _json(path: Path) -> Any:
-    try:
-        return parsed_json(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path.name} is damaged ({error})") from error
 
 
 def _subwords(tokenizer: Any) -> list[str]:
@@ -153,9 +139,11 @@ def _subwords(tokenizer: Any) -> list[str]:
     """
     try:
         model = tokenizer["model"]
-        special = {token["content"] for token in tokenizer["added_tokens"]}
         is_known = (model["type"], model["continuing_subword_prefix"]) == ("WordPiece", WORD_START)
-        ids = {_subword(entry): i for entry, i in model["vocab"].items() if entry not in special}
+        entries = dict(model["vocab"])
+        for token in tokenizer["added_tokens"]:
+            entries.pop(token["content"], None)
+        ids = {swapped_mark(entry): i for entry, i in entries.items()}
         subwords = sorted(ids, key=ids.__getitem__)
         is_known = is_known and [ids[subword] for subword in subwords] == [*range(len(ids))]
     except (KeyError, TypeError, AttributeError):
@@ -166,8 +154,11 @@ def _subwords(tokenizer: Any) -> list[str]:
     return subwords
 
 
-def _subword(entry: str) -> str:
-    """Return the subword of a WordPiece entry, which marks the later pieces of a word instead."""
+def swapped_mark(entry: str) -> str:
+    """Return the WordPiece entry of a subword, or the subword of an entry.
+
+    Subwords mark the first piece of a word, and WordPiece marks the later ones.
+    """
     if entry.startswith(WORD_START):
         return entry.removeprefix(WORD_START)
     return WORD_START + entry

@@ -8,14 +8,12 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.checkpoints.facts import numbers_turns
-from convert_tf.checkpoints.released import RELEASED
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.processor import bfloat16_is_faster
 from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.storage.checksums import check_files
-from convert_tf.storage.folders import put_aside
 
 
 class ModuleBackend(OpenedFromPath):
@@ -38,9 +36,8 @@ class ModuleBackend(OpenedFromPath):
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, compute_dtype: str = "float32"):
-        self.path = os.fspath(folder)
+        super().__init__(folder, compute_dtype=compute_dtype)
         check_not_forked(self.path)
-        super().__init__(self.path, compute_dtype=compute_dtype)
         try:
             check_files(folder)
             quieten_float16()
@@ -102,7 +99,7 @@ class ModuleBackend(OpenedFromPath):
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
             f"{self.path!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "
-            f"export, or one of {', '.join(RELEASED)}.{put_aside(self.path)}"
+            "export."
         )
 
 

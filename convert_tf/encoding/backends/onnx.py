@@ -4,17 +4,20 @@ It needs `onnxruntime` and `numpy`. `convert-tf export --output model.onnx` writ
 contain the vocabulary.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts, pieces, sorted_rows
-from convert_tf.encoding.backends.onnx_sessions import Sessions, checked_number
+from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
+from convert_tf.extras import needs
+from convert_tf.numerics.processor import adds_products_of_bytes
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.text.plain_tokenizer import PlainTokenizer
@@ -28,6 +31,12 @@ _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
 # The key of an entry that every file has.
 _FACTS = b"\x0a" + bytes([len(FACTS_KEY)]) + FACTS_KEY.encode() + b"\x12"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
+# Up to this many tokens, a call uses all threads, unless another call is in progress.
+_FEW_TOKENS = 128
+_LEAST_FILL = 0.9  # with one text in a row
+# The network needs about 30 kB for each token that is read at once. 256 to 512 tokens are fastest:
+# fewer need more ops, and more do not fit into the caches.
+_TOKENS_PER_RUN = 256
 
 
 class OnnxError(ValueError):
@@ -61,8 +70,7 @@ class OnnxBackend(OpenedFromPath):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
-        self.path = os.fspath(path)
-        super().__init__(self.path, num_threads=num_threads)
+        super().__init__(path, num_threads=num_threads)
         if not os.path.isfile(self.path):
             raise self._unusable("it does not exist")
         has_checksum = _is_as_written(self.path)
@@ -106,23 +114,20 @@ class OnnxBackend(OpenedFromPath):
         reads_both = output == "encode_context" and self.reads_history
         signature = BY_NAME[output]
         name = "both_encoding" if reads_both else signature.output
-        dim = self.facts[signature.dim]
-        encodings = np.empty((len(columns[0]), dim), np.float32)
+        width, dim = len(columns), self.facts[signature.dim]
+
+        def encode(ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
+            inputs = graph_inputs(ids, row_splits)
+            feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], row_splits)}
+            vectors = self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
+            shape = (len(row_splits) - 1) // width, dim
+            if vectors.shape != shape:
+                raise self._unusable(f"{name} has shape {vectors.shape}, not {shape}")
+            return vectors
+
         # The columns of a row are next to each other, so that pieces consist of whole rows.
-        ids, row_splits = self.token_ids(
-            [text for row in zip(*columns, strict=True) for text in row]
-        )
-        width = len(columns)
-        order, ids, row_splits = sorted_rows(ids, row_splits, width)
-        for start, end in pieces(row_splits[::width]):
-            splits = row_splits[start * width : end * width + 1]
-            inputs = graph_inputs(ids[splits[0] : splits[-1]], splits - splits[0])
-            feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], splits)}
-            found = self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
-            if found.shape != (end - start, dim):
-                raise self._unusable(f"{name} has shape {found.shape}, not {end - start, dim}")
-            encodings[order[start:end]] = found
-        return encodings
+        texts = [text for row in zip(*columns, strict=True) for text in row]
+        return encode_pieces(*self.token_ids(texts), encode, width=width, dim=dim)
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return `(ids, row_splits)` as `PlainTokenizer.token_ids` does."""
@@ -189,3 +194,220 @@ def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str,
             "has_extra_context": has_extra_context.astype(np.float32),
         }
     return {"slots": slots[:0], name.replace("_encoding", "_slots"): slots}
+
+
+class Sessions:
+    """A session with a single thread, and one with all threads for short calls.
+
+    Args:
+      path: the `.onnx` file.
+      unusable: makes the exception for a reason why ONNX Runtime cannot use the file.
+      num_threads: number of threads; None for one per core.
+
+    Attributes:
+      one_thread: the session with a single thread.
+      concurrent_batches: number of batches to encode at once.
+
+    Raises:
+      MissingLibraryError: if `onnxruntime` is not installed.
+      Exception: the result of `unusable` if ONNX Runtime cannot read the file.
+    """
+
+    def __init__(
+        self, path: str, unusable: Callable[[str], Exception], *, num_threads: int | None = None
+    ):
+        self._unusable = unusable
+        self.concurrent_batches = num_threads or _number_of_cores()
+        with needs("", "Reading .onnx files", package="onnxruntime"):
+            import onnxruntime  # noqa: F401
+        with self._errors():
+            self.one_thread = self._all_threads = _session(path, 1)
+            if self.concurrent_batches > 1:
+                self._all_threads = _session(path, num_threads or 0)  # 0 lets ONNX Runtime choose
+        self._calls, self._lock = 0, threading.Lock()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # ONNX Runtime has no common class of errors
+            first_line = next(iter(str(error).splitlines()), repr(error))
+            raise self._unusable(first_line) from error
+
+    def run(self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int) -> np.ndarray:
+        """Compute one output.
+
+        Args:
+          output: its name.
+          feeds: the inputs by name.
+          num_tokens: number of tokens in the inputs.
+
+        Raises:
+          Exception: the result of `unusable` if ONNX Runtime cannot compute it.
+        """
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            is_short = num_tokens <= _FEW_TOKENS
+            session = self._all_threads if is_alone and is_short else self.one_thread
+            with self._errors():
+                return session.run([output], feeds)[0]
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+
+def checked_number(
+    facts: Mapping[str, Any], name: str, least: int = 1, most: int = 2**31 - 1
+) -> int:
+    """Return a whole number among the facts of a model.
+
+    Raises:
+      ValueError: if it is missing, has another type, or is not from `least` to `most`.
+    """
+    value = facts.get(name)
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: {value!r}")
+    return value
+
+
+def _session(path: str, num_threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # On processors without such instructions, ONNX Runtime adds products of bytes in 16 bits, which
+    # can overflow. This option prevents that. With AMX it would take four times as long.
+    if not adds_products_of_bytes():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    # A memory plan would be kept for each shape of a batch, and there are very many shapes.
+    options.enable_mem_pattern = False
+    # Keep weights out of the memory arena, whose size is a power of two. This saves 12 MB.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _number_of_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.ndarray]:
+    """Pack texts into rows.
+
+    Args:
+      flat_ids: int32 `[all tokens]`, the texts one after the other.
+      row_splits: int `[texts + 1]`, where texts start and end. There must be at least one text.
+
+    Returns:
+      `token_ids`, `positions` and `segment_ids`, int32 `[rows, tokens]`; `pooling`, float32
+      `[rows, segments, tokens]`; and `slots`, int32 `[texts]`. Positions count from the start of
+      each text. Segment ids are s for the s-th text of a row and 0 for padding. `pooling` is 1/√N
+      for the N tokens of a text. Text i is segment `slots[i] % segments` of row `slots[i] //
+      segments`, from 0.
+    """
+    lengths = np.diff(row_splits)
+    if len(lengths) == 1:
+        return _one_text(flat_ids)
+    # Texts of similar length, as in sorted batches, have a row each. Others share rows.
+    tokens, rows = max(int(lengths.max()), 1), np.arange(len(lengths), dtype=np.int32)
+    segments = starts = np.zeros_like(rows)
+    if lengths.mean() < _LEAST_FILL * tokens:
+        tokens = max(ROW_TOKENS, tokens)
+        rows, segments, starts = assign_rows(lengths, tokens)
+    num_rows, num_segments = int(rows.max()) + 1, int(segments.max()) + 1
+    shape = (num_rows, tokens)
+    token_ids, positions, segment_ids = (np.zeros(shape, np.int32) for _ in range(3))
+    pooling = np.zeros((num_rows, num_segments, tokens), np.float32)
+
+    columns = joined_ranges(starts, lengths)
+    places = np.repeat(rows, lengths) * tokens + columns
+    own_segment = np.repeat(segments, lengths)
+    token_ids.reshape(-1)[places] = flat_ids
+    positions.reshape(-1)[places] = columns - np.repeat(starts, lengths)
+    segment_ids.reshape(-1)[places] = own_segment + 1
+    spread = np.float32(1) / np.sqrt(np.maximum(lengths, 1).astype(np.float32))
+    pooling[np.repeat(rows, lengths), own_segment, columns] = np.repeat(spread, lengths)
+    return {
+        "token_ids": token_ids,
+        "positions": positions,
+        "segment_ids": segment_ids,
+        "pooling": pooling,
+        "slots": (rows * num_segments + segments).astype(np.int32),
+    }
+
+
+def no_texts(session: Any) -> dict[str, np.ndarray]:
+    """Return empty inputs for the outputs that are not needed.
+
+    Args:
+      session: session of ONNX Runtime with an exported graph.
+    """
+    names = {each.name for each in session.get_inputs()}
+    inputs: dict[str, np.ndarray] = {
+        name: np.zeros(0, np.int32) for name in names if name.endswith("slots")
+    }
+    if "has_extra_context" in names:
+        inputs["has_extra_context"] = np.zeros((0, 1), np.float32)
+    return inputs
+
+
+def encode_pieces(
+    ids: np.ndarray,
+    row_splits: np.ndarray,
+    encode: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    *,
+    width: int = 1,
+    dim: int,
+) -> np.ndarray:
+    """Encode texts a few at a time, those with equal numbers of tokens together.
+
+    Texts of equal length need no padding and no shared rows. Texts come sorted by bytes, which only
+    estimates the tokens.
+
+    Args:
+      ids, row_splits: the tokens of the texts, as from `PlainTokenizer.token_ids`.
+      encode: function from the `ids` and `row_splits` of some texts to float `[rows, dim]`.
+      width: number of texts of a row.
+      dim: length of a vector.
+
+    Returns:
+      float32 `[rows, dim]`, in the order of the texts.
+    """
+    number = (len(row_splits) - 1) // width
+    order = np.argsort(np.diff(row_splits[::width]), kind="stable")
+    if number > 1:
+        texts = (order[:, None] * width + np.arange(width)).ravel()
+        lengths = np.diff(row_splits)[texts]
+        ids = ids[joined_ranges(row_splits[texts], lengths)]
+        row_splits = np.concatenate([[0], np.cumsum(lengths)])
+    encodings = np.empty((number, dim), np.float32)
+    end = 0
+    while end < number:
+        start, ends = end, row_splits[::width]
+        limit = int(np.searchsorted(ends, ends[start] + _TOKENS_PER_RUN, side="right")) - 1
+        # At least one row. Texts without tokens count too, because they have a row in the result.
+        end = min(max(limit, start + 1), number, start + _TOKENS_PER_RUN)
+        splits = row_splits[start * width : end * width + 1]
+        rows = encode(ids[splits[0] : splits[-1]], splits - splits[0])
+        encodings[order[start:end]] = rows
+    return encodings
+
+
+def _one_text(ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the inputs for a single text. A text without tokens has one padded position."""
+    length = len(ids)
+    tokens = max(length, 1)
+    token_ids = np.zeros((1, tokens), np.int32)
+    token_ids[0, :length] = ids
+    return {
+        "token_ids": token_ids,
+        "positions": np.arange(tokens, dtype=np.int32)[None],
+        "segment_ids": np.full((1, tokens), int(length > 0), np.int32),
+        "pooling": np.full((1, 1, tokens), length and length**-0.5, np.float32),
+        "slots": np.zeros(1, np.int32),
+    }

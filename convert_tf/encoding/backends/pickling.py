@@ -24,19 +24,18 @@ class OpenedFromPath:
     Args:
       path: path of the model.
       **options: keyword arguments of the constructor.
+
+    Attributes:
+      path, weights_path: the path as given, and absolute.
     """
 
-    def __init__(self, path: str, **options: Any):
-        self._opened_from = os.path.abspath(path)
+    def __init__(self, path: str | os.PathLike[str], **options: Any):
+        self.path = os.fspath(path)
+        self.weights_path = os.path.abspath(path)
         self._options = options
 
-    @property
-    def weights_path(self) -> str | None:
-        """Absolute path of the model, if its files have the weights."""
-        return self._opened_from
-
     def __reduce__(self) -> tuple[Any, ...]:
-        path = self._opened_from
+        path = self.weights_path
         return _open_again, (type(self), path, self._options, _fingerprint(path))
 
     def __copy__(self: _Self) -> _Self:

@@ -15,11 +15,7 @@ import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.signatures import BY_NAME
-from convert_tf.export.hub.network import (
-    encode_row,
-    in_length_batches,
-    use_plain_gelu,
-)
+from convert_tf.export.hub.network import encode_row, in_length_batches, use_plain_gelu
 from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredTable, StoredWeights
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import DualEncoder, Trunk
@@ -111,11 +107,8 @@ class EncoderModule(tf.Module):
         # In a function, so that tf.Module does not find and save the encoder's own variables.
         self._encoder: Callable[[], DualEncoder] = lambda: encoder
         use_plain_gelu(encoder)
-        fast_trunk, fast_reduction = _bfloat16_copy(encoder)
-        self._fast: Callable[[], tuple[Trunk, SqrtNReduction]] = lambda: (
-            fast_trunk,
-            fast_reduction,
-        )
+        fast = fast_trunk, fast_reduction = _bfloat16_copy(encoder)
+        self._fast: Callable[[], tuple[Trunk, SqrtNReduction]] = lambda: fast
         for block in (*encoder.trunk.blocks, *fast_trunk.blocks):
             block.feed_forward.fold_slope()
 
@@ -132,8 +125,8 @@ class EncoderModule(tf.Module):
             self.encode_similarity = tf.function(self._similarity, input_signature=[_TEXTS])
         self.regularization_losses: list[Any] = []
 
-        fast = [*fast_trunk.block_variables, *fast_reduction.trainable_variables]
-        self.copies = Bfloat16Copies(fast, self.weights)
+        copied = [*fast_trunk.block_variables, *fast_reduction.trainable_variables]
+        self.copies = Bfloat16Copies(copied, self.weights)
         self.computes_in_bfloat16 = tf.Variable(False, trainable=False)
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.bool, name="flag")])
@@ -324,8 +317,7 @@ def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:
     config, dtype = encoder.config, "mixed_bfloat16"
     trunk = Trunk(config, dtype=dtype, name="trunk")
     trunk.build((None, None))
-    reduction = SqrtNReduction(
-        config.reduction_heads, config.reduction_dim, dtype=dtype, name="reduction"
-    )
+    heads, dim = config.reduction_heads, config.reduction_dim
+    reduction = SqrtNReduction(heads, dim, dtype=dtype, name="reduction")
     reduction.build((None, None, config.embedding_dim))
     return trunk, reduction

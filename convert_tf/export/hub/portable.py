@@ -7,21 +7,21 @@ them. A graph with ops, attributes or types that are unknown to 2.6 is refused.
 
 import errno
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.saved_model import fingerprinting_utils
-
-from convert_tf.export.hub.variables_file import rewrite_variables
 
 # `scripts/list_ops.py` wrote it.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
@@ -135,3 +135,217 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
             for own, _, types in (attribute.partition(":") for attribute in attributes)
         }
     return ops
+
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER_BYTES = 48
+_BLOCK_BYTES = 4096  # approximate size of a block of entries
+_ZERO_BYTES = 2**18  # largest slice of zeros
+# Types whose slices TensorFlow can join. float16 is not one of them.
+_SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
+# Positions of arrays are multiples of this, which fits every type.
+_ALIGNMENT = 8
+
+
+class _Array(NamedTuple):
+    """An array of the file."""
+
+    entry: BundleEntryProto
+    content: bytes
+
+
+def rewrite_variables(folder: Path) -> None:
+    """Write `variables/` of a SavedModel as two data files of about equal size.
+
+    Clients of the original modules look for `variables.data-00000-of-00002` and `-00001-of-00002`.
+
+    Args:
+      folder: folder of the SavedModel.
+    """
+    prefix = folder / "variables" / "variables"
+    index = prefix.with_name("variables.index")
+    table = dict(_read_table(index.read_bytes()))
+    header = BundleHeaderProto.FromString(table.pop(b""))
+    old = _data_files(prefix, header.num_shards)
+    shards = [path.read_bytes() for path in old]
+    arrays = {key: _array(value, shards) for key, value in table.items()}
+    header.num_shards = 2
+    entries, data = _laid_out(arrays)
+    for path in old:
+        path.unlink()
+    for path, content in zip(_data_files(prefix, 2), data, strict=True):
+        path.write_bytes(content)
+    entries[b""] = header.SerializeToString()
+    index.write_bytes(_table(dict(sorted(entries.items()))))
+
+
+def _data_files(prefix: Path, number: int) -> list[Path]:
+    return [prefix.with_name(f"variables.data-{i:05}-of-{number:05}") for i in range(number)]
+
+
+def _array(value: bytes, shards: list[bytes]) -> _Array:
+    entry = BundleEntryProto.FromString(value)
+    shard = shards[entry.shard_id]
+    return _Array(entry, shard[entry.offset : entry.offset + entry.size])
+
+
+def _laid_out(arrays: Mapping[bytes, _Array]) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """Return the entries of an index, and the contents of two files."""
+    entries: dict[bytes, bytes] = {}
+    zeros = {key for key, array in arrays.items() if _is_zeros(*array)}
+    longest = max((len(arrays[key].content) for key in zeros), default=0)
+    # The first slice starts with the bytes that all zeros share.
+    data = [bytearray(min(longest, _ZERO_BYTES)), bytearray()]
+    by_size = sorted(arrays.items(), key=lambda item: -len(item[1].content))
+    for key, (entry, content) in by_size:
+        if key in zeros and len(content) > _ZERO_BYTES:
+            entries |= _zero_entries(key, entry)
+            continue
+        if key in zeros:
+            shard, place = 0, 0
+        else:
+            shard = min(range(2), key=lambda number: len(data[number]))
+            data[shard] += bytes(-len(data[shard]) % _ALIGNMENT)
+            place = len(data[shard])
+            data[shard] += content
+        entry.shard_id, entry.offset = shard, place
+        entries[key] = entry.SerializeToString()
+    return entries, [bytes(content) for content in data]
+
+
+def _is_zeros(entry: BundleEntryProto, content: bytes) -> bool:
+    if entry.dtype == types_pb2.DT_STRING or content.count(0) < len(content):
+        return False
+    if len(content) <= _ZERO_BYTES:
+        return True
+    # Larger arrays are divided by rows.
+    row_bytes = len(content) // entry.shape.dim[0].size
+    return entry.dtype in _SLICED_TYPES and row_bytes <= _ZERO_BYTES
+
+
+def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
+    """Return an array as slices of rows that all share the first bytes of the first file."""
+    sizes = [dim.size for dim in entry.shape.dim]
+    row_bytes = entry.size // sizes[0]
+    rows = _ZERO_BYTES // row_bytes
+    whole = BundleEntryProto(dtype=entry.dtype, shape=entry.shape)
+    entries = {}
+    for start in range(0, sizes[0], rows):
+        number = min(rows, sizes[0] - start)
+        extents = [(start, number), *((0, size) for size in sizes[1:])]
+        spec = whole.slices.add()
+        for first, length in extents:
+            spec.extent.add(start=first, length=length)
+        part = BundleEntryProto(
+            dtype=entry.dtype, size=number * row_bytes, crc32c=_crc(bytes(number * row_bytes))
+        )
+        for size in (number, *sizes[1:]):
+            part.shape.dim.add(size=size)
+        entries[_slice_key(key, extents)] = part.SerializeToString()
+    return {key: whole.SerializeToString(), **entries}
+
+
+def _slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
+    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice`."""
+    escaped = key.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
+    numbers = itertools.chain.from_iterable(extents)
+    return b"".join([b"\x00", escaped, b"\x00\x01", bytes([1, len(extents)]),
+                     *map(_ordered, numbers)])  # fmt: skip
+
+
+def _ordered(number: int) -> bytes:
+    """Encode a non-negative number so that bytes sort as numbers: 7 bits per byte."""
+    length = number.bit_length() // 7 + 1
+    return (number | ((1 << length) - 1) << 7 * length).to_bytes(length, "big")
+
+
+def _read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Return the keys and values of a table."""
+    footer = content[-_FOOTER_BYTES:]
+    _, _, place = _varints(footer, 0, 2)
+    offset, size, _ = _varints(footer, place, 2)
+    for _, handle in _read_block(content, offset, size):
+        offset, size, _ = _varints(handle, 0, 2)
+        yield from _read_block(content, offset, size)
+
+
+def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    if content[offset + size]:
+        raise ValueError("TensorFlow does not compress the index of variables; this one is.")
+    block = content[offset : offset + size]
+    end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
+    place, key = 0, b""
+    while place < end:
+        shared, own, length, place = _varints(block, place, 3)
+        key = key[:shared] + block[place : place + own]
+        yield key, block[place + own : place + own + length]
+        place += own + length
+
+
+def _table(entries: Mapping[bytes, bytes]) -> bytes:
+    """Return a table of sorted entries."""
+    content = bytearray()
+
+    def append(block: list[tuple[bytes, bytes]]) -> bytes:
+        """Appends a block; returns where it is."""
+        body, restarts = bytearray(), []
+        for key, value in block:
+            restarts.append(len(body))
+            body += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
+        for number in (*(restarts or [0]), max(len(restarts), 1)):
+            body += number.to_bytes(4, "little")
+        handle = _varint(len(content)) + _varint(len(body))
+        content.extend(body)
+        content.extend(b"\x00" + _crc(bytes(body) + b"\x00").to_bytes(4, "little"))
+        return handle
+
+    index, block, size = [], [], 0
+    for number, (key, value) in enumerate(entries.items(), 1):
+        block.append((key, value))
+        size += len(key) + len(value)
+        if size >= _BLOCK_BYTES or number == len(entries):
+            index.append((key, append(block)))
+            block, size = [], 0
+    footer = append([]) + append(index)
+    return bytes(content) + footer.ljust(_FOOTER_BYTES - len(_MAGIC), b"\x00") + _MAGIC
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 128:
+        out.append(number % 128 + 128)
+        number //= 128
+    return bytes([*out, number])
+
+
+def _varints(content: bytes, place: int, count: int) -> list[int]:
+    """Decode some numbers, and return the position after them."""
+    numbers = []
+    for _ in range(count):
+        number, shift = 0, 0
+        while content[place] >= 128:
+            number += (content[place] - 128) << shift
+            place, shift = place + 1, shift + 7
+        numbers.append(number + (content[place] << shift))
+        place += 1
+    return [*numbers, place]
+
+
+@functools.cache
+def _crc_steps() -> list[int]:
+    steps = []
+    for number in range(256):
+        for _ in range(8):
+            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+        steps.append(number)
+    return steps
+
+
+@functools.lru_cache(64)
+def _crc(content: bytes) -> int:
+    """Return TensorFlow's checksum, a masked CRC-32C."""
+    steps, crc = _crc_steps(), 0xFFFFFFFF
+    for byte in content:
+        crc = steps[(crc ^ byte) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -25,7 +25,7 @@ from convert_tf.checkpoints.folder import (
     shown_name,
 )
 from convert_tf.checkpoints.kinds import MODULE_FILES, Kind, kind_of
-from convert_tf.checkpoints.ranker import load_ranker
+from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
@@ -141,16 +141,11 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
             found[role] = Path(facts[role]).name
     if facts.get("initial_weights"):
         found["initial_weights"] = shown_name(facts["initial_weights"])
-    data = data_facts(facts)
-    of_data = ("train_examples", "first_train_example", "source_shares")
-    return {
-        **found,
-        "data": {
-            **({"data": Path(data["data"]).name} if data.get("data") else {}),
-            **{name: data[name] for name in of_data if name in data},
-            "turn_prefixes": data.get("turn_prefixes", False),
-        },
-    }
+    data = {"turn_prefixes": False, **data_facts(facts)}
+    if data.get("data"):
+        data["data"] = Path(data["data"]).name
+    of_data = ("data", "train_examples", "first_train_example", "source_shares", "turn_prefixes")
+    return {**found, "data": {name: data[name] for name in of_data if name in data}}
 
 
 def _sizes(folder: Path) -> dict[str, int]:

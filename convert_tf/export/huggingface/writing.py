@@ -17,11 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from convert_tf.checkpoints.facts import read_tokens, training_facts
 from convert_tf.config.model import ModelConfig
+from convert_tf.encoding.backends.huggingface import swapped_mark
 from convert_tf.export.cards import encoder_card
 from convert_tf.extras import needs
 from convert_tf.models.distillation import SENTENCE_SCALE
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.numerics.quantization import pack_table
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.text.subwords import WORD_START
@@ -30,29 +35,20 @@ from convert_tf.text.vocabulary import read_vocabulary
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
     from safetensors.numpy import save
 
-    from convert_tf.export.huggingface.weights import torch_weights
-    from convert_tf.export.onnx.batch_graph import BatchGraphBuilder
+    from convert_tf.export.onnx.graph import BatchGraphBuilder
+    from convert_tf.export.onnx.ops import as_array
     from convert_tf.export.onnx.writing import calibrated, load_for_onnx
 
 MODELING_FILE = "modeling_convert.py"
 _TEMPLATE = Path(__file__).with_name("template")
 _TEMPLATE_FILES = (
-    "config_sentence_transformers.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
+    *("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json"),
+    *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"),
     "1_Pooling/config.json",
 )
 FILES = (
-    *_TEMPLATE_FILES,
-    "config.json",
-    "onnx/model.onnx",
-    "onnx/model_quantized.onnx",
-    "model.safetensors",
-    MODELING_FILE,
-    "README.md",
+    *(*_TEMPLATE_FILES, "config.json", "model.safetensors", MODELING_FILE, "README.md"),
+    *("onnx/model.onnx", "onnx/model_quantized.onnx"),
 )
 _HUB_METADATA = """\
 ---
@@ -65,11 +61,7 @@ tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert
 """
 _UNKNOWN, _PADDING, _FIRST = "[UNK]", "[PAD]", "[CLS]"
 # Kinds of vectors besides the default, and the tokens that select them.
-_KIND_TOKENS = {
-    "context": "<|context|>",
-    "response": "<|response|>",
-    "similarity": "<|similarity|>",
-}
+_KIND_TOKENS = {kind: f"<|{kind}|>" for kind in ("context", "response", "similarity")}
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 
 
@@ -113,7 +105,12 @@ def export_huggingface(
     special = _special_tokens(len(subwords), has_similarity=source.similarity_map is not None)
     files = {name: json_file(_TEMPLATE / name) for name in _TEMPLATE_FILES}
     _fill_tokenizer(files["tokenizer.json"], subwords, special)
-    _fill_settings(files, special, reduced_dim=config.reduced_dim, max_tokens=max_tokens)
+    files["tokenizer_config.json"]["model_max_length"] = max_tokens
+    files["sentence_bert_config.json"]["max_seq_length"] = max_tokens
+    files["1_Pooling/config.json"]["word_embedding_dimension"] = config.reduced_dim
+    settings = files["config_sentence_transformers.json"]
+    # sentence-transformers uses the first two names of prompts, mteb the last.
+    settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(
         config, special, max_tokens=max_tokens, similarity_dim=source.similarity_dim
     )
@@ -188,26 +185,8 @@ def _fill_tokenizer(
     unknown_characters = tokenizer["pre_tokenizer"]["pretokenizers"][2]
     unknown_characters["pattern"]["Regex"] = f"[^{alphabet}]"
     tokenizer["post_processor"]["special_tokens"][_FIRST]["ids"] = [special[_FIRST]]
-    vocabulary = {_entry(subword): i for i, subword in enumerate(subwords)}
+    vocabulary = {swapped_mark(subword): i for i, subword in enumerate(subwords)}
     tokenizer["model"]["vocab"] = {**vocabulary, **special}
-
-
-def _entry(subword: str) -> str:
-    if subword.startswith(WORD_START):
-        return subword.removeprefix(WORD_START)
-    return WORD_START + subword
-
-
-def _fill_settings(
-    files: dict[str, Any], special: dict[str, int], *, reduced_dim: int, max_tokens: int
-) -> None:
-    """Fill the small files of other programs."""
-    files["tokenizer_config.json"]["model_max_length"] = max_tokens
-    files["sentence_bert_config.json"]["max_seq_length"] = max_tokens
-    files["1_Pooling/config.json"]["word_embedding_dimension"] = reduced_dim
-    settings = files["config_sentence_transformers.json"]
-    # sentence-transformers uses the first two names of prompts, mteb the last.
-    settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
 
 
 def _model_config(
@@ -233,3 +212,65 @@ def _model_config(
         "similarity_dim": similarity_dim,
         "sentence_scale": SENTENCE_SCALE,
     }
+
+
+def torch_weights(encoder: DualEncoder, similarity_map: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return float32 arrays by the names of `modeling_convert.py`, matrices as in `nn.Linear`.
+
+    Args:
+      encoder: the encoder. Its table has the values that 8 bits hold, as in exported modules.
+      similarity_map: float32 `[reduced_dim, dim]`, or None.
+    """
+    embedding = encoder.trunk.embedding
+    weights = {"tokens.weight": _table(embedding, encoder.config.vocab_size)}
+    for i, table in enumerate(embedding.position_tables):
+        weights[f"positions.{i}.weight"] = as_array(table)
+    weights |= _norm("norm", embedding.norm)
+    for i, block in enumerate(encoder.trunk.blocks):
+        weights |= {f"blocks.{i}.{name}": array for name, array in _block(block).items()}
+    weights["reduction.weight"] = as_array(encoder.reduction.query_key_kernel).T
+    for name in ("context", "response"):
+        side = getattr(encoder, f"{name}_side")
+        for i, (hidden, norm) in enumerate(zip(side.hidden, side.norms, strict=True)):
+            weights |= _dense(f"sides.{name}.hidden.{i}", hidden.kernel, hidden.bias)
+            weights |= _norm(f"sides.{name}.norms.{i}", norm)
+        weights |= _dense(f"sides.{name}.linear", side.linear.kernel, side.linear.bias)
+    if similarity_map is not None:
+        weights["similarity.weight"] = similarity_map.T
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
+
+
+def _table(embedding: Any, vocab_size: int) -> np.ndarray:
+    """Rows of the vocabulary, then the mean of the rows of the hash buckets."""
+    table = as_array(embedding.table)
+    table = np.concatenate([table[:vocab_size], table[vocab_size:].mean(axis=0, keepdims=True)])
+    if embedding.quantizer is None:
+        return table
+    ranges = embedding.quantizer_weights
+    codes, offset, step = pack_table(table, ranges["range_min"], ranges["range_max"])
+    return np.float32(offset) + np.float32(step) * codes
+
+
+def _block(block: Any) -> dict[str, np.ndarray]:
+    attention, layer = block.attention, block.feed_forward
+    bias = np.zeros((attention.num_heads, 2 * attention.max_distance + 1), np.float32)
+    return (
+        {
+            "query_key.weight": as_array(attention.query_key_kernel).T,
+            "relative_bias": as_array(attention.relative_bias)
+            if attention.use_relative_bias
+            else bias,
+        }
+        | _norm("attention_norm", block.attention_norm)
+        | _dense("hidden", layer.hidden_kernel, layer.hidden_bias)
+        | _dense("output", layer.output_kernel, layer.output_bias)
+        | _norm("output_norm", block.feed_forward_norm)
+    )
+
+
+def _norm(name: str, norm: Any) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": as_array(norm.gamma), f"{name}.bias": as_array(norm.beta)}
+
+
+def _dense(name: str, kernel: Any, bias: Any) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": as_array(kernel).T, f"{name}.bias": as_array(bias)}

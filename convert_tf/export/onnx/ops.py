@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from convert_tf.numerics.quantization import pack_kernel
 
@@ -42,9 +42,6 @@ class GraphWriter:
         self._bytes_of: dict[str, str] = {}
         self.observed: list[str] = []
 
-    def _initializers(self) -> list[onnx.TensorProto]:
-        return [numpy_helper.from_array(value, name) for name, value in self._constants.items()]
-
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
         """Build x · kernel + bias, in bytes if there are ranges."""
         constant_bias = "" if bias is None else self._constant(f"{name}/bias", bias)
@@ -74,9 +71,6 @@ class GraphWriter:
         if x not in self._bytes_of:
             self._bytes_of[x] = self._add("QuantizeLinear", [x, step, zero])
         return self._bytes_of[x]
-
-    def _side_dense(self, name: str, x: str, layer: Any) -> str:
-        return self._block_dense(name, x, as_array(layer.kernel), as_array(layer.bias))
 
     def _block_dense(
         self, name: str, x: str, weights: np.ndarray, bias_values: np.ndarray | None = None
@@ -137,18 +131,12 @@ class GraphWriter:
         return name
 
     def _add(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        output: str = "",
-        *,
-        domain: str = "",
-        **attributes: Any,
+        self, op: str, inputs: Sequence[str], output: str = "", *, domain: str = "", **options: Any
     ) -> str:
+        """Append an op, and return the name of its result."""
         output = output or f"{op}_{len(self._nodes)}"
-        self._nodes.append(
-            helper.make_node(op, inputs, [output], name=output, domain=domain, **attributes)
-        )
+        node = helper.make_node(op, inputs, [output], name=output, domain=domain, **options)
+        self._nodes.append(node)
         return output
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from convert_tf.encoding.backends.onnx import (
     FORMAT_VERSION,
     VOCABULARY_KEY,
     OnnxError,
+    graph_inputs,
     is_exported,
+    no_texts,
     with_checksum,
 )
-from convert_tf.encoding.backends.onnx_inputs import graph_inputs, no_texts
 from convert_tf.export.cards import CARD_FILE, encoder_card
 from convert_tf.extras import needs
 from convert_tf.models.encoder import DualEncoder
@@ -86,14 +87,45 @@ def export_onnx(
         )
     max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     with only_writer(output):
-        content = _file_content(
-            checkpoint,
-            network_bits=network_bits,
+        source = load_for_onnx(checkpoint)
+        encoder, config = source.encoder, source.encoder.config
+        options: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "similarity_map": source.similarity_map,
+        }
+        if network_bits == 8:
+            options["ranges"] = calibrated(encoder, max_tokens)
+        model = GraphBuilder(encoder, **options).build()
+        card = encoder_card(
+            "onnx",
+            config,
+            training_facts(checkpoint),
             max_tokens=max_tokens,
+            network_bits=network_bits,
+            similarity_dim=source.similarity_dim,
             notes=notes,
-            metadata=metadata or {},
         )
-        write_file(output, content)
+        facts = {
+            "format_version": FORMAT_VERSION,
+            "max_tokens": max_tokens,
+            "network_bits": network_bits,
+            "num_oov_buckets": config.num_oov_buckets,
+            "multi_context": config.multi_context,
+            "reduced_dim": config.reduced_dim,
+            "encoding_dim": config.encoding_dim,
+            "similarity_dim": source.similarity_dim,
+            "turn_prefixes": numbers_turns(checkpoint),
+            "has_checksum": True,
+        }
+        for key, value in (
+            (FACTS_KEY, json.dumps(facts)),
+            (CONFIG_KEY, config.to_json()),
+            (VOCABULARY_KEY, source.vocabulary.read_text(encoding="utf-8")),
+            (CARD_FILE, card),
+            *(metadata or {}).items(),
+        ):
+            model.metadata_props.add(key=key, value=value)
+        write_file(output, with_checksum(model.SerializeToString()))
     return Path(output)
 
 
@@ -126,52 +158,6 @@ def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
                 "the run."
             )
     return OnnxSource(encoder, Path(vocabulary), load_similarity_map(checkpoint))
-
-
-def _file_content(
-    checkpoint: str | os.PathLike,
-    *,
-    network_bits: int,
-    max_tokens: int,
-    notes: str,
-    metadata: Mapping[str, str],
-) -> bytes:
-    source = load_for_onnx(checkpoint)
-    config = source.encoder.config
-    ranges = calibrated(source.encoder, max_tokens) if network_bits == 8 else None
-    model = GraphBuilder(
-        source.encoder, max_tokens=max_tokens, ranges=ranges, similarity_map=source.similarity_map
-    ).build()
-    card = encoder_card(
-        "onnx",
-        config,
-        training_facts(checkpoint),
-        max_tokens=max_tokens,
-        network_bits=network_bits,
-        similarity_dim=source.similarity_dim,
-        notes=notes,
-    )
-    facts = {
-        "format_version": FORMAT_VERSION,
-        "max_tokens": max_tokens,
-        "network_bits": network_bits,
-        "num_oov_buckets": config.num_oov_buckets,
-        "multi_context": config.multi_context,
-        "reduced_dim": config.reduced_dim,
-        "encoding_dim": config.encoding_dim,
-        "similarity_dim": source.similarity_dim,
-        "turn_prefixes": numbers_turns(checkpoint),
-        "has_checksum": True,
-    }
-    for key, value in (
-        (FACTS_KEY, json.dumps(facts)),
-        (CONFIG_KEY, config.to_json()),
-        (VOCABULARY_KEY, source.vocabulary.read_text(encoding="utf-8")),
-        (CARD_FILE, card),
-        *metadata.items(),
-    ):
-        model.metadata_props.add(key=key, value=value)
-    return with_checksum(model.SerializeToString())
 
 
 def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:

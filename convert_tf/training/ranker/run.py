@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.checkpoints.ranker import initial_ranker, load_ranker_config
+from convert_tf.checkpoints.loading import initial_ranker, load_ranker_config
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.head import HeadConfig, RankerTraining, ranker_recipe

@@ -53,27 +53,16 @@ class Client(NamedTuple):
 
 _HUGGINGFACE = "huggingface_probe.py"
 _PROGRAMS = (
-    "sentence-transformers",
-    "SetFit",
-    "fastembed",
-    "mteb",
-    "LangChain",
-    "LlamaIndex",
-    "Haystack",
-    "KeyBERT",
-    "BERTopic",
-    "txtai",
+    *("sentence-transformers", "SetFit", "fastembed", "mteb", "LangChain", "LlamaIndex"),
+    *("Haystack", "KeyBERT", "BERTopic", "txtai"),
 )
 _SIGNATURES = ("module_probe.py", "{vectors}")
+_TRAINED = ("keras_probe.py", "--train")
 CLIENTS = (
     Client("tensorflow_2.6", "3.8", (_SIGNATURES,)),
     Client("tensorflow_2.8", "3.8", (_SIGNATURES, ("keras_probe.py",))),
-    Client("tensorflow_2.12", "3.10", (_SIGNATURES, ("keras_probe.py", "--train"))),
-    Client(
-        "tensorflow_2.15",
-        "3.11",
-        (_SIGNATURES, ("keras_probe.py", "--train"), ("litert_probe.py", "{vectors}")),
-    ),
+    Client("tensorflow_2.12", "3.10", (_SIGNATURES, _TRAINED)),
+    Client("tensorflow_2.15", "3.11", (_SIGNATURES, _TRAINED, ("litert_probe.py", "{vectors}"))),
     Client("rasa_2.8", "3.8", (("rasa_probe.py",),)),
     Client("rasa_3.6", "3.10", (("rasa_probe.py",), ("nlu_probe.py",))),
     Client("whatlies", "3.8", (_SIGNATURES, ("whatlies_probe.py",))),
