@@ -29,7 +29,7 @@ from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
-from convert_tf.intents.scope import ScopeScores, fit_threshold
+from convert_tf.intents.heldout import ScopeScores, fit_threshold
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.tables import aligned
 
@@ -67,7 +67,7 @@ class FineTuned:
         self._folder = tempfile.TemporaryDirectory()
 
     def fit(self, texts: list[str], labels: list[str]) -> "FineTuned":
-        from convert_tf.intents.finetuning.classifier import finetuned_classifier
+        from convert_tf.intents.finetuning import finetuned_classifier
 
         self._classifier = finetuned_classifier(
             self._checkpoint,
